@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
-from optdb.codegen.reductions.plan import SMALLEST_PART, parts_of
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both
@@ -61,13 +60,6 @@ def test_given_dtypes_are_kept(dtype, acc_dtype):
     check(OpenCLCAReduce(scalar.add, None, dtype, acc_dtype), value, device_array(value))
 
 
-@pytest.mark.parametrize("name", ["or_", "and_", "xor"])
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
-def test_bits(each_device_kind, name, dtype):
-    value = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 0]]).astype(dtype)
-    check(OpenCLCAReduce(getattr(scalar, name), 1, dtype, dtype), value, device_array(value))
-
-
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_nothing_folds_to_what_adds_nothing(axis):
     for name in ("add", "mul"):
@@ -78,29 +70,6 @@ def test_nothing_folds_to_what_adds_nothing(axis):
     with pytest.raises(ValueError, match="nothing to fold"):
         run(node, [device_array(value)])
     assert run(OpenCLCAReduce(scalar.maximum, 1)(variable(value)).owner, [device_array(value)])[0].shape == (0,)
-
-
-def test_what_is_not_a_number_wins(each_device_kind):
-    value = np.array([[1, np.nan, 3], [np.nan, 1, 2], [3, 2, np.nan]], "float32")
-    for name in ("maximum", "minimum"):
-        check(OpenCLCAReduce(getattr(scalar, name), 1), value, device_array(value))
-
-
-@pytest.mark.parametrize(
-    "shape, axis", [((200_003,), None), ((3, 50_001), 1), ((50_001, 3), 0), ((50_001, 3), 1), ((2, 300, 200), (0, 2))]
-)
-def test_much_is_folded_in_parts(each_device_kind, shape, axis):
-    value = np.random.default_rng(0).uniform(size=shape).astype("float32")
-    check(OpenCLCAReduce(scalar.add, axis), value, device_array(value))
-    check(OpenCLCAReduce(scalar.maximum, axis, "float32", "float32"), value, device_array(value, [-1] * value.ndim))
-
-
-@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 10**4))
-def test_no_part_is_empty(n, m, wanted):
-    parts = parts_of(n, m, wanted)
-    part = -(-m // parts)
-    assert parts >= 1 and (parts - 1) * part < m <= parts * part
-    assert parts == 1 or part >= SMALLEST_PART // 2
 
 
 def test_what_cannot_be_folded_is_refused():
@@ -119,14 +88,6 @@ def test_products_that_leave_out_zeros(each_device_kind, dtype, axis):
     check(op, value, device_array(value, [-1, 2]))
     check(op, value[:0], device_array(value[:0]))
     check(op, value * 0, device_array(value * 0))
-
-
-def test_products_that_leave_out_zeros_in_parts(each_device_kind):
-    value = np.where(np.arange(60_000) % 7000 == 3, 1.25, 0).astype("float32")
-    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros), value, device_array(value))
-    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros, 0), value[:, None], device_array(value[:, None]))
-    value[7] = np.nan
-    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros), value, device_array(value))
 
 
 def test_gradients_of_products_over_zeros():
@@ -167,13 +128,3 @@ def test_what_has_no_gradient_says_so():
     x = variable(np.ones((2, 2), "float32"))
     with pytest.raises(theano.gradient.NullTypeGradError, match="maximum"):
         theano.grad(OpenCLCAReduce(scalar.maximum)(x).sum(), x)
-
-
-def test_nodes_that_are_alike_share_their_code():
-    def kernels(**other):
-        x = variable(np.ones((2, 3), "float32"))
-        node = OpenCLCAReduce(**{"scalar_op": scalar.add, "axis": (1,), **other})(x).owner
-        return node.op.gpu_kernels(node, "k")
-
-    assert kernels() == kernels()
-    assert kernels() != kernels(axis=(0, 1)) != kernels(scalar_op=scalar.maximum)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
 import optdb
@@ -18,7 +16,7 @@ from optdb.opencl import OpenCLArrayType
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
-from tests.opencl.layouts import STEPS, device_array, run, shapes, variable
+from tests.opencl.layouts import device_array, run, variable
 
 RNG = np.random.default_rng(17)
 A = RNG.uniform(0.5, 2, (3, 17, 40)).astype("float32")
@@ -156,26 +154,6 @@ def test_reductions_of_nothing(each_device_kind, shape, axis):
 
 
 ADD, MUL = scalar.add, scalar.mul
-
-
-@given(st.data(), st.sampled_from(["add", "mul"]))
-@settings(max_examples=40)
-def test_any_axes_of_any_layout(data, name):
-    shape = data.draw(shapes())
-    axes = data.draw(st.none() | st.sets(st.integers(0, len(shape) - 1)) if shape else st.none())
-    axes = None if axes is None else sorted(axes)
-    kept = [] if axes is None else [length for axis, length in enumerate(shape) if axis not in axes]
-    narrow = tuple(data.draw(st.sampled_from([1, length])) for length in kept)
-    value, plus, times = (RNG.uniform(0.5, 2, s).astype("float32") for s in (shape, kept, narrow))
-    arrays = [device_array(v, [data.draw(STEPS) for _ in v.shape]) for v in (value, plus, times)]
-    post = program(["float32"] * 3, (ADD, (0, 1)), (MUL, (3, 2)))
-    op = OpenCLCAReduce(getattr(scalar, name), axes, post_scalar_op=post)
-    pattern = tuple(length == 1 for length in narrow)
-    node = op.make_node(variable(value), variable(plus), variable(times, pattern))
-    fold = {"add": np.sum, "mul": np.prod}[name](value, axis=None if axes is None else tuple(axes))
-    first, second = run(node, arrays)
-    np.testing.assert_allclose(first, fold + plus, rtol=1e-5)
-    np.testing.assert_allclose(second, (fold + plus) * times, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64", "complex64"])

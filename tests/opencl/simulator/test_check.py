@@ -16,7 +16,7 @@ from theano.ifelse import ifelse
 from theano.sandbox.rng_mrg import MRG_RandomStreams
 
 import optdb
-from optdb.opencl.ops import blas
+from optdb.codegen.gemm import operations
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import OpenCLCrossentropySoftmaxArgmax1HotWithBias
@@ -112,12 +112,12 @@ def type_of(found):
 
 def test_only_the_wrong_product_of_several_is_named(step, monkeypatch):
     make, data = step
-    right = blas.matmul
+    right = operations.matmul
 
     def wrong(kernels, context, a, b, z, alpha=1.0, *rest):
         right(kernels, context, a, b, z, alpha * (1.001 if b.shape == (12, 5) else 1), *rest)
 
-    monkeypatch.setattr(blas, "matmul", wrong)
+    monkeypatch.setattr(operations, "matmul", wrong)
     report = make().check(*data)
     assert len(report.differing) == 1
     assert {value.shape for _, value in report.first.inputs} >= {(8, 12), (12, 5)}

@@ -1,0 +1,179 @@
+"""Reductions against NumPy, over axes, layouts and dtypes, with prologues and epilogues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.operation import ArraySpec
+from optdb.codegen.reductions.plan import SMALLEST_PART, parts_of
+from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.scalars.program import Program, ProgramBuilder, Scalar
+from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
+
+RNG = np.random.default_rng(17)
+FOLDS = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
+FOLDS |= {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor}
+
+
+def reduction(name, value, axes, dtype=None, acc_dtype=None):
+    axes = range(value.ndim) if axes is None else axes
+    dtype = dtype or value.dtype.name
+    return Reduction(context(), name, [ArraySpec.of(value)], axes, dtype, acc_dtype or dtype)
+
+
+def check(name, value, array, axes, dtype=None, acc_dtype=None):
+    dtype = dtype or value.dtype.name
+    with np.errstate(all="ignore"):
+        wide = value.astype("float64") if value.dtype.kind == "f" else value
+        want = FOLDS[name].reduce(wide.astype(acc_dtype or wide.dtype), None if axes is None else tuple(axes))
+    (got,) = compute(reduction(name, value, axes, dtype, acc_dtype), array)
+    assert got.dtype == dtype and got.shape == np.shape(want)
+    np.testing.assert_allclose(got, np.asarray(want).astype(dtype), rtol=1e-3 if got.dtype == "float16" else 1e-5)
+
+
+@given(st.data(), st.sampled_from(["Add", "Mul", "Maximum", "Minimum"]))
+@settings(max_examples=50)
+def test_any_axes_of_any_layout(data, name):
+    shape = data.draw(shapes())
+    if name in ("Maximum", "Minimum"):
+        shape = tuple(max(length, 1) for length in shape)
+    axes = data.draw(st.none() | st.sets(st.integers(0, len(shape) - 1)) if shape else st.none())
+    value, array = data.draw(laid_out("float32", shape))
+    with np.errstate(all="ignore"):
+        check(name, value, array, None if axes is None else sorted(axes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["Add", "Mul", "Maximum"])
+def test_dtypes(each_device_kind, dtype, name):
+    value = np.array([[3, 100, 0], [5, 7, 1]]).astype(dtype)
+    acc_dtype = {"float16": "float32"}.get(dtype, dtype)
+    check(name, value, device_array(value, [1, -1]), [1], dtype, acc_dtype)
+    check(name, value, device_array(value, [1, -1]), [1], "float64", "float64")
+
+
+@pytest.mark.parametrize("name", ["OR", "AND", "XOR"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
+def test_bits(each_device_kind, name, dtype):
+    value = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 0]]).astype(dtype)
+    check(name, value, device_array(value), [1])
+    check(name, value[:, :0], device_array(value[:, :0]), [1])
+
+
+def test_nothing_folds_to_what_adds_nothing():
+    value = np.zeros((0, 3), "float32")
+    for axes in (None, [0], [1]):
+        for name in ("Add", "Mul"):
+            check(name, value, device_array(value), axes)
+    with pytest.raises(ValueError, match="nothing to fold, and maximum of nothing is not defined"):
+        compute(reduction("Maximum", value, [0]), device_array(value))
+    assert compute(reduction("Maximum", value, [1]), device_array(value))[0].shape == (0,)
+
+
+def test_what_is_not_a_number_wins(each_device_kind):
+    value = np.array([[1, np.nan, 3], [np.nan, 1, 2], [3, 2, np.nan]], "float32")
+    for name in ("Maximum", "Minimum"):
+        check(name, value, device_array(value), [1])
+
+
+@pytest.mark.parametrize(
+    "shape, axes",
+    [((200_003,), None), ((3, 50_001), [1]), ((50_001, 3), [0]), ((50_001, 3), [1]), ((2, 300, 200), [0, 2])],
+)
+def test_much_is_folded_in_parts(each_device_kind, shape, axes):
+    value = RNG.uniform(size=shape).astype("float32")
+    check("Add", value, device_array(value), axes, acc_dtype="float64")
+    check("Maximum", value, device_array(value, [-1] * value.ndim), axes)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 10**4))
+def test_no_part_is_empty(n, m, wanted):
+    parts = parts_of(n, m, wanted)
+    part = -(-m // parts)
+    assert parts >= 1 and (parts - 1) * part < m <= parts * part
+    assert parts == 1 or part >= SMALLEST_PART // 2
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float64"])
+@pytest.mark.parametrize("axes", [None, [0], [1]])
+def test_products_that_leave_out_zeros(each_device_kind, dtype, axes):
+    rng = np.random.default_rng(4)
+    value = (rng.choice([0, 0, 1, 2, 3], (21, 37)) * (rng.uniform(size=(21, 37)) < 0.05)).astype(dtype)
+    value[:, 5] = value[7] = 0
+    for x in (value, value[:0], value * 0):
+        axis = None if axes is None else axes[0]
+        want = np.where((x != 0).any(axis), np.where(x == 0, 1, x).prod(axis, dtype="float64"), 0)
+        (got,) = compute(reduction("MulWithoutZeros", x, axes), device_array(x, [-1, 2]))
+        np.testing.assert_array_equal(got, want.astype(dtype))
+
+
+def squares(dtype="float32"):
+    return Program.of(Scalar("Sqr", dtype), [dtype])
+
+
+def scaled(dtypes):
+    """Return an epilogue of two outputs: a result and a term, and that times a factor."""
+    builder = ProgramBuilder(dtypes)
+    total = builder.apply(Scalar("Add", dtypes[0]), [0, 1])
+    return builder.build([total, builder.apply(Scalar("Mul", dtypes[0]), [total, 2])])
+
+
+@given(st.data(), st.sampled_from(["Add", "Mul"]))
+@settings(max_examples=40)
+def test_epilogues_of_any_layout(data, name):
+    shape = data.draw(shapes())
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1)) if shape else st.just(set()))
+    kept = [length for axis, length in enumerate(shape) if axis not in axes]
+    narrow = tuple(data.draw(st.sampled_from([1, length])) for length in kept)
+    value, plus, times = (RNG.uniform(0.5, 2, s).astype("float32") for s in (shape, kept, narrow))
+    arrays = [device_array(v, [data.draw(STEPS) for _ in v.shape]) for v in (value, plus, times)]
+    others = [ArraySpec.of(plus), ArraySpec("float32", tuple(length == 1 for length in narrow))]
+    operation = Reduction(
+        *(context(), name, [ArraySpec.of(value)], sorted(axes), "float32", "float32"),
+        post=scaled(["float32"] * 3),
+        others=others,
+    )
+    first, second = compute(operation, *arrays, outputs=2)
+    fold = FOLDS[name].reduce(value, tuple(axes))
+    np.testing.assert_allclose(first, fold + plus, rtol=1e-5)
+    np.testing.assert_allclose(second, (fold + plus) * times, rtol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [0, 1]])
+def test_prologues_of_arrays_that_broadcast(each_device_kind, axes):
+    a, row = RNG.uniform(size=(300, 70)).astype("float32"), RNG.uniform(size=(1, 70)).astype("float32")
+    specs = [ArraySpec.of(a), ArraySpec("float32", (True, False))]
+    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    operation = Reduction(context(), "Add", specs, axes, "float32", "float32", pre=product)
+    (got,) = compute(operation, device_array(a, [-1, 2]), device_array(row))
+    np.testing.assert_allclose(got, (a * row).sum(tuple(axes), dtype="float64"), rtol=1e-5)
+
+
+def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
+    a = RNG.uniform(size=(200_003,)).astype("float32")
+    root = Program.of(Scalar("Sqrt", "float32"), ["float32"])
+    operation = Reduction(context(), "Add", [ArraySpec.of(a)], [0], "float32", "float32", pre=squares(), post=root)
+    (got,) = compute(operation, device_array(a))
+    np.testing.assert_allclose(got, np.sqrt(np.square(a, dtype="float64").sum()), rtol=1e-5)
+    (got,) = compute(operation, device_array(a[:0]))
+    assert got == 0
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    a, b = np.ones((3, 4), "float32"), np.ones(1, "float32")
+    post = Program.of(Scalar("Add", "float32"), ["float32"] * 2)
+    operation = Reduction(
+        *(context(), "Add", [ArraySpec.of(a)], [0], "float32", "float32"), post=post, others=[ArraySpec.of(b)]
+    )
+    with pytest.raises(ValueError, match=r"an array of shape \(1,\) for a result of \(4,\)"):
+        compute(operation, device_array(a), device_array(b))
+
+
+def test_operations_that_are_alike_share_their_code():
+    a = np.ones((2, 3), "float32")
+    kernels = [reduction(*case).kernels() for case in (("Add", a, [1]), ("Add", a, [1]), ("Add", a, [0, 1]))]
+    assert kernels[0] == kernels[1] != kernels[2]
+    assert kernels[0] != reduction("Maximum", a, [1]).kernels()
