@@ -1,4 +1,4 @@
-"""Products of matrices and vectors, and softmax, on the device against NumPy and the host."""
+"""Lifted products of matrices and vectors, and softmax, against NumPy and the host."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
-from optdb.codegen.layout import view
 from optdb.opencl.ops import blas, softmax
-from tests.opencl.layouts import STEPS, device_array, run, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 FLOATS = ["float16", "float32", "float64"]
-SIZES = st.sampled_from([0, 1, 2, 5, 33, 40])
 
 
 def close(got, want, terms=1):
@@ -28,89 +23,6 @@ def close(got, want, terms=1):
 
 def sample(dtype, *shape):
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(dtype)
-
-
-@st.composite
-def operand(draw, dtype, *shape):
-    value = sample(dtype, *shape)
-    return value, device_array(value, [draw(STEPS) for _ in shape])
-
-
-def exact(a, b):
-    return np.dot(a.astype("float64"), b.astype("float64"))
-
-
-@given(st.data(), SIZES, SIZES, SIZES, st.sampled_from(FLOATS))
-@settings(max_examples=40)
-def test_dot22_of_any_layout(data, m, k, n, dtype):
-    (a, x), (b, y) = data.draw(operand(dtype, m, k)), data.draw(operand(dtype, k, n))
-    node = blas.OpenCLDot22()(variable(a), variable(b)).owner
-    close(run(node, [x, y])[0], exact(a, b).astype(dtype), k)
-
-
-@given(st.data(), SIZES, SIZES, SIZES, st.booleans(), st.sampled_from([0.0, 1.0, -0.5]))
-@settings(max_examples=30)
-def test_gemm(data, m, k, n, inplace, beta):
-    (a, x), (b, y), (c, z) = (data.draw(operand("float32", *shape)) for shape in ((m, k), (k, n), (m, n)))
-    node = blas.OpenCLGemm(inplace)(variable(c), np.float32(0.5), variable(a), variable(b), np.float32(beta)).owner
-    want = (0.5 * exact(a, b) + beta * c).astype("float32")
-    (got,) = run(node, [z, np.array(0.5, "float32"), x, y, np.array(beta, "float32")])
-    close(got, want, k)
-    np.testing.assert_array_equal(z.get(), got if inplace else c)
-
-
-def test_what_is_not_added_is_not_looked_at():
-    a, c = sample("float32", 3, 3), np.full((3, 3), np.nan, "float32")
-    node = blas.OpenCLGemm(False)(variable(c), np.float32(1), variable(a), variable(a), np.float32(0)).owner
-    numbers = np.array(1, "float32"), np.array(0, "float32")
-    got = run(node, [device_array(c), numbers[0], device_array(a), device_array(a), numbers[1]])[0]
-    close(got, exact(a, a).astype("float32"), 3)
-
-
-@given(st.data(), SIZES, SIZES, st.booleans(), st.booleans())
-@settings(max_examples=30)
-def test_gemv(data, m, k, inplace, columns):
-    a = sample("float64", m, k)
-    x = device_array(a.T, [data.draw(STEPS), data.draw(STEPS)]) if columns else device_array(a)
-    (b, y), (c, z) = data.draw(operand("float64", k)), data.draw(operand("float64", m))
-    if columns:
-        x = view(x, x.shape[::-1], x.strides[::-1])
-    node = blas.OpenCLGemv(inplace)(variable(c), 2.0, variable(a), variable(b), 0.5).owner
-    (got,) = run(node, [z, np.array(2.0), x, y, np.array(0.5)])
-    close(got, 2 * np.dot(a, b) + 0.5 * c, k)
-    np.testing.assert_array_equal(z.get(), got if inplace else c)
-
-
-@pytest.mark.parametrize("destructive", [True, False])
-def test_ger(destructive):
-    a, b, c = sample("float32", 4, 3), sample("float32", 4), sample("float32", 3)
-    z = device_array(a, [2, -1])
-    node = blas.OpenCLGer(destructive)(variable(a), np.float32(0.5), variable(b), variable(c)).owner
-    (got,) = run(node, [z, np.array(0.5, "float32"), device_array(b, [-1]), device_array(c)])
-    close(got, a + np.float32(0.5) * np.outer(b, c))
-    np.testing.assert_array_equal(z.get(), got if destructive else a)
-
-
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((9,), (9,)), ((0,), (0,))])
-def test_dot_of_matrices_and_vectors(shapes):
-    a, b = (sample("float32", *shape) for shape in shapes)
-    node = blas.OpenCLDot()(variable(a), variable(b)).owner
-    close(run(node, [device_array(x, [-1] * x.ndim) for x in (a, b)])[0], np.asarray(np.dot(a, b)), 9)
-
-
-@pytest.mark.parametrize("shapes", [((3, 2, 4), (3, 4, 5)), ((3, 4), (3, 4, 5)), ((3, 2, 4), (3, 4)), ((3, 4), (3, 4))])
-def test_batches(shapes):
-    a, b = (sample("float32", *shape) for shape in shapes)
-    node = blas.OpenCLBatchedDot()(variable(a), variable(b)).owner
-    want = np.array([np.dot(x, y) for x, y in zip(a, b)])
-    close(run(node, [device_array(x, [1, -1, 2][: x.ndim]) for x in (a, b)])[0], want, 4)
-
-
-@pytest.mark.parametrize("op", [blas.OpenCLDot22(), blas.OpenCLDot()])
-def test_shapes_that_do_not_fit_are_refused(op):
-    a, b = sample("float32", 2, 3), sample("float32", 4, 5)
-    with pytest.raises(ValueError, match=r"a product of \(2, 3\) and \(4, 5\)"):
-        run(op(variable(a), variable(b)).owner, [device_array(a), device_array(b)])
 
 
 def test_products_are_lifted_and_those_of_whole_numbers_are_not():
@@ -196,18 +108,3 @@ def test_lifted_softmax_of_two_dtypes(dtypes):
         assert value.dtype == want.dtype
         close(value.get(), want, 16)
     assert {softmax.OpenCLSoftmaxWithBias, softmax.OpenCLSoftmaxGrad} <= set(ops_of(f))
-
-
-def test_softmax_of_strides_and_of_what_is_not_finite():
-    a = np.array([[1, 2, np.nan], [0, -np.inf, 1], [1e4, 1e4, 0]], "float32")
-    node = softmax.OpenCLSoftmax()(variable(a)).owner
-    (got,) = run(node, [device_array(a, [-1, 2])])
-    e = np.exp(-1.0)
-    np.testing.assert_allclose(got, [[np.nan] * 3, [e / (1 + e), 0, 1 / (1 + e)], [0.5, 0.5, 0]], rtol=1e-6)
-
-
-def test_a_bias_that_does_not_fit_is_refused():
-    a, b = sample("float32", 2, 3), sample("float32", 2)
-    node = softmax.OpenCLSoftmaxWithBias()(variable(a), variable(b)).owner
-    with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(2,\)"):
-        run(node, [device_array(a), device_array(b)])

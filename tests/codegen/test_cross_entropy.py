@@ -1,0 +1,116 @@
+"""Softmax and cross entropies, with their gradients, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.codegen.cross_entropy import (
+    CrossEntropy,
+    CrossEntropyGradient,
+    Softmax,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyGradient,
+    SoftmaxGradient,
+)
+from tests.codegen.layouts import compute, context, device_array
+
+FLOATS = ["float16", "float32", "float64"]
+
+
+def sample(dtype, *shape):
+    return np.random.default_rng(sum(shape)).uniform(-5, 5, shape).astype(dtype)
+
+
+def softmax(x):
+    power = np.exp(x - x.max(1, keepdims=True))
+    return power / power.sum(1, keepdims=True)
+
+
+def close(got, want, dtype):
+    assert got.dtype == dtype and got.shape == want.shape
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(got, want.astype(dtype), rtol=16 * eps, atol=128 * eps)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7)])
+def test_softmax_and_its_relatives(each_device_kind, dtype, shape):
+    a, b, dy = sample(dtype, *shape), sample(dtype, shape[1]), sample(dtype, *shape)
+    x, bias = device_array(a, [-1, 2]), device_array(b, [-1])
+    wide = a.astype("float64")
+    plain = softmax(wide) if a.size else wide
+    close(compute(Softmax(context(), dtype), x)[0], plain, dtype)
+    close(compute(Softmax(context(), dtype, logarithm=True), x)[0], np.log(plain), dtype)
+    shifted = softmax(wide + b) if a.size else wide
+    close(compute(Softmax(context(), dtype, bias=True), x, bias)[0], shifted, dtype)
+    rows = plain.astype(dtype).astype("float64")
+    gradient = dy * rows - (dy * rows).sum(1, keepdims=True) * rows
+    close(
+        compute(SoftmaxGradient(context(), dtype), device_array(dy), device_array(plain.astype(dtype)))[0],
+        gradient,
+        dtype,
+    )
+
+
+def test_softmax_of_what_is_not_finite():
+    a = np.array([[1, 2, np.nan], [0, -np.inf, 1], [1e4, 1e4, 0]], "float32")
+    (got,) = compute(Softmax(context(), "float32"), device_array(a, [-1, 2]))
+    e = np.exp(-1.0)
+    np.testing.assert_allclose(got, [[np.nan] * 3, [e / (1 + e), 0, 1 / (1 + e)], [0.5, 0.5, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
+    a, b, y = sample(dtype, 6, 4), sample(dtype, 4), np.array([0, 3, 1, 1, 2, 0], "int8")
+    operation = SoftmaxCrossEntropy(context(), dtype, index_dtype)
+    loss, weights, likeliest = compute(operation, device_array(a, [2, -1]), device_array(b), y, outputs=3)
+    want = softmax(a.astype("float64") + b)
+    close(loss, -np.log(want[range(6), y]), dtype)
+    close(weights, want, dtype)
+    assert likeliest.dtype == index_dtype
+    np.testing.assert_array_equal(likeliest, (a.astype("float64") + b).argmax(1))
+    one_hot = np.eye(4)[y]
+    for dy in (sample(dtype, 6), sample(dtype, 1), sample(dtype)):
+        operation = SoftmaxCrossEntropyGradient(context(), dtype)
+        (got,) = compute(operation, device_array(dy), device_array(weights), y)
+        wide = dy.astype("float64").reshape(-1, 1)
+        close(got, wide * (weights - one_hot), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_cross_entropy_of_a_distribution(dtype):
+    p, y = np.abs(sample(dtype, 5, 3)) + dtype_one(dtype), np.array([2, 0, -1, 1, 1], "int32")
+    (loss,) = compute(CrossEntropy(context(), dtype), device_array(p, [1, -1]), y)
+    close(loss, -np.log(p[range(5), y].astype("float64")), dtype)
+    g = sample("float64", 5)
+    (got,) = compute(CrossEntropyGradient(context(), "float64", dtype), device_array(g, [-2]), device_array(p), y)
+    want = np.zeros(p.shape)
+    want[range(5), y] = -g / p[range(5), y]
+    close(got, want, dtype)
+
+
+def dtype_one(dtype):
+    return np.ones((), dtype)
+
+
+def test_what_does_not_fit_is_refused():
+    a, b = device_array(sample("float32", 2, 3)), device_array(sample("float32", 2))
+    with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(2,\)"):
+        compute(Softmax(context(), "float32", bias=True), a, b)
+    operation, bias = SoftmaxCrossEntropy(context(), "float32", "int64"), device_array(sample("float32", 3))
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"y_i value out of bounds: class {wrong} of 3"):
+            compute(operation, a, bias, np.array([0, wrong]), outputs=3)
+    with pytest.raises(ValueError, match="1 classes for 2 rows"):
+        compute(operation, a, bias, np.array([0]), outputs=3)
+    with pytest.raises(ValueError, match="a bias of 2 numbers for 3 columns"):
+        compute(operation, a, b, np.array([0, 0]), outputs=3)
+    with pytest.raises(ValueError, match="3 gradients for 2 rows"):
+        compute(SoftmaxCrossEntropyGradient(context(), "float32"), bias, a, np.array([0, 0]))
+    for wrong in ([0, 3], [-4, 0], [0]):
+        with pytest.raises(IndexError):
+            compute(CrossEntropy(context(), "float32"), a, np.array(wrong))
+    with pytest.raises(IndexError, match="3 gradients for 2 rows"):
+        compute(CrossEntropyGradient(context(), "float32", "float32"), bias, a, np.array([0, 0, 0]))

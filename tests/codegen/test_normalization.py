@@ -1,0 +1,148 @@
+"""Batch normalization against NumPy in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.codegen.normalization import channels
+from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormInference, BatchNormTraining
+from optdb.codegen.operation import ArraySpec
+from tests.codegen.layouts import compute, context, device_array
+
+pytestmark = pytest.mark.optimized
+
+#: Shapes and the axes that are normalized over.
+CASES = {
+    "per activation": ((5, 3), (0,)),
+    "columns": ((7, 4, 21), (0,)),
+    "spatial": ((2, 3, 5, 7), (0, 2, 3)),
+    "spatial, small": ((4, 6, 1, 1), (0, 2, 3)),
+    "channels last": ((3, 2, 4, 18), (0, 1, 2)),
+    "every other axis": ((2, 3, 4, 5, 6), (0, 2, 4)),
+    "the others": ((2, 3, 4, 5, 6), (1, 3)),
+    "all": ((3, 4), (0, 1)),
+    "rows": ((6, 40), (1,)),
+    "no elements": ((0, 3), (0,)),
+    "no channels": ((3, 0), (0,)),
+}
+EPSILON, FACTOR = np.array(1e-3), np.array(0.25)
+
+
+def sample(case, dtype, of_channels=4):
+    """Return an array that is not around zero, and some of one number for each channel."""
+    rng = np.random.default_rng(len(case))
+    shape, axes = CASES[case]
+    x = rng.normal(20, 3, shape).astype(dtype)
+    of_channel = [1 if axis in axes else n for axis, n in enumerate(shape)]
+    return x, [rng.uniform(0.5, 2, of_channel).astype(dtype) for _ in range(of_channels)]
+
+
+def wide(*arrays):
+    return [array.astype("float64") for array in arrays]
+
+
+def close(got, want, dtype):
+    eps = np.finfo(dtype).eps
+    for mine, theirs in zip(got, want, strict=True):
+        assert mine.dtype == dtype and mine.shape == theirs.shape
+        # What is normalized has lost digits: it was far from zero.
+        np.testing.assert_allclose(mine, theirs, rtol=40 * eps, atol=40 * eps)
+
+
+def trained(case, dtype, steps=None):
+    x, of_channel = sample(case, dtype)
+    operation = BatchNormTraining(context(), ArraySpec.of(x), CASES[case][1], running=True)
+    moved = [device_array(value, steps and [-1] * value.ndim) for value in of_channel]
+    return compute(operation, device_array(x, steps), *moved[:2], EPSILON, FACTOR, *moved[2:], outputs=5)
+
+
+def expected(case, dtype):
+    x, of_channel = sample(case, dtype)
+    axes = CASES[case][1]
+    x, scale, bias, old_mean, old_var = wide(x, *of_channel)
+    with np.errstate(all="ignore"):
+        mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+        size = np.float64(np.prod([x.shape[axis] for axis in axes]))
+        invstd = 1 / np.sqrt(var + EPSILON)
+        new_mean = old_mean * (1 - FACTOR) + mean * FACTOR
+        new_var = old_var * (1 - FACTOR) + size / (size - 1) * var * FACTOR
+    return [(x - mean) * (scale * invstd) + bias, mean, invstd, new_mean, new_var]
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
+@pytest.mark.parametrize("case", CASES)
+def test_training(case, each_device_kind):
+    close(trained(case, "float32"), expected(case, "float32"), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("case", ["spatial", "columns"])
+def test_dtypes_and_layouts(case, dtype):
+    steps = [-1, 2, -3, 1][: len(CASES[case][0])]
+    got, want = trained(case, dtype, steps), expected(case, dtype)
+    if dtype == "float16":
+        # The mean is kept in 16 bits, but not rounded before it is taken off.
+        close(got, [value.astype(dtype) for value in want], dtype)
+    else:
+        close(got, want, dtype)
+
+
+@pytest.mark.parametrize("case", ["spatial", "columns", "channels last", "rows", "all"])
+def test_channels_in_parts(case, monkeypatch, each_device_kind):
+    monkeypatch.setattr(channels.Channels, "parts", lambda self, context, nbytes: (-(-self.size // 3), 3))
+    close(trained(case, "float64"), expected(case, "float64"), "float64")
+    test_gradient(case, each_device_kind)
+
+
+def test_large_channels_have_parts(each_device_kind):
+    x = np.random.default_rng(0).normal(1e3, 1, (3, 2, 200, 120)).astype("float32")
+    one = np.ones((1, 2, 1, 1), "float32")
+    operation = BatchNormTraining(context(), ArraySpec.of(x), (0, 2, 3), running=False)
+    arrays = [device_array(value) for value in (x, one, one)]
+    out, mean, invstd = compute(operation, *arrays, EPSILON, FACTOR, outputs=3)
+    (exact,) = wide(x)
+    np.testing.assert_allclose(mean, exact.mean((0, 2, 3), keepdims=True), rtol=1e-7)
+    np.testing.assert_allclose(invstd, 1 / np.sqrt(exact.var((0, 2, 3), keepdims=True) + EPSILON), rtol=1e-6)
+    np.testing.assert_allclose(out.std((0, 2, 3), dtype="float64"), 1, rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient(case, each_device_kind):
+    x, of_channel = sample(case, "float64", 3)
+    dy = np.random.default_rng(3).normal(size=x.shape)
+    axes = CASES[case][1]
+    values = [x, dy, *of_channel]
+    operation = BatchNormGradient(context(), ArraySpec.of(x), axes)
+    got = compute(operation, *[device_array(value, [-1] * value.ndim) for value in values], EPSILON, outputs=3)
+    scale, mean, invstd = of_channel
+    size = np.prod([x.shape[axis] for axis in axes])
+    with np.errstate(all="ignore"):
+        centered = x - mean
+        of_scale = (dy * centered).sum(axes, keepdims=True) * invstd
+        of_mean = -(dy * scale * invstd).sum(axes, keepdims=True)
+        of_variance = -0.5 * (dy * scale * centered).sum(axes, keepdims=True) * invstd**3
+        of_mean = of_mean - 2 * of_variance * centered.sum(axes, keepdims=True) / size
+        of_x = dy * scale * invstd + of_variance * 2 * centered / size + of_mean / size
+    # What is taken off is about as large as the array, so digits are lost.
+    for mine, theirs in zip(got, [of_x, of_scale, dy.sum(axes, keepdims=True)], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("case", ["per activation", "spatial", "every other axis", "no elements"])
+def test_use(case, dtype, each_device_kind):
+    x, of_channel = sample(case, dtype)
+    operation = BatchNormInference(context(), ArraySpec.of(x), CASES[case][1])
+    arrays = [device_array(value, [-1] * value.ndim) for value in (x, *of_channel)]
+    x, scale, bias, mean, var = wide(x, *of_channel)
+    want = (x - mean) * (scale / np.sqrt(var + EPSILON)) + bias
+    close(compute(operation, *arrays, EPSILON), [want.astype(dtype)], dtype)
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    x, scale = device_array(np.zeros((3, 4), "float32")), device_array(np.zeros((1, 3), "float32"))
+    with pytest.raises(ValueError, match=r"shapes \(3, 4\) and \(1, 3\)"):
+        compute(BatchNormInference(context(), ArraySpec.of(x), (0,)), x, *[scale] * 4, EPSILON)
+    with pytest.raises(ValueError, match="have to agree"):
+        compute(BatchNormTraining(context(), ArraySpec.of(x), (0,), False), x, scale, scale, EPSILON, FACTOR, outputs=3)
