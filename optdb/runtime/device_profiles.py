@@ -44,14 +44,17 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """What a driver does differently, and no query reveals; all is False unless `KNOWN_QUIRKS` says otherwise."""
+    """What a driver does differently, and no query reveals; all is False or 0 unless `KNOWN_QUIRKS` says otherwise."""
 
     #: The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are moved
     #: into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
     compiles_body_repeatedly: bool = False
-    #: Each launch wakes the device's threads, which takes longer than a small kernel runs. Small launches of a plan are
-    #: merged into one.
-    wakes_threads_per_launch: bool = False
+    #: A launch takes so long, which is longer than a small kernel runs. Small launches of a plan are merged into one.
+    launch_s: float = 0.0
+    #: The same of a launch on several cores, which it has to wake.
+    shared_launch_s: float = 0.0
+    #: A kernel of a new program takes so long to compile. Launches are merged when that has paid.
+    kernel_compile_s: float = 0.0
     #: optdb's cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
     #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
@@ -85,6 +88,7 @@ class KnownQuirk:
 
     name: str  #: A field of `DeviceQuirks`.
     reason: str  #: What was observed or measured, and with which version.
+    value: bool | float = True  #: The field's value.
     platform: str = ""  #: A part of the platform's name, in any case; empty for all.
     vendor: str = ""  #: The same of the vendor's name.
     fixed_in: tuple[int, ...] | None = None  #: The first version of the driver without the quirk.
@@ -108,8 +112,21 @@ KNOWN_QUIRKS = (
         platform=_POCL,
     ),
     KnownQuirk(
-        "wakes_threads_per_launch",
-        "PoCL 3.1 takes 10 to 20 us for a launch, and most kernels of a small graph run for less than 1 us",
+        "launch_s",
+        "PoCL 3.1 takes 10 us for a launch on one core, and most kernels of a small graph run for less than 1 us",
+        1e-5,
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "shared_launch_s",
+        "PoCL 3.1 takes 20 us for a launch on several cores, since it wakes their threads",
+        2e-5,
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "kernel_compile_s",
+        "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms",
+        0.1,
         platform=_POCL,
     ),
     KnownQuirk(
@@ -262,4 +279,4 @@ def profile_of(device: cl.Device) -> DeviceProfile:
 
 def quirks_of(driver: Driver, known: Sequence[KnownQuirk] = KNOWN_QUIRKS) -> DeviceQuirks:
     """Return the quirks of a driver, by a table of them."""
-    return DeviceQuirks(**{quirk.name: True for quirk in known if quirk.applies_to(driver)})
+    return DeviceQuirks(**{quirk.name: quirk.value for quirk in known if quirk.applies_to(driver)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +12,16 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen.kernels import sequencing
 from optdb.opencl import get_context
-from optdb.opencl.planning import merging
+from optdb.runtime import merging
 from optdb.runtime.build import BuildError
 from tests.opencl.simulator.made import simulated, training_step
 
 
 @pytest.fixture(autouse=True)
 def pocl():
-    if not get_context("dev0").profile.quirks.wakes_threads_per_launch:
+    if not get_context("dev0").profile.quirks.launch_s:
         pytest.skip("launches are merged on PoCL alone")
 
 
@@ -35,6 +37,13 @@ def merge(monkeypatch):
 
 #: So many calls, and merged launches have been done twice: it is recorded, planned, looked at, and merged.
 CALLS = 2 + merging.PROBED_CALLS + 2
+
+
+def compiles_in(monkeypatch, seconds):
+    """Let the device's profile say how long it takes to compile a kernel."""
+    profile = get_context("dev0").profile
+    quick = replace(profile, quirks=replace(profile.quirks, kernel_compile_s=seconds))
+    monkeypatch.setattr(merging, "profile_of", lambda device: quick)
 
 
 def plan_of(sim):
@@ -144,7 +153,7 @@ def test_it_waits_until_it_pays(merge, monkeypatch):
         sim(data)
     assert enqueued(sim) == plan_of(sim).commands
 
-    monkeypatch.setattr(merging, "KERNEL_COMPILE_S", 1e-5)
+    compiles_in(monkeypatch, 1e-5)
     _, sim = simulated([x], value)
     seen = []
     for _ in range(30):
@@ -156,7 +165,7 @@ def test_it_waits_until_it_pays(merge, monkeypatch):
 
 def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
     merge("auto")
-    monkeypatch.setattr(merging, "KERNEL_COMPILE_S", 1e-3)
+    compiles_in(monkeypatch, 1e-3)
     f, sim, _, data = training_step()
     expected = [f(*data) for _ in range(5000)][-1]
     np.testing.assert_allclose(sim.call_n_times(5000, *data), expected, rtol=1e-3)
@@ -185,7 +194,7 @@ def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(merge, monkeypatch,
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
 
-    monkeypatch.setattr(merging, "make", refuse)
+    monkeypatch.setattr(sequencing, "make", refuse)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")

@@ -71,7 +71,9 @@ def test_pocl():
     quirks = profile_of(FakeDevice("cpu-x", "Portable Computing Language")).quirks
     assert quirks == DeviceQuirks(
         compiles_body_repeatedly=True,
-        wakes_threads_per_launch=True,
+        launch_s=1e-5,
+        shared_launch_s=2e-5,
+        kernel_compile_s=0.1,
         keeps_binaries_itself=True,
         aborts_without_ld=True,
     )
@@ -125,9 +127,9 @@ def test_the_kernels_of_another_kind():
     ],
 )
 def test_to_which_drivers_a_quirk_applies(row, applies):
-    known = [KnownQuirk("wakes_threads_per_launch", "seen", **row)]
+    known = [KnownQuirk("launch_s", "seen", 3e-5, **row)]
     assert known[0].applies_to(DRIVER) is applies
-    assert quirks_of(DRIVER, known) == DeviceQuirks(wakes_threads_per_launch=applies)
+    assert quirks_of(DRIVER, known) == DeviceQuirks(launch_s=3e-5 if applies else 0.0)
 
 
 @pytest.mark.parametrize(

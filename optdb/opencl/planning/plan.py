@@ -15,19 +15,21 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.deprecation import renamed
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.functions.call_memory import CallMemory
 from optdb.opencl.planning.budget import check_plan
-from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
-from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Command, CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.merging import Merging
 from optdb.runtime.recording import ArrayLayout, Segment
+from optdb.runtime.sigint import commit_point
 
 
 class Plan:
@@ -70,7 +72,8 @@ class Plan:
         #: The variables whose values are not the recorded ones, in the present call.
         self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
-        self._merging = Merging([segment.commands for segment in self._segments])
+        segments = [segment.commands for segment in self._segments]
+        self._merging = Merging(segments, config.optdb.merge_launches, Sequencer())
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]

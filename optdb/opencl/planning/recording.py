@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.kernels.sequencing import Sequencer
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import raise_with_op
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.roles import Roles, find_roles, is_foreign, on_device, overwrites
-from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
-from optdb.runtime.commands import HostCall, enqueue, listened, listening
+from optdb.runtime.commands import HostCall, Memory, enqueue, listened, listening
 from optdb.runtime.holding import HeldCommands
+from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.merging import may_be_merged
+from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
+from optdb.runtime.sigint import commit_point
 
 if TYPE_CHECKING:
     from optdb.opencl.planning.budget import BudgetedRecorder
@@ -170,13 +175,47 @@ class Recording:
     fixed: dict[Variable, Any] = field(default_factory=dict)
     #: Host input of the function to its value.
     given: dict[Variable, Any] = field(default_factory=dict)
-    #: How inputs and outputs are bound (see ``rebinding``).
+    #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
     io: IOBinding = field(default_factory=IOBinding)
 
     @property
     def steps(self) -> Iterator[tuple[int, Apply, Segment]]:
         """The nodes, each with its number and its commands."""
         return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
+
+    def bind_io(self) -> None:
+        """Decide how inputs and outputs are bound, and drop the buffers of external inputs.
+
+        Raises
+        ------
+        ValueError
+            If inputs that may be external share a buffer: the function's caller has to separate them.
+        """
+        linked, layouts = self.linked, self.layouts
+        outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
+        next_values = {layouts[var].memory for var in linked.updates.values() if var in layouts}
+        merges, merger = config.optdb.merge_launches != "never", Sequencer()
+        commands = (command for segment in self.segments for command in segment.commands)
+        mergeable = [command for command in commands if merges and may_be_merged(command, merger)]
+        self.io = bind_io(self._input_memories, outputs, next_values, mergeable)
+
+    @property
+    def _input_memories(self) -> dict[Variable, Memory | None]:
+        return {var: self.layouts[var].memory for var in self.linked.rebindable_inputs}
+
+    @property
+    def copied_inputs(self) -> frozenset[Variable]:
+        """The inputs that may be external and are large enough, but are cheaper to copy."""
+        memories = self._input_memories.items()
+        large = {var for var, memory in memories if memory is not None and pays_zero_copy(memory.nbytes)}
+        return frozenset(large - self.io.inputs.keys())
+
+    @property
+    def advances_from_external(self) -> bool:
+        """Whether a next value lies in an external input, so that each call copies another buffer."""
+        external = set(self.io.inputs.values())
+        following = self.linked.updates.values()
+        return any(var in self.layouts and self.layouts[var].memory in external for var in following)
 
     @functools.cached_property
     def roles(self) -> Roles:

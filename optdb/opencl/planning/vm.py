@@ -22,15 +22,14 @@ from optdb.host.speedups.collector import collector_paused
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.plan import BranchTaken, Plan, recording_memory
-from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.holding import HeldCommands, held_back
 from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.sigint import commit_point, defer_sigint
 
 #: The most plans that are cached, each for other shapes of inputs.
 PLAN_CACHE_SIZE = 8
@@ -286,8 +285,8 @@ class PlannedVM(VM):
         except MemoryError:
             self.linked.forget()
             raise
-        recording.io = bind_io(recording)
-        copied = copied_inputs(recording)
+        recording.bind_io()
+        copied = recording.copied_inputs
         self.linked.rebindable_inputs -= copied
         commit_point()
         with held_back(recorder.held):
@@ -315,7 +314,7 @@ class PlannedVM(VM):
         if entry.plan is None:
             self._unload()
             self.linked.forget()
-            times = 0 if advances_from_external(entry.recording) else MAX_RECORDINGS
+            times = 0 if entry.recording.advances_from_external else MAX_RECORDINGS
             entry.plan, entry.commit = self._plan(entry.recording), CommitUpdates(self.linked, times)
         self._fruitless = 0
         if self._loaded is not entry.plan:

@@ -11,7 +11,6 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import CommitUpdates
 from tests.opencl.simulator.made import simulated, training_step
 
@@ -121,30 +120,3 @@ def test_defaults_are_back_behind_an_interrupt():
         sim(data, y=2)
     trouble.how = None
     np.testing.assert_array_equal(sim(data), f(data))
-
-
-def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():
-    done = []
-    with pytest.raises(KeyboardInterrupt), defer_sigint():
-        press_ctrl_c()
-        done.append("never")
-    with pytest.raises(KeyboardInterrupt), defer_sigint():
-        commit_point()
-        with defer_sigint():
-            commit_point()
-            press_ctrl_c()
-            done.append("inner")
-        done.append("outer")
-    assert done == ["inner", "outer"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_who_ignores_interrupts_still_does():
-    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with defer_sigint():
-            commit_point()
-            press_ctrl_c()
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, usual)

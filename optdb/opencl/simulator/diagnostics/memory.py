@@ -20,7 +20,6 @@ from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
 from optdb.opencl.planning.plan import plan_liveness
-from optdb.opencl.planning.rebinding import may_be_external
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.execution.executable import Executable
@@ -28,6 +27,7 @@ from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.commands import Memory
+from optdb.runtime.rebinding import may_be_external
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Untraceable
 

@@ -20,12 +20,12 @@ from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.overwriting import endangered
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.sigint import defer_sigint
 from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.linking import link
 from optdb.opencl.simulator.execution.state import Shared, State
 from optdb.runtime.arrays import Array
+from optdb.runtime.sigint import defer_sigint
 
 __all__ = ["Executable"]
 

@@ -16,9 +16,9 @@ from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.planning.overwriting import final_last
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import advance, check_updates
 from optdb.opencl.planning.vm import PlannedVM
+from optdb.runtime.sigint import commit_point, defer_sigint
 
 
 class _ExecutableLinker(VM_Linker):

@@ -2,8 +2,8 @@
 
 On a CPU a launch takes some ten microseconds, and most kernels of a small graph less than one. :class:`Merging` finds
 the commands of a plan that have a single work item, which one core computes anyway, and those that are so small that
-several cores gain less than the launch costs. Where such commands are consecutive, they are written into a list that
-one kernel executes (``optdb.codegen.kernels.sequences``).
+several cores gain less than the launch costs. Where such commands are consecutive, one launch replaces them. A
+:class:`KernelMerger` writes the kernel that runs them one after the other.
 
 The device measures how long a command runs: for some calls, commands go through a profiling queue, and the host waits
 for each. Commands are timed in order and within the program's calls, since many commands cannot be repeated. The host's
@@ -17,31 +17,21 @@ has lost at most twice the minimum (ski rental; Karlin et al., "Competitive snoo
 from __future__ import annotations
 
 import itertools
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from optdb.codegen.kernels.programs import TranslationUnit, origin
-from optdb.codegen.kernels.sequences import (
-    ADDRESS,
-    SEQUENCE,
-    copy_entry,
-    fill_entry,
-    launch_entry,
-    listed,
-    sequence_program,
-)
-from optdb.host.api.config import config, logger
-from optdb.runtime.build import BuildError, make
+from optdb.runtime.build import BuildError
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
 
-__all__ = ["LAUNCH_OVERHEAD_S", "PROBED_CALLS", "Merging", "may_be_merged"]
+__all__ = ["PROBED_CALLS", "KernelMerger", "Merging", "may_be_merged"]
+
+_logger = logging.getLogger(__name__)
 
 #: The most bytes that one work item copies.
 _MAX_COPIED_BYTES = 1 << 15
@@ -49,27 +39,48 @@ _MAX_COPIED_BYTES = 1 << 15
 _MAX_WORK_ITEMS = 64
 #: The longest pattern of a fill that can be merged.
 _MAX_PATTERN_BYTES = 8
-#: What it costs to compile a kernel on PoCL.
-KERNEL_COMPILE_S = 0.1
-#: What a launch costs on PoCL, on one core and on several, which it has to wake.
-LAUNCH_OVERHEAD_S, SHARED_LAUNCH_OVERHEAD_S = 1e-5, 2e-5
 #: The number of calls that time commands: the quickest counts, since other programs disturb.
 PROBED_CALLS = 5
 
 
-class Merging:
-    """Decides which launches of a plan are merged, and when; `done` if nothing is left to decide."""
+class MergedProgram(Protocol):
+    """A program that runs sequences of some kernels."""
 
-    def __init__(self, segments: Sequence[Sequence[Any]]) -> None:
+    def supports(self, command: Command) -> bool:
+        """Tell whether the program can run a command."""
+
+    def commands(self, run: Sequence[Command]) -> list[Command]:
+        """Return the launch that replaces a run of bound commands."""
+
+
+class KernelMerger(Protocol):
+    """Writes kernels that run others, one work item after the other."""
+
+    def kernel_of(self, command: EnqueueKernel) -> Hashable | None:
+        """Return what tells a launch's kernel from others; None if no other kernel can run it."""
+
+    def program(self, kernels: Sequence[Any]) -> MergedProgram:
+        """Build a program that runs sequences of some kernels, all of one context; raise BuildError if it fails."""
+
+
+class Merging:
+    """Decides which launches of a plan are merged, and when; `done` if nothing is left to decide.
+
+    The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``.
+    """
+
+    def __init__(self, segments: Sequence[Sequence[Any]], wish: str, merger: KernelMerger) -> None:
         #: Bound commands, each segment enqueued in order.
         self._segments = segments
         self._calls = 0
         self._probes: list[list[Any]] = []
         #: Which commands are small, by their `id`; None before they have been timed.
         self._small: set[int] | None = None
-        self._wish = config.optdb.merge_launches
-        self.done = self._wish == "never"
-        self._wait(may_be_merged)
+        self._wish = wish
+        self._sequencer = merger
+        self.done = wish == "never"
+        if not self.done:
+            self._wait(self._may_be_merged)
 
     def next(self) -> Sequence[Sequence[Any]] | None:
         """Return the segments to enqueue from the next call on; None if they stay as they are."""
@@ -82,7 +93,7 @@ class Merging:
             return self._probes
         if self._small is None:
             probes = (probe for probe in itertools.chain(*self._probes) if isinstance(probe, Probe))
-            mergeable = (probe for probe in probes if may_be_merged(probe.command))
+            mergeable = (probe for probe in probes if self._may_be_merged(probe.command))
             self._small = {id(probe.command) for probe in mergeable if _is_single(probe.command) or probe.small}
             self._wait(self._is_small)
             if self.done or self._calls <= self._due:
@@ -101,19 +112,20 @@ class Merging:
     def _wait(self, is_small: Callable[[Any], bool]) -> None:
         """Compute after how many calls it pays to merge commands."""
         runs = self._runs(is_small)
-        kinds = _kinds(runs)
-        self.done = self.done or not kinds
+        kernels = self._kernels(runs)
+        self.done = self.done or not kernels
         self._due = 0
-        if kinds and self._wish == "auto":
-            saved_s = sum((len(run) - 1) * LAUNCH_OVERHEAD_S for run in runs)
-            self._due = math.ceil((len(kinds) + 2) * KERNEL_COMPILE_S / saved_s)
+        if kernels and self._wish == "auto":
+            costs = profile_of(runs[0][0].queue.device).quirks
+            saved_s = sum((len(run) - 1) * costs.launch_s for run in runs)
+            self._due = math.ceil((len(kernels) + 2) * costs.kernel_compile_s / saved_s)
 
     def _merged(self) -> Sequence[Sequence[Any]]:
         """Return the merged commands of each segment; the unmerged ones if the program does not build."""
         try:
-            program = _Program(_kinds(self._runs(self._is_small)))
+            program = self._sequencer.program(self._kernels(self._runs(self._is_small)))
         except BuildError as error:
-            logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
+            _logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
             return self._segments
         return [
             [
@@ -130,6 +142,14 @@ class Merging:
 
     def _is_small(self, command: Any) -> bool:
         return id(command) in self._small
+
+    def _may_be_merged(self, command: Any) -> bool:
+        return may_be_merged(command, self._sequencer)
+
+    def _kernels(self, runs: Iterable[Sequence[Any]]) -> list[Any]:
+        """Return the kernels that some runs of commands launch, each once."""
+        launches = (command for command in itertools.chain(*runs) if isinstance(command, EnqueueKernel))
+        return list(dict.fromkeys(map(self._sequencer.kernel_of, launches)))
 
 
 @dataclass(eq=False)
@@ -153,8 +173,8 @@ class Probe:
     def small(self) -> bool:
         """Whether one core alone loses less on the command than a launch costs."""
         # An upper bound: late cores leave the first one more than its share.
-        others = profile_of(self.timed.device).compute_units - 1
-        return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
+        profile = profile_of(self.timed.device)
+        return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
@@ -172,55 +192,6 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [[probe(command) for command in segment] for segment in segments]
 
 
-class _Program:
-    """A program that runs sequences of some kernels, all of one context."""
-
-    def __init__(self, kinds: Sequence[tuple[TranslationUnit, str]]) -> None:
-        source, self._cases = sequence_program(kinds)
-        self._program = make(kinds[0][0].context, source, name="what merges launches")
-        self._addresses: dict[int, int] = {}
-
-    def supports(self, command: Any) -> bool:
-        """Tell whether the program can run a command."""
-        return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
-
-    def commands(self, run: Sequence[Any]) -> list[Any]:
-        """Return the launch that replaces a run of commands."""
-        queue = run[0].queue
-        self._find(queue, (buffer for command in run for _, buffer in command.operands()))
-        content = listed(self._entry(command) for command in run)
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        kernel, list_ = cl.Kernel(self._program, SEQUENCE), cl.Buffer(queue.context, flags, hostbuf=content)
-        kernel.set_args(list_)
-        return [EnqueueKernel(queue, kernel, (1,), (1,), (list_,))]
-
-    def _entry(self, command: Any) -> list[int]:
-        match command:
-            case EnqueueKernel():
-                return launch_entry(
-                    self._cases[origin(command.kernel)], command.global_size, command.args, self._addresses
-                )
-            case EnqueueCopy():
-                target = self._addresses[command.target.int_ptr] + command.target_offset
-                source = self._addresses[command.source.int_ptr] + command.source_offset
-                return copy_entry(target, source, command.nbytes)
-            case _:
-                target = self._addresses[command.target.int_ptr] + command.offset
-                return fill_entry(target, command.nbytes, command.pattern)
-
-    def _find(self, queue: cl.CommandQueue, buffers: Iterable[cl.Buffer]) -> None:
-        """Find the addresses of buffers."""
-        new = {buffer.int_ptr: buffer for buffer in buffers if buffer.int_ptr not in self._addresses}
-        address = np.zeros(1, np.uint64)
-        on_device = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, address.nbytes)
-        kernel = cl.Kernel(self._program, ADDRESS)
-        for handle, buffer in new.items():
-            kernel.set_args(buffer, on_device)
-            cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
-            cl.enqueue_copy(queue, address, on_device, is_blocking=True)
-            self._addresses[handle] = int(address[0])
-
-
 def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
     """Yield runs of commands of one queue, either all small or none, and whether the run can be merged."""
 
@@ -232,12 +203,6 @@ def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[t
         yield run, small and len(run) > 1
 
 
-def _kinds(runs: Iterable[Sequence[Any]]) -> list[tuple[TranslationUnit, str]]:
-    """Return the kernels that some runs of commands launch, each once."""
-    commands = itertools.chain(*runs)
-    return list(dict.fromkeys(origin(command.kernel) for command in commands if isinstance(command, EnqueueKernel)))
-
-
 def _is_single(command: Any) -> bool:
     """Tell whether one work item computes a command that can be merged."""
     if isinstance(command, EnqueueKernel):
@@ -245,24 +210,20 @@ def _is_single(command: Any) -> bool:
     return command.nbytes <= _MAX_COPIED_BYTES
 
 
-def may_be_merged(command: Command) -> bool:
+def may_be_merged(command: Command, merger: KernelMerger) -> bool:
     """Tell whether a command, recorded or bound, can be merged if it is small.
 
     A list holds addresses, so it cannot be rebound.
     """
-    if config.optdb.merge_launches == "never" or command.is_rebindable:
+    if command.is_rebindable:
         return False
     quirks = profile_of(command.queue.device).quirks
-    if not (quirks.wakes_threads_per_launch and quirks.compiles_body_repeatedly):
+    if not (quirks.launch_s and quirks.compiles_body_repeatedly):
         return False  # merging does not pay, or kernels' bodies cannot be called by others
     if isinstance(command, EnqueueFill):
         return command.pattern.nbytes <= _MAX_PATTERN_BYTES
-    return not isinstance(command, EnqueueKernel) or _may_be_listed(command)
-
-
-def _may_be_listed(command: EnqueueKernel) -> bool:
-    """Tell whether another kernel can run a launch, one work item after the other."""
-    kind = origin(command.kernel)
-    outlined = kind is not None and kind[0].outlines(kind[1])
+    if not isinstance(command, EnqueueKernel):
+        return True
     is_ungrouped = math.prod(command.local_size or command.global_size) == 1
-    return outlined and is_ungrouped and math.prod(command.global_size) <= _MAX_WORK_ITEMS
+    is_short = math.prod(command.global_size) <= _MAX_WORK_ITEMS
+    return is_ungrouped and is_short and merger.kernel_of(command) is not None

@@ -1,0 +1,79 @@
+"""How the inputs and outputs of a recorded call are bound: copied, or as external memory that is rebound in each call.
+
+On a device that shares the host's memory, arguments are used in place, and results are computed in the caller's memory.
+Their buffers differ from call to call; the plan's other buffers stay the same. :func:`bind_io` decides once, after the
+recorded call, and returns an immutable table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+
+from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.commands import Command, Memory
+from optdb.runtime.device_profiles import profile_of
+from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.recording import ArrayLayout
+
+__all__ = ["bind_io", "may_be_external"]
+
+#: The time that zero-copy saves: at least, and for each byte.
+_SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
+
+
+def bind_io(
+    inputs: Mapping[Hashable, Memory | None],
+    outputs: Mapping[Hashable, ArrayLayout],
+    next_values: Collection[Memory | None],
+    mergeable: Iterable[Command],
+) -> IOBinding:
+    """Decide how the inputs and outputs of a recorded call are bound.
+
+    A command with external memory cannot be merged (``merging``). Where that costs more than a copy, the value is
+    copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
+
+    Parameters
+    ----------
+    inputs : mapping
+        Inputs that may be external, with their memories.
+    outputs : mapping
+        Outputs that may be external, with their layouts.
+    next_values : collection of Memory
+        Memories that next values lie in: their outputs are not external.
+    mergeable : iterable of Command
+        The recorded commands that can be merged if they are small.
+
+    Raises
+    ------
+    ValueError
+        If inputs that may be external share a buffer: the function's caller has to separate them.
+    """
+    merged = Counter(memory for command in mergeable for memory in {memory for _, memory in command.operands()})
+    external_inputs: dict[Hashable, Memory] = {}
+    for var, memory in inputs.items():
+        if memory is None or not pays_zero_copy(memory.nbytes) or not _pays(memory, merged):
+            continue
+        if memory in external_inputs.values():
+            raise ValueError(f"{var} is in the buffer of another input, and was to be in one of its own")
+        memory.buffer = None
+        external_inputs[var] = memory
+    taken = {*next_values, *external_inputs.values()}
+    external_outputs: dict[Hashable, Memory] = {}
+    for var, layout in outputs.items():
+        if may_be_external(layout) and layout.memory not in taken and _pays(layout.memory, merged):
+            external_outputs[var] = layout.memory
+            taken.add(layout.memory)
+    return IOBinding(external_inputs, external_outputs)
+
+
+def may_be_external(layout: ArrayLayout) -> bool:
+    """Tell whether a value is large, and fills a memory that the function has allocated."""
+    memory = layout.memory
+    return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
+
+
+def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
+    """Tell whether zero-copy of a memory saves more time than merging its commands would."""
+    launch_s = profile_of(memory.context.devices[0]).quirks.launch_s
+    return merged[memory] * launch_s < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S
