@@ -50,7 +50,10 @@ class Elementwise(Operation):
         self.inputs = inputs
         self.overwritten = overwritten or {}
         single = [x.single for x in inputs]
-        self._elements = program_elements(program, single, inputs[0].ndim, device_kind=context.profile.device_kind)
+        wrong = context.profile.quirks.wrong_vector_functions
+        self._elements = program_elements(
+            program, single, inputs[0].ndim, device_kind=context.profile.device_kind, wrong_functions=wrong
+        )
         self._shapes: LaunchCache[tuple[int, ...]] = LaunchCache()
 
     def __str__(self) -> str:
@@ -107,10 +110,12 @@ def program_elements(
     ndim: int,
     name: str = "elements",
     device_kind: DeviceKind | None = None,
+    wrong_functions: frozenset[str] = frozenset(),
 ) -> ElementKernels:
     """Return the kernels that apply a program; `single` tells which inputs are arrays of one element.
 
-    If the kind of device is known, a processor computes in vectors, but for complex numbers.
+    If the kind of device is known, a processor computes in vectors, but for complex numbers. `wrong_functions` are the
+    `wrong_vector_functions` of its driver.
 
     Raises
     ------
@@ -118,13 +123,18 @@ def program_elements(
         If there is no OpenCL C for it.
     """
     program, numbers = program.with_arguments() if program.takes_arguments else (program, ())
-    code = _code_of(program, tuple(single), ndim, name, device_kind)
+    code = _code_of(program, tuple(single), ndim, name, device_kind, wrong_functions)
     return ElementKernels(code, [number.value.astype(_argument_dtype(number.dtype)) for number in numbers])
 
 
 @functools.lru_cache(maxsize=CODES)
 def _code_of(
-    program: Program, single: tuple[bool, ...], ndim: int, name: str, device_kind: DeviceKind | None
+    program: Program,
+    single: tuple[bool, ...],
+    ndim: int,
+    name: str,
+    device_kind: DeviceKind | None,
+    wrong_functions: frozenset[str],
 ) -> ElementCode:
     """Return the code for a program, whose last inputs, beyond those of `single`, are numbers."""
     if device_kind == "cpu" and any(map(is_complex, computed_dtypes(program))):
@@ -135,7 +145,8 @@ def _code_of(
     names = [name for name, _ in arguments]
     in_names, out_names = [*(x.name for x in inputs), *names], [x.name for x in outputs]
     uniform = [*(x.name for x in inputs if x.single), *names]
-    code = scalar_code(program, in_names, out_names, uniform, WIDTH if device_kind == "cpu" else 1)
+    width = WIDTH if device_kind == "cpu" else 1
+    code = scalar_code(program, in_names, out_names, uniform, width, wrong_functions=wrong_functions)
     flags = Kernel.get_flags(*sorted(code.dtypes))
     return ElementCode(
         inputs, outputs, code.statements, ndim, name, code.once, code.helpers, tuple(arguments), flags, device_kind

@@ -44,7 +44,7 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """What a driver does differently, and no query reveals; all is False or 0 unless `KNOWN_QUIRKS` says otherwise."""
+    """What a driver does differently, and no query reveals: False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
 
     #: The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are moved
     #: into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
@@ -55,6 +55,9 @@ class DeviceQuirks:
     shared_launch_s: float = 0.0
     #: A kernel of a new program takes so long to compile. Launches are merged when that has paid.
     kernel_compile_s: float = 0.0
+    #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
+    #: (``codegen.scalars``).
+    wrong_vector_functions: frozenset[str] = frozenset()
     #: optdb's cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
     #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
@@ -88,7 +91,7 @@ class KnownQuirk:
 
     name: str  #: A field of `DeviceQuirks`.
     reason: str  #: What was observed or measured, and with which version.
-    value: bool | float = True  #: The field's value.
+    value: bool | float | frozenset[str] = True  #: The field's value.
     platform: str = ""  #: A part of the platform's name, in any case; empty for all.
     vendor: str = ""  #: The same of the vendor's name.
     fixed_in: tuple[int, ...] | None = None  #: The first version of the driver without the quirk.
@@ -127,6 +130,13 @@ KNOWN_QUIRKS = (
         "kernel_compile_s",
         "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms",
         0.1,
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "wrong_vector_functions",
+        "PoCL 3.1 is wrong about sin, cos and tan of denormal floats whose neighbours are huge, and about pow of eight "
+        "doubles that differ much",
+        frozenset(["Sin", "Cos", "Tan", "Pow"]),
         platform=_POCL,
     ),
     KnownQuirk(
@@ -234,6 +244,12 @@ class DeviceProfile:
             raise ValueError(f"a device is of kind {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
         units = self.compute_units if compute_units is None else compute_units
         return replace(self, device_kind=device_kind, compute_units=units)
+
+    def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
+        """Return `as_kind`, with all that kernels avoid on some driver: those of a file run on any."""
+        known = (quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions")
+        quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known))
+        return replace(self.as_kind(device_kind, compute_units), quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
         """Return why the profile has its quirks, by their names."""

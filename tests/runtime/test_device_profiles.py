@@ -74,9 +74,18 @@ def test_pocl():
         launch_s=1e-5,
         shared_launch_s=2e-5,
         kernel_compile_s=0.1,
+        wrong_vector_functions=frozenset(["Sin", "Cos", "Tan", "Pow"]),
         keeps_binaries_itself=True,
         aborts_without_ld=True,
     )
+
+
+def test_kernels_of_a_file_avoid_what_any_driver_has_wrong():
+    profile = profile_of(FakeDevice("cpu-x", "Some Platform"))
+    assert not profile.quirks.wrong_vector_functions
+    for_files = profile.for_any_driver("cpu", 8)
+    assert for_files.quirks.wrong_vector_functions == {"Sin", "Cos", "Tan", "Pow"}
+    assert (for_files.device_kind, for_files.compute_units) == ("cpu", 8)
 
 
 def test_oclgrind():

@@ -84,6 +84,8 @@ class ReductionCode:
     vectors: bool
     #: Work items of a group, where the code uses no vectors.
     group: int
+    #: The `wrong_vector_functions` of the driver.
+    wrong_functions: frozenset[str] = frozenset()
     #: What the names of the kernels begin with.
     name: str = "fold"
 
@@ -94,7 +96,9 @@ class ReductionCode:
         uniform = [x.name for x in inputs if x.single]
         width = WIDTH if self.vectors else 1
         helpers = Helpers(self.name)
-        pre = scalar_code(self.pre, [x.name for x in inputs], ["element"], uniform, width, helpers)
+        pre = scalar_code(
+            self.pre, [x.name for x in inputs], ["element"], uniform, width, helpers, self.wrong_functions
+        )
         post_names = ["result", *[x.name for x in self.post.inputs]], [x.name for x in self.post.outputs]
         post = scalar_code(self.post.program, *post_names, helpers=helpers)
         combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)

@@ -110,7 +110,9 @@ class ReductionPlans:
             group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
             self._make_grid = functools.partial(_grid_of_groups, group=group)
         self._context = context
-        self._code = ReductionCode(**code, vectors=vectors, group=group)
+        self._code = ReductionCode(
+            **code, vectors=vectors, group=group, wrong_functions=profile.quirks.wrong_vector_functions
+        )
         part = work_dtype(self._code.acc_dtype)
         self._rest = replace(self._code, pre=Program.copying(part), single=(False,), folded=1, name="rest")
         self._known: LaunchCache[_Launches] = LaunchCache()

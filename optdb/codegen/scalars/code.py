@@ -38,19 +38,20 @@ def scalar_code(
     uniform: Collection[str] = (),
     width: int = 1,
     helpers: Helpers | None = None,
+    wrong_functions: frozenset[str] = frozenset(),
 ) -> ScalarCode:
     """Return the OpenCL C of a program, whose inputs and outputs are given by name.
 
     Those inputs that are named in `uniform` are the same for all elements. With a width above one the other inputs and
     the outputs are vectors. `helpers` takes the functions that the statements call, where several programs are in one
-    code.
+    code. `wrong_functions` are the scalars whose functions of vectors are wrong, and are computed in other ways.
 
     Raises
     ------
     NoCode
         If there is none; the message says why.
     """
-    writer = _CodeWriter(uniform, width, helpers)
+    writer = _CodeWriter(uniform, width, helpers, wrong_functions)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
@@ -80,7 +81,9 @@ def _constant(number: Number) -> tuple[str, str]:
 class _CodeWriter:
     """Writes steps one after another, and gives each a unique name."""
 
-    def __init__(self, uniform: Collection[str] = (), width: int = 1, helpers: Helpers | None = None) -> None:
+    def __init__(
+        self, uniform: Collection[str], width: int, helpers: Helpers | None, wrong_functions: frozenset[str]
+    ) -> None:
         self.lines: list[str] = []
         self.once: list[str] = []
         self.helpers = helpers or Helpers()
@@ -88,6 +91,7 @@ class _CodeWriter:
         self._uniform = set(uniform)
         self._hoists = bool(uniform) or width > 1
         self._width = width
+        self._wrong_functions = wrong_functions
         self._names = 0
         #: Statements for single lanes that have not been written yet.
         self._pending: list[str] = []
@@ -140,7 +144,9 @@ class _CodeWriter:
 
     def _vector(self, name: str, step: ScalarStep) -> None:
         try:
-            line = _declared(name, LaneStep(**vars(step), width=self._width, is_uniform=self.is_uniform))
+            is_wrong = step.scalar.name in self._wrong_functions
+            lanes = LaneStep(**vars(step), width=self._width, is_uniform=self.is_uniform, is_wrong=is_wrong)
+            line = _declared(name, lanes)
         except NotInVectors:
             self._lane_by_lane(name, step)
             return

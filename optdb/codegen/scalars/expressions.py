@@ -42,8 +42,8 @@ def expression(step: ScalarStep) -> str:
     if name in _IN_FLOATS and not is_float(step.out) and not step.is_complex:
         in_float64 = replace(step, scalar=replace(step.scalar, dtype="float64"))
         return convert(expression(in_float64), "float64", step.out, step.width)
-    if step.width > 1:
-        entry = _IN_VECTORS.get(name, entry)
+    if step.is_wrong:
+        entry = _INSTEAD_OF_WRONG[name]
     return entry.format(*step.inputs(), T=c_type(step.out)) if isinstance(entry, str) else entry(step)
 
 
@@ -251,7 +251,7 @@ def _circular(step: ScalarStep) -> str:
     x, name = step.input(0), _c_name(step.scalar.name)
     if c_type(step.out) != "float":
         return f"{name}({x})"
-    # PoCL 3.1 is wrong about denormal numbers whose neighbours are huge.
+    # Wrong are denormal numbers whose neighbours are huge.
     of_nothing = step.number(1) if name == "cos" else x
     return step.choose(f"fabs({x}) < FLT_MIN", of_nothing, f"{name}({x})")
 
@@ -259,14 +259,14 @@ def _circular(step: ScalarStep) -> str:
 def _pow_of_vectors(step: ScalarStep) -> str:
     if c_type(step.out) != "double":
         return _pow(step)
-    # PoCL 3.1 is wrong about powers of eight doubles, where they differ much.
+    # Wrong are powers of eight doubles, where they differ much.
     x, y = step.inputs()
     quarters = ["0123", "4567", "89ab", "cdef"][: step.width // 4]
     return f"(double{step.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
 
 
-#: The entries that differ for vectors.
-_IN_VECTORS: dict[str, Entry] = {
+#: The entries for vectors where a driver's function is wrong (`wrong_vector_functions` of its profile).
+_INSTEAD_OF_WRONG: dict[str, Entry] = {
     **dict.fromkeys(("Sin", "Cos", "Tan"), _circular),
     "Pow": _pow_of_vectors,
 }

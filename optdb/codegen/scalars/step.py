@@ -35,6 +35,7 @@ class ScalarStep:
     used: set[str]
 
     width: ClassVar[int] = 1
+    is_wrong: ClassVar[bool] = False
 
     @property
     def out(self) -> str:
@@ -101,6 +102,8 @@ class LaneStep(ScalarStep):
     width: int
     #: Tells of an input whether it is one number for all lanes, and no vector.
     is_uniform: Callable[[str], bool]
+    #: Whether the driver's function of vectors is wrong.
+    is_wrong: bool = False
 
     def number(self, value: Any, dtype: str | None = None) -> str:
         return f"(({self.type(dtype)})({super().number(value, dtype)}))"

@@ -63,7 +63,7 @@ class _Traced(Context):
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
-        self.profile = context.profile.as_kind(device_kind, compute_units)
+        self.profile = context.profile.for_any_driver(device_kind, compute_units)
         self.kept = {}
         self.asked: set[str] = set()
 

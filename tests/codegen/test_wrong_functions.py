@@ -1,0 +1,46 @@
+"""Functions of vectors that a driver has wrong are computed in other ways, on that driver and in files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.codegen.elementwise_programs import Elementwise, program_elements
+from optdb.codegen.operation import ArraySpec
+from optdb.codegen.scalars.program import Program, Scalar
+from tests.codegen.layouts import compute, context, device_array
+
+TRIGONOMETRY = ("Sin", "Cos", "Tan")
+
+
+def program(name, dtype, arity=1):
+    return Program.of(Scalar(name, dtype), [dtype] * arity)
+
+
+def text(name, dtype, wrong):
+    arity = 2 if name == "Pow" else 1
+    elements = program_elements(program(name, dtype, arity), [False] * arity, 1, "e", "cpu", frozenset(wrong))
+    return "".join(kernel.code for kernel in elements.kernels())
+
+
+@pytest.mark.parametrize("name", TRIGONOMETRY)
+def test_a_function_is_replaced_where_it_is_wrong(name):
+    assert "FLT_MIN" in text(name, "float32", [name])
+    assert "FLT_MIN" not in text(name, "float32", [])
+    assert text(name, "float64", [name]) == text(name, "float64", [])
+
+
+def test_powers_of_doubles_are_computed_by_fours():
+    assert "s0123" in text("Pow", "float64", ["Pow"])
+    assert "s0123" not in text("Pow", "float64", [])
+    assert text("Pow", "float32", ["Pow"]) == text("Pow", "float32", [])
+
+
+@pytest.mark.parametrize("name", TRIGONOMETRY)
+def test_denormal_numbers_beside_huge_ones(each_device_kind, name):
+    values = np.full(64, 3e38, np.float32)
+    values[::3] = 1e-40
+    operation = Elementwise(context(), program(name, "float32"), [ArraySpec("float32", (False,))])
+    (result,) = compute(operation, device_array(values))
+    expected = getattr(np, name.lower())(values[::3].astype("float64"))
+    np.testing.assert_allclose(result[::3], expected, rtol=1e-5, atol=1e-37)
