@@ -14,6 +14,7 @@ import functools
 import math
 import reprlib
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -43,6 +44,9 @@ class Members(Protocol):
         """Return the name of the member for a program."""
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Where:
     """The position of a value in a file's JSON, for errors, and the fields that are parsed already."""
 
@@ -54,11 +58,17 @@ class Where:
         self._key = key
         self._parent = parent
         #: The fields of the record at this position, as far as they are parsed.
-        self.parsed: dict[str, Any] = {}
+        self.parsed: Mapping[str, Any] = _NOTHING
 
     def at(self, key: str | int) -> Where:
         """Return the position of a field, or of an element."""
         return Where(self.archive, key, self)
+
+    def moved_to(self, key: str | int) -> Where:
+        """Move to a sibling of this position: a new position for each of very many values would take longer."""
+        self._key = key
+        self.parsed = _NOTHING
+        return self
 
     def before(self, name: str) -> Any:
         """Return the innermost field of a name that is parsed, perhaps in part; such a field has to exist."""
@@ -69,7 +79,8 @@ class Where:
 
     def begin(self, value: Any) -> Any:
         """Let what follows refer to this field's value while that is parsed."""
-        self._parent.parsed[self._key] = value
+        if self._parent.parsed is not _NOTHING:
+            self._parent.parsed[self._key] = value
         return value
 
     def wrong(self, wanted: str, got: Any) -> Exception:
@@ -109,9 +120,11 @@ class Record:
         names = parsers.keys() if cls.kind is None else {"kind": None, **parsers}.keys()
         if not isinstance(value, dict) or value.keys() != names:
             raise where.wrong(f"an object with the fields {', '.join(names)}" if names else "an empty object", value)
+        where.parsed = parsed = {}
+        inner = where.at("")
         for name, parse in parsers.items():
-            where.parsed[name] = parse(value[name], where.at(name))
-        record = cls(**unsaved, **where.parsed)
+            parsed[name] = parse(value[name], inner.moved_to(name))
+        record = cls(**unsaved, **parsed)
         record.check(where)
         return record
 
@@ -177,7 +190,6 @@ def is_whole(value: Any) -> bool:
 
 text = checked(lambda value: isinstance(value, str), "a text")
 flag = checked(lambda value: isinstance(value, bool), "true or false")
-whole = checked(is_whole, "a whole number")
 dtype = checked(lambda value: isinstance(value, str) and value in DTYPES, "a dtype")
 
 
@@ -206,9 +218,9 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
     def parse_list(value: Any, where: Where) -> Any:
         if not isinstance(value, list):
             raise where.wrong(f"a list of {what}", value)
-        elements = where.begin([])
+        elements, inner = where.begin([]), where.at(0)
         for number, element in enumerate(value):
-            elements.append(parse(element, where.at(number)))
+            elements.append(parse(element, inner.moved_to(number)))
         return make(elements)
 
     return parse_list
