@@ -36,9 +36,8 @@ from optdb.opencl.ops.blas import (
     OpenCLGemm,
     OpenCLGemv,
     OpenCLGer,
-    OpenCLSparseBlockGemv,
-    OpenCLSparseBlockOuter,
 )
+from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.diag import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
 from optdb.opencl.ops.elemwise import OpenCLElemwise

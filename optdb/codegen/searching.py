@@ -15,6 +15,7 @@ from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.reductions.plan import SMALLEST_PART
 from optdb.codegen.source import add_places, functions, load_w, typed, work_dtype
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
@@ -23,9 +24,6 @@ _KERNELS = functions("searching.cl")
 
 #: For each side, whether a vector's element (`here`) stands before the place of a value.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
-
-#: The elements that a processor's work item reads at least: it finds several results, if each takes fewer.
-_SMALLEST_PART = 4096
 
 
 class FindLargest(Operation):
@@ -85,7 +83,7 @@ class FindLargest(Operation):
         lengths, steps = _axes_of(x, self.axes)
         m, each = size_of(lengths), 1
         if self.context.profile.runs_items_serially:
-            each = max(1, min(_SMALLEST_PART // m, -(-n // self.context.profile.compute_units)))
+            each = max(1, min(SMALLEST_PART // m, -(-n // self.context.profile.compute_units)))
         args = [*kept_lengths, *lengths, x, *kept_steps, *steps, largest, indices]
         launch_items(kernels["largest"], self.context, -(-n // each), n, each, m, *args)
 

@@ -20,7 +20,8 @@ from optdb.opencl.ops.advanced import (
     OpenCLAdvancedIncSubtensor,
     OpenCLAdvancedIncSubtensor1,
 )
-from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
+from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.random import OpenCLMRGUniform

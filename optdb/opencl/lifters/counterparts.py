@@ -30,6 +30,7 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     axes,
     batch_norm,
     blas,
+    blocks,
     conv,
     diag,
     fft,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from optdb.codegen.elements import contiguous, copied, copying
+from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import c_strides, size_of, view
 from optdb.codegen.views import full_shape, strides_for, subtensor
 from optdb.host.api import ops as host
@@ -99,8 +99,3 @@ class OpenCLFlatten(_Reshaping, host.Flatten):
     def _shape(self, x: Array) -> tuple[int, ...]:
         leading = self.outdim - 1
         return (*x.shape[:leading], size_of(x.shape[leading:]))
-
-
-def overwritable(op: Any, x: Array, array_type: Any, kernels: Kernels, context: Context) -> Array:
-    """Return what an op may change: `x` itself if it works in place, else a copy, by the kernels of `copying`."""
-    return x if op.inplace else copied(x, copying(array_type), kernels, context)

@@ -1,0 +1,133 @@
+"""Products with the blocks of a matrix that indexes name.
+
+The host checks the indexes. Where they name a block several times, the same work items add to it, in the order of the
+indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import copied, copying
+from optdb.codegen.indexing.index_layout import grouped, host_indexes
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import launch_striding, size_of, steps_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
+from optdb.codegen.source import ROUND_EACH_STEP, functions, typed
+from optdb.runtime.arrays import Array, from_host
+from optdb.runtime.context import Context
+
+_KERNELS = functions("named_blocks.cl")
+
+#: Columns of a block that a processor computes at once.
+_COLUMNS = 16
+#: Work items for each compute unit of a processor.
+_ITEMS_PER_UNIT = 16
+
+
+class AddBlockProducts(Operation):
+    """Vectors times blocks of a matrix, added to vectors.
+
+    The inputs are the vectors that are added to, of shape (batch, windows, columns); the matrix, of shape (row blocks,
+    column blocks, depth, columns); the vectors, of shape (batch, inputs, depth); and of the host the row blocks of the
+    inputs and the column blocks of the windows, for each of the batch.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        What is added to. All arrays have its dtype, a float.
+    inplace : bool
+        Whether it is changed itself, else a copy.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, inplace: bool = False) -> None:
+        super().__init__(context)
+        self.x = x
+        self.inplace = inplace
+        self._copying = copying(x)
+
+    @property
+    def _width(self) -> int:
+        return _COLUMNS if self.context.profile.runs_items_serially else 1
+
+    def kernels(self) -> list[Kernel]:
+        code = typed(_KERNELS["block_products"], self.x.dtype, WIDTH=self._width)
+        return [Kernel(code), *self._copying.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        o, w, h, ins, outs = inputs
+        batch, windows, columns = o.shape
+        if h.shape[0] < batch or h.shape[2] != w.shape[2] or w.shape[3] != columns:
+            raise self._mismatch(o, w, h)
+        steps = steps_of(w)
+        ins = self._blocks(ins, batch, h.shape[1], w.shape[0], axis=0) * steps[0]
+        outs = self._blocks(outs, batch, windows, w.shape[1], axis=1) * steps[1]
+        out = outputs[0][0] = self._changed(o, kernels)
+        if not (out.size and ins.size and h.shape[2]):
+            return
+        pieces = -(-columns // self._width)
+        indexes = [from_host(self.context, places, constant=True) for places in (ins, outs)]
+        items = batch * windows * pieces
+        args = [pieces, columns, h.shape[1], h.shape[2], windows, out, *steps_of(out), w, *steps[2:], h, *steps_of(h)]
+        launch_striding(kernels["block_products"], self.context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)
+
+    def _changed(self, x: Array, kernels: Kernels) -> Array:
+        return x if self.inplace else copied(x, self._copying, kernels, self.context)
+
+    def _blocks(self, index: np.ndarray, batch: int, windows: int, length: int, axis: int) -> np.ndarray:
+        """Return the blocks that each of a batch names, counted from the front."""
+        if index.shape[0] < batch or index.shape[1] < windows:
+            raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
+        return host_indexes(index[:batch, :windows], length, self, axis)
+
+    def _mismatch(self, *arrays: Array) -> ValueError:
+        return ValueError(f"{self}: shapes do not fit: {', '.join(str(tuple(x.shape)) for x in arrays)}")
+
+
+class AddOuterProducts(AddBlockProducts):
+    """Outer products of vectors, added to blocks of a matrix.
+
+    The inputs are the matrix, of shape (row blocks, column blocks, depth, columns); the vectors, of shapes (batch,
+    inputs, depth) and (batch, windows, columns); and of the host the row blocks and the column blocks that their
+    products are added to. A last input is not used. The parameters are those of `AddBlockProducts`.
+    """
+
+    def kernels(self) -> list[Kernel]:
+        code = ROUND_EACH_STEP + typed(_KERNELS["outer_products"], self.x.dtype)
+        return [Kernel(code), *self._copying.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        o, x, y, x_index, y_index, *_ = inputs
+        batch = x.shape[0]
+        windows = x_index.shape[1], y_index.shape[1]
+        fits = y.shape[0] >= batch and x.shape[1] >= windows[0] and y.shape[1] >= windows[1]
+        if not fits or (x.shape[2], y.shape[2]) != tuple(o.shape[2:]):
+            raise self._mismatch(o, x, y)
+        above = self._blocks(x_index, batch, windows[0], o.shape[0], axis=0)[:, :, None]
+        beside = self._blocks(y_index, batch, windows[1], o.shape[1], axis=1)[:, None, :]
+        out = outputs[0][0] = self._changed(o, kernels)
+        if not (out.size and above.size and beside.size):
+            return
+        names = (above * o.shape[1] + beside).ravel()
+        order, first = grouped(names, size_of(o.shape[:2]))
+        steps = steps_of(out)
+        blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
+        rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]
+        rows = [np.broadcast_to(starts, (batch, *windows)).ravel()[order] for starts in rows]
+        tables = [blocks, np.append(first, len(order)), *rows]
+        tables = [from_host(self.context, table, constant=True) for table in tables]
+        lengths = out.shape[2:]
+        args = [*lengths, out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
+        items = len(first) * size_of(lengths)
+        launch_striding(kernels["outer_products"], self.context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
+
+
+def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:
+    """Return where the vectors of an array begin, in elements."""
+    outer, inner, _ = steps_of(x)
+    return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)

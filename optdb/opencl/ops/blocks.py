@@ -1,0 +1,30 @@
+"""Theano's products of the blocks of a matrix on the device; the indexes that name them are on the host."""
+
+from __future__ import annotations
+
+from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
+from optdb.codegen.operation import Operation
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.shell import Shell, spec_of
+
+
+class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
+    """Vectors times blocks of a matrix, added to vectors."""
+
+    device_inputs = slice(0, 3)
+    common_dtype = 0
+
+    def operation(self, node: Apply) -> Operation:
+        return AddBlockProducts(self.get_context(node), spec_of(node.inputs[0]), self.inplace)
+
+
+class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
+    """Outer products of vectors, added to blocks of a matrix. As on the host, the factor is not used."""
+
+    device_inputs = slice(0, 3)
+    common_dtype = 0
+
+    def operation(self, node: Apply) -> Operation:
+        return AddOuterProducts(self.get_context(node), spec_of(node.inputs[0]), self.inplace)
