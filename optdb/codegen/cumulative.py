@@ -13,6 +13,7 @@ The scan of a piece is Hillis and Steele's (Data parallel algorithms, 1986).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,26 +37,16 @@ GROUP = 256
 LONG, MANY = 512, 2048
 
 
+@dataclass(eq=False)
 class Cumulate(Operation):
-    """The sums or products of all elements so far, along an axis.
+    """The sums or products of all elements so far, along an axis."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, of a real dtype.
-    mode : str
-        Sums ('add') or products ('mul').
-    axis : int, optional
-        Along which axis; None for all elements, in C order.
-    """
-
-    def __init__(self, context: Context, x: ArraySpec, mode: str = "add", axis: int | None = None) -> None:
-        super().__init__(context)
-        self.x = x
-        self.mode = mode
-        self.axis = axis
+    #: The array, of a real dtype.
+    x: ArraySpec
+    #: Sums ('add') or products ('mul').
+    mode: str = "add"
+    #: Along which axis; None for all elements, in C order.
+    axis: int | None = None
 
     def kernels(self) -> list[Kernel]:
         kept_ndim = 1 if self.axis is None else max(self.x.ndim - 1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import ElementKernels, copying
@@ -12,27 +13,19 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, outp
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import functions, typed, write_w
 from optdb.codegen.views import diagonal
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int, part_of, smallest
 
 
+@dataclass(eq=False)
 class Eye(Operation):
     """A matrix of zeros with ones on a diagonal.
 
     The inputs are numbers of the host: of rows; of columns, None for as many; and how far to the right of the main
     diagonal the ones are.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the matrix.
     """
 
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the matrix.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         one = f"({ctype(self.dtype)})(1, 0)" if is_complex(self.dtype) else f"{write_w(self.dtype)}(1)"
@@ -48,26 +41,21 @@ class Eye(Operation):
             kernels["eye"].scall(count, matrix, row * m + column, m + 1, count)
 
 
+@dataclass(eq=False)
 class AroundDiagonal(Operation):
-    """Zeros, and an array along a diagonal of two new axes.
+    """Zeros, and an array along a diagonal of two new axes."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, whose last axis goes along the diagonal.
-    offset : int
-        How far to the right of the main diagonal it is.
-    axis1, axis2 : int
-        Where the new axes are in the output.
-    """
+    #: The array, whose last axis goes along the diagonal.
+    x: ArraySpec
+    #: How far to the right of the main diagonal it is.
+    offset: int = 0
+    #: Where the new axes are in the output.
+    axis1: int = 0
+    axis2: int = 1
 
-    def __init__(self, context: Context, x: ArraySpec, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:
-        super().__init__(context)
-        self.offset = offset
-        self.axes = _with_new_axes(x.ndim, min(axis1, axis2), max(axis1, axis2))
-        self._copying = copying(x)
+    def __post_init__(self) -> None:
+        self._axes = _with_new_axes(self.x.ndim, *sorted((self.axis1, self.axis2)))
+        self._copying = copying(self.x)
 
     def kernels(self) -> list[Kernel]:
         return self._copying.kernels()
@@ -75,10 +63,10 @@ class AroundDiagonal(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
         side = x.shape[-1] + abs(self.offset)
-        shape = [(*x.shape[:-1], side, side)[axis] for axis in self.axes]
+        shape = [(*x.shape[:-1], side, side)[axis] for axis in self._axes]
         out = output_zeros(outputs[0], self.context, shape, x.dtype)
         # The new axes are the last two until they are permuted.
-        rows, columns = self.axes.index(x.ndim - 1), self.axes.index(x.ndim)
+        rows, columns = self._axes.index(x.ndim - 1), self._axes.index(x.ndim)
         along = diagonal(out, self.offset, rows, columns)
         self._copying.launch(kernels, self.context, x.shape, [x, along])
 
@@ -93,24 +81,20 @@ def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
     return axes
 
 
+@dataclass(eq=False)
 class FillDiagonal(Operation):
     """A copy of an array with a number along its main diagonal.
 
     The inputs are the array and the number, an array without axes. If the array has more than two axes, they have one
     length.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array.
     """
 
-    def __init__(self, context: Context, x: ArraySpec) -> None:
-        super().__init__(context)
-        self._copying = copying(x)
-        self._filling = ElementKernels.copying(x.dtype, 1, "fill", single=True)
+    #: The array.
+    x: ArraySpec
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
+        self._filling = ElementKernels.copying(self.x.dtype, 1, "fill", single=True)
 
     def kernels(self) -> list[Kernel]:
         return [*self._copying.kernels(), *self._filling.kernels()]

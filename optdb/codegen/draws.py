@@ -8,6 +8,7 @@ are those of its C code; its Python code adds up in single precision where outco
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.kernels import Kernel
@@ -15,39 +16,29 @@ from optdb.codegen.layout import launch_striding, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, functions, type_words, typed, work_dtype
 from optdb.runtime.arrays import empty
-from optdb.runtime.context import Context
 
 _KERNELS = functions("draws.cl")
 
 
+@dataclass(eq=False)
 class CountDraws(Operation):
     """How often each outcome is drawn, for each row of probabilities.
 
     The inputs are the probabilities, a row for each distribution; the random numbers, a vector of those of the first
     draw of each row, the second draw, and so on; and the number of draws, of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    p, u : ArraySpec
-        The probabilities and the random numbers, floats.
-    dtype : str
-        The dtype of the output.
-    replace : bool
-        Whether what is drawn is put back.
     """
 
     #: The kernel, and whether it works on a copy of the probabilities.
     kernel: ClassVar[str] = "count_draws"
     changes_probabilities: ClassVar[bool] = False
 
-    def __init__(self, context: Context, p: ArraySpec, u: ArraySpec, dtype: str, replace: bool = False) -> None:
-        super().__init__(context)
-        self.p = p
-        self.u = u
-        self.dtype = dtype
-        self.replace = replace
+    #: The probabilities and the random numbers, floats.
+    p: ArraySpec
+    u: ArraySpec
+    #: The dtype of the output.
+    dtype: str
+    #: Whether what is drawn is put back.
+    replace: bool = False
 
     def kernels(self) -> list[Kernel]:
         words = {**type_words(self.p.dtype, "P_"), **type_words(self.u.dtype, "U_"), "REPLACE": int(self.replace)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from optdb.codegen.layout import CHUNKS_PER_UNIT, share
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.runtime.arrays import copy
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import lengths_of
 
 #: The larger modulus; as many samples can be asked for at a time.
@@ -44,29 +44,23 @@ _SCALED = {
 }
 
 
+@dataclass(eq=False)
 class UniformNumbers(Operation):
     """Random numbers between 0 and 1, and the state from which the next ones are made.
 
     The inputs are the state, int32 of shape (n_streams, 6), and the shape of the sample, a vector of the host. The
     outputs are the new state and the sample.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the sample, a float.
-    ndim : int
-        The number of its axes.
-    inplace : bool
-        Whether the new state overwrites the old one.
     """
 
-    def __init__(self, context: Context, dtype: str, ndim: int, inplace: bool = False) -> None:
-        super().__init__(context)
-        self.dtype = sample_dtype(dtype)
-        self.ndim = ndim
-        self.inplace = inplace
+    #: The dtype of the sample, a float.
+    dtype: str
+    #: The number of its axes.
+    ndim: int
+    #: Whether the new state overwrites the old one.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        sample_dtype(self.dtype)
 
     def kernels(self) -> list[Kernel]:
         return [_kernel(self.dtype, self.context.profile.needs_explicit_vectors)]

@@ -7,6 +7,7 @@ indexes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from optdb.codegen.layout import launch_striding, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.context import Context
 
 _KERNELS = functions("named_blocks.cl")
 
@@ -28,28 +28,22 @@ _COLUMNS = 16
 _ITEMS_PER_UNIT = 16
 
 
+@dataclass(eq=False)
 class AddBlockProducts(Operation):
     """Vectors times blocks of a matrix, added to vectors.
 
     The inputs are the vectors that are added to, of shape (batch, windows, columns); the matrix, of shape (row blocks,
     column blocks, depth, columns); the vectors, of shape (batch, inputs, depth); and of the host the row blocks of the
     inputs and the column blocks of the windows, for each of the batch.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        What is added to. All arrays have its dtype, a float.
-    inplace : bool
-        Whether it is changed itself, else a copy.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, inplace: bool = False) -> None:
-        super().__init__(context)
-        self.x = x
-        self.inplace = inplace
-        self._copying = copying(x)
+    #: What is added to. All arrays have its dtype, a float.
+    x: ArraySpec
+    #: Whether it is changed itself, else a copy.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
 
     @property
     def _width(self) -> int:

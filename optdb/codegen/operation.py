@@ -66,11 +66,15 @@ class ArraySpec:
         return all(self.broadcastable)
 
 
+@dataclass(eq=False)
 class Operation(ABC):
-    """A computation for arrays of certain specs, in a context."""
+    """A computation for arrays of certain specs, in a context.
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    The fields of a subclass, a dataclass as well, say what it is made for.
+    """
+
+    #: Where it runs.
+    context: Context
 
     def __str__(self) -> str:
         return type(self).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,21 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_chunks, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import filled, functions
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class ImagePatches(Operation):
     """The patches of images, as rows of a matrix.
 
     The inputs are the images, of shape (images, channels, height, width), and two vectors of the host: the height and
     width of a patch, and how far apart patches are.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The images, of any dtype.
-    mode : str
-        What happens at the borders: 'valid', patches have to fit exactly; 'ignore_borders', what is left is ignored;
-        'half' and 'full', images are padded with zeros; 'wrap_centered', images go on at the other end.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, mode: str = "valid") -> None:
-        super().__init__(context)
-        self.x = x
-        self.mode = mode
+    #: The images, of any dtype.
+    x: ArraySpec
+    #: What happens at the borders: 'valid', patches have to fit exactly; 'ignore_borders', what is left is ignored;
+    #: 'half' and 'full', images are padded with zeros; 'wrap_centered', images go on at the other end.
+    mode: str = "valid"
 
     def kernels(self) -> list[Kernel]:
         raw, wrapped = RAW[np.dtype(self.x.dtype).itemsize], self.mode == "wrap_centered"

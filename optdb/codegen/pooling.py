@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.elements import contiguous, copying
@@ -21,35 +22,21 @@ from optdb.codegen.layout import check_shapes, launch_chunks, share, size_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.windows import Windows, gradient_kernel, window_kernel
 from optdb.runtime.arrays import Array
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class WindowOperation(Operation):
-    """The base of the operations of this module.
+    """The base of the operations of this module."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array that windows lie over. All arrays have its dtype and rank.
-    ndim : int
-        How many of the last axes are pooled.
-    mode : str
-        What becomes of a window: 'max', 'sum', or a mean with the padding or without it: 'average_inc_pad',
-        'average_exc_pad'.
-    ignore_border : bool
-        Whether a window that does not fit is left out, else it is cut short.
-    """
-
-    def __init__(
-        self, context: Context, x: ArraySpec, ndim: int = 2, mode: str = "max", ignore_border: bool = True
-    ) -> None:
-        super().__init__(context)
-        self.x = x
-        self.ndim = ndim
-        self.mode = mode
-        self.ignore_border = ignore_border
+    #: The array that windows lie over. All arrays have its dtype and rank.
+    x: ArraySpec
+    #: How many of the last axes are pooled.
+    ndim: int = 2
+    #: What becomes of a window: 'max', 'sum', or a mean with the padding or without it: 'average_inc_pad',
+    #: 'average_exc_pad'.
+    mode: str = "max"
+    #: Whether a window that does not fit is left out, else it is cut short.
+    ignore_border: bool = True
 
     def kernels(self) -> list[Kernel]:
         return [self._kernel(), *copying(self.x).kernels()]

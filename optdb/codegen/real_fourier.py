@@ -9,6 +9,7 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.elements import ElementKernels, copied
@@ -20,29 +21,24 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, outp
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.views import axis_last
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class RealFourier(Operation):
     """The Fourier transform of a real array over its last axes: the coefficients that are not mirrored.
 
     The inputs are the array, and the lengths of the axes that are transformed, a vector of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, of floats.
     """
 
     #: Whether the input has pairs, else the output.
     inverse: ClassVar[bool] = False
 
-    def __init__(self, context: Context, x: ArraySpec) -> None:
-        super().__init__(context)
-        dtype, ndim = complex_dtype(context), x.ndim - self.inverse
-        one, pair = [x.dtype], [x.dtype] * 2
+    #: The array, of floats.
+    x: ArraySpec
+
+    def __post_init__(self) -> None:
+        dtype, ndim = complex_dtype(self.context), self.x.ndim - self.inverse
+        one, pair = [self.x.dtype], [self.x.dtype] * 2
         self._reading = _reading(pair if self.inverse else one, dtype, ndim)
         self._writing = _writing(one if self.inverse else pair, dtype, ndim)
         self._moving = ElementKernels.copying(dtype, ndim, "move")

@@ -7,6 +7,7 @@ to, and NaN is the largest, as in the order of a sort.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, outp
 from optdb.codegen.reductions.plan import SMALLEST_PART
 from optdb.codegen.source import add_places, functions, load_w, typed, work_dtype
 from optdb.runtime.arrays import Array
-from optdb.runtime.context import Context
 
 _KERNELS = functions("searching.cl")
 
@@ -26,32 +26,25 @@ _KERNELS = functions("searching.cl")
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 
+@dataclass(eq=False)
 class FindLargest(Operation):
     """The largest elements along some axes, and their indices among the elements of these axes, as int64.
 
     Of equal elements, the first one is found; the first NaN is the largest.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, of a real dtype.
-    axes : sequence of int
-        The axes, counted from the front.
-    values : bool
-        Whether the first output is the elements; else there are only the indices.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int], values: bool = True) -> None:
-        super().__init__(context)
-        self.x = x
-        self.axes = axes
-        self.kept = [axis for axis in range(x.ndim) if axis not in axes]
-        self.values = values
+    #: The array, of a real dtype.
+    x: ArraySpec
+    #: The axes, counted from the front.
+    axes: Sequence[int]
+    #: Whether the first output is the elements; else there are only the indices.
+    values: bool = True
+
+    def __post_init__(self) -> None:
+        self._kept = [axis for axis in range(self.x.ndim) if axis not in self.axes]
 
     def kernels(self) -> list[Kernel]:
-        kept_ndim, folded_ndim = max(len(self.kept), 1), max(len(self.axes), 1)
+        kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
         # The first NaN is the largest; of equals, the first.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
@@ -71,7 +64,7 @@ class FindLargest(Operation):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
-        shape = [x.shape[axis] for axis in self.kept]
+        shape = [x.shape[axis] for axis in self._kept]
         largest = output_array(outputs[0] if self.values else [None], self.context, shape, x.dtype)
         indices = output_array(outputs[-1], self.context, shape, "int64")
         n = indices.size
@@ -79,7 +72,7 @@ class FindLargest(Operation):
             return
         if not x.size:
             raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
-        kept_lengths, kept_steps = _axes_of(x, self.kept)
+        kept_lengths, kept_steps = _axes_of(x, self._kept)
         lengths, steps = _axes_of(x, self.axes)
         m, each = size_of(lengths), 1
         if self.context.profile.runs_items_serially:
@@ -95,26 +88,18 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
     return lengths, steps
 
 
+@dataclass(eq=False)
 class SearchSorted(Operation):
     """The index of each value in a sorted vector: before its equals ('left'), or behind them ('right'), as int64.
 
     The inputs are the vector and the values.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x, values : ArraySpec
-        The vector and the values, of real dtypes.
-    side : str
-        The side.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, values: ArraySpec, side: str = "left") -> None:
-        super().__init__(context)
-        self.x = x
-        self.values = values
-        self.side = side
+    #: The vector and the values, of real dtypes.
+    x: ArraySpec
+    values: ArraySpec
+    #: The side.
+    side: str = "left"
 
     def kernels(self) -> list[Kernel]:
         work = compared_in(self.x.dtype, self.values.dtype)

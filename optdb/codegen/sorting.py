@@ -6,6 +6,7 @@ The sort is stable. The k largest or smallest elements come in order, too, and e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import ElementKernels, contiguous, copying
@@ -25,27 +26,21 @@ except ImportError:  # before NumPy 2
     from numpy.core.multiarray import normalize_axis_index
 
 
+@dataclass(eq=False)
 class SortAlongAxis(Operation):
     """The elements of an array in ascending order along an axis, or their indices, of int64.
 
     The inputs are the array, of a real dtype, and the axis, a number of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array.
-    indices : bool
-        Whether the output is the indices.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, indices: bool = False) -> None:
-        super().__init__(context)
-        self.x = x
-        self.indices = indices
-        self._copying = copying(x)
-        self._converting = _converting("int64", x.ndim)
+    #: The array.
+    x: ArraySpec
+    #: Whether the output is the indices.
+    indices: bool = False
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
+        self._converting = _converting("int64", self.x.ndim)
 
     def kernels(self) -> list[Kernel]:
         kernels = sorting_kernels(self.x.dtype, ASCENDING, self.indices, self.context.profile.device_kind)
@@ -73,44 +68,29 @@ class SortAlongAxis(Operation):
             _copy_rows(elements, kernels, self.context, in_order, out, axis)
 
 
+@dataclass(eq=False)
 class TopK(Operation):
     """The k largest elements along an axis, the -k smallest for a negative k; their indices; or both.
 
     The inputs are the array, of a real dtype, and k, a number of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array.
-    axis : int
-        Along which axis.
-    k : int, optional
-        The number, where it is known: then the kernels are made for its order.
-    values : bool
-        Whether the first output is the elements.
-    index_dtype : str, optional
-        The dtype of the indices, the last output; None if they are not wanted.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        x: ArraySpec,
-        axis: int,
-        k: int | None = None,
-        values: bool = True,
-        index_dtype: str | None = None,
-    ) -> None:
-        super().__init__(context)
-        self.x = x
-        self.axis = axis % x.ndim
-        self.values = values
-        self.index_dtype = index_dtype
-        self._order = None if k is None else _order(k)
-        self._copying = copying(x)
-        self._converting = None if index_dtype is None else _converting(index_dtype, x.ndim)
+    #: The array.
+    x: ArraySpec
+    #: Along which axis.
+    axis: int
+    #: The number, where it is known: then the kernels are made for its order.
+    k: int | None = None
+    #: Whether the first output is the elements.
+    values: bool = True
+    #: The dtype of the indices, the last output; None if they are not wanted.
+    index_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        self.axis %= self.x.ndim
+        self._order = None if self.k is None else _order(self.k)
+        self._copying = copying(self.x)
+        self._converting = None if self.index_dtype is None else _converting(self.index_dtype, self.x.ndim)
 
     def kernels(self) -> list[Kernel]:
         kernels = sorting_kernels(self.x.dtype, self._order, True, self.context.profile.device_kind)

@@ -41,6 +41,7 @@ class ConvolutionSettings:
     unshared: bool = False
 
 
+@dataclass(eq=False)
 class ConvolutionOperation(Operation):
     """The base of the three operations, whose two arrays have one dtype of floats."""
 
@@ -48,10 +49,10 @@ class ConvolutionOperation(Operation):
     unshared_kernel: ClassVar[str]
     shared_kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
 
-    def __init__(self, context: Context, first: ArraySpec, second: ArraySpec, settings: ConvolutionSettings) -> None:
-        super().__init__(context)
-        self.specs = first, second
-        self.settings = settings
+    #: The arrays.
+    first: ArraySpec
+    second: ArraySpec
+    settings: ConvolutionSettings
 
     @property
     def contiguous_inputs(self) -> tuple[int, ...]:
@@ -59,17 +60,17 @@ class ConvolutionOperation(Operation):
         return (1,)
 
     def kernels(self) -> list[Kernel]:
-        dtype, context = self.specs[0].dtype, self.context
+        dtype, context = self.first.dtype, self.context
         if self.settings.unshared:
             kernels = unshared_kernels(dtype, context, self.unshared_kernel)
         else:
             kernels = self.shared_kernels(dtype, context)
         for i in self.contiguous_inputs:
-            kernels += copying(self.specs[i], f"copy{i}").kernels()
+            kernels += copying((self.first, self.second)[i], f"copy{i}").kernels()
         return kernels
 
     def _contiguous(self, i: int, x: Array, kernels: Kernels) -> Array:
-        return contiguous(x, self.specs[i], kernels, self.context, f"copy{i}")
+        return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
         """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""

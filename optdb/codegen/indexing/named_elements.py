@@ -10,6 +10,7 @@ The named elements are a grid: it has strided axes and one axis of places, whose
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,96 +34,75 @@ from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, type_words, typed
 from optdb.codegen.views import broadcast_view
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class TakeElements(Operation):
     """The elements of an array that an index names.
 
     The inputs are the array, then the entries of the index, of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, of any dtype.
-    index : sequence of EntryKind
-        The kinds of the entries.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, index: Sequence[EntryKind]) -> None:
-        super().__init__(context)
-        self.x = x
-        self.pattern = pattern_of(x.ndim, index)
+    #: The array, of any dtype.
+    x: ArraySpec
+    #: The kinds of the entries.
+    index: Sequence[EntryKind]
+
+    def __post_init__(self) -> None:
+        self._pattern = pattern_of(self.x.ndim, self.index)
 
     def kernels(self) -> list[Kernel]:
-        return [_taking(self.x.dtype, self.pattern)]
+        return [_taking(self.x.dtype, self._pattern)]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, *index = inputs
-        grid = find(self.pattern, x.shape, steps_of(x), index)
+        grid = find(self._pattern, x.shape, steps_of(x), index)
         out = output_array(outputs[0], self.context, grid.result, x.dtype)
-        lengths, steps = _stepped_axes(self.pattern, grid.lengths, [grid.steps], grid.count)
+        lengths, steps = _stepped_axes(self._pattern, grid.lengths, [grid.steps], grid.count)
         places = from_host(self.context, grid.offsets(), constant=True)
         launch_chunks(kernels["take"], self.context, out.size, *lengths, x, places, out, *steps)
 
 
+@dataclass(eq=False)
 class ChangeElements(Operation):
     """An array of which the elements that an index names are set or incremented.
 
     The inputs are the array and the values, which broadcast to the elements; then the entries of the index, of the
     host. An element that is named again gets the last value, or the sum of all in the order of the mentions.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x, y : ArraySpec
-        The array and the values; they have one dtype where elements are set.
-    index : sequence of EntryKind
-        The kinds of the entries.
-    sum_dtype : str, optional
-        The dtype to add in; None where elements are set.
-    inplace : bool
-        Whether the array itself is changed, else a copy.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        x: ArraySpec,
-        y: ArraySpec,
-        index: Sequence[EntryKind],
-        sum_dtype: str | None = None,
-        inplace: bool = False,
-    ) -> None:
-        super().__init__(context)
-        self.x = x
-        self.y = y
-        self.pattern = pattern_of(x.ndim, index)
-        self.sum_dtype = sum_dtype
-        self.inplace = inplace
-        self._copying = copying(x)
-        self._spreading = ElementKernels.copying(y.dtype, self.pattern.axes - 1 + self.pattern.ndim, "spread")
+    #: The array and the values; they have one dtype where elements are set.
+    x: ArraySpec
+    y: ArraySpec
+    #: The kinds of the entries.
+    index: Sequence[EntryKind]
+    #: The dtype to add in; None where elements are set.
+    sum_dtype: str | None = None
+    #: Whether the array itself is changed, else a copy.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        self._pattern = pattern_of(self.x.ndim, self.index)
+        self._copying = copying(self.x)
+        self._spreading = ElementKernels.copying(self.y.dtype, self._pattern.axes - 1 + self._pattern.ndim, "spread")
 
     def kernels(self) -> list[Kernel]:
         if self.sum_dtype is None:
-            change = _setting(self.x.dtype, self.pattern)
+            change = _setting(self.x.dtype, self._pattern)
         else:
-            change = _incrementing(self.x.dtype, self.y.dtype, self.sum_dtype, self.pattern)
+            change = _incrementing(self.x.dtype, self.y.dtype, self.sum_dtype, self._pattern)
         return [change, *self._copying.kernels(), *self._spreading.kernels()]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, y, *index = inputs
         out = x if self.inplace else copied(x, self._copying, kernels, self.context)
-        grid = find(self.pattern, out.shape, steps_of(out), index)
+        grid = find(self._pattern, out.shape, steps_of(out), index)
         y, mentions, y_steps = self._value(y, grid, kernels)
         outputs[0][0] = out
         if not size_of(grid.result):
             return
         tables = self._tables(grid)
-        lengths, steps = _stepped_axes(self.pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
+        lengths, steps = _stepped_axes(self._pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
         on_device = [from_host(self.context, table, constant=True) for table in tables]
         launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,26 +18,17 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.codegen.views import broadcast_view
 from optdb.runtime.arrays import from_host
-from optdb.runtime.context import Context
 from optdb.runtime.tables import computed
 
 _KERNELS = functions("indexing/named_rows.cl")
 
 
+@dataclass(eq=False)
 class TakeRows(Operation):
-    """The rows of an array that a vector of indexes, of the host, names.
+    """The rows of an array that a vector of indexes, of the host, names."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array, of any dtype.
-    """
-
-    def __init__(self, context: Context, x: ArraySpec) -> None:
-        super().__init__(context)
-        self.x = x
+    #: The array, of any dtype.
+    x: ArraySpec
 
     def kernels(self) -> list[Kernel]:
         raw = RAW[np.dtype(self.x.dtype).itemsize]
@@ -51,30 +43,23 @@ class TakeRows(Operation):
         launch_each(kernels["take"], self.context, out.size, *args)
 
 
+@dataclass(eq=False)
 class ChangeRows(Operation):
     """An array of which the rows that a vector of indexes, of the host, names are set or incremented.
 
     The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is named again gets
     the last value, or the sum of all in the order of the mentions.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array; the values have its dtype.
-    setting : bool
-        Whether rows are set, else incremented.
-    inplace : bool
-        Whether the array itself is changed, else a copy.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, setting: bool = False, inplace: bool = False) -> None:
-        super().__init__(context)
-        self.x = x
-        self.setting = setting
-        self.inplace = inplace
-        self._copying = copying(x)
+    #: The array; the values have its dtype.
+    x: ArraySpec
+    #: Whether rows are set, else incremented.
+    setting: bool = False
+    #: Whether the array itself is changed, else a copy.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
 
     def kernels(self) -> list[Kernel]:
         dtype = self.x.dtype

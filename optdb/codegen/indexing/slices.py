@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import ElementKernels, copied, copying
@@ -12,37 +13,31 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.views import broadcast_view, subtensor
 from optdb.runtime.arrays import may_share_memory
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class ChangeSlice(Operation):
     """An array of which a part is set or incremented.
 
     The inputs are the array, the values, which broadcast to the part, and the slices and whole numbers that name it, a
     sequence.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array; the values have its dtype.
-    setting : bool
-        Whether the part is set, else incremented.
-    inplace : bool
-        Whether the array itself is changed, else a copy.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, setting: bool = False, inplace: bool = False) -> None:
-        super().__init__(context)
-        self.setting = setting
-        self.inplace = inplace
-        self._copying = copying(x)
-        if setting:
-            self._changing = ElementKernels.copying(x.dtype, x.ndim, "set")
+    #: The array; the values have its dtype.
+    x: ArraySpec
+    #: Whether the part is set, else incremented.
+    setting: bool = False
+    #: Whether the array itself is changed, else a copy.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        dtype, ndim = self.x.dtype, self.x.ndim
+        self._copying = copying(self.x)
+        if self.setting:
+            self._changing = ElementKernels.copying(dtype, ndim, "set")
         else:
-            added = Program.of(Scalar("Add", x.dtype), [x.dtype, x.dtype])
-            self._changing = program_elements(added, [False, False], x.ndim, "inc")
+            added = Program.of(Scalar("Add", dtype), [dtype, dtype])
+            self._changing = program_elements(added, [False, False], ndim, "inc")
 
     def kernels(self) -> list[Kernel]:
         return [*self._copying.kernels(), *self._changing.kernels()]
