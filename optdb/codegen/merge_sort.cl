@@ -2,7 +2,7 @@
 Kernels of the sort by merging, see sort.py.
 
 They ask for an order by its number. BEFORE, VALUE_OF and IS_NAN are those of the functions here that fit the elements,
-PLACES says whether to keep account of where these were, and PLACES_FROM and PLACES_TO are the arrays for that, if so.
+INDICES says whether to keep account of where these were, and INDICES_FROM and INDICES_TO are the arrays for that, if so.
 */
 
 static inline W value_of(T x)
@@ -40,7 +40,7 @@ static inline int before_or_nan(T first, T second, int order)
         : (order == 1 ? b < a : a < b) | (IS_NAN(a) & !IS_NAN(b));
 }
 
-KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, ARRAY T *x, ARRAY T *z PLACES_TO)
+KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, ARRAY T *x, ARRAY T *z INDICES_TO)
 {
     const int order = ORDER;
     const ga_size per_row = (n + BLOCK - 1) / BLOCK;
@@ -49,7 +49,7 @@ KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, A
         const ga_size begin = s % per_row * BLOCK, at = s / per_row * n + begin;
         const int here = (int)min((ga_size)BLOCK, n - begin);
         T v[BLOCK];
-#if PLACES
+#if INDICES
         uchar from[BLOCK];
 #endif
         for (int i = 0; i < here; ++i) {
@@ -57,18 +57,18 @@ KERNEL void blocks_on_cpu(ga_int given, ga_size rows, ga_size n, ga_size each, A
             int j = i;
             for (; j > 0 && BEFORE(x_i, v[j - 1], order); --j) {
                 v[j] = v[j - 1];
-#if PLACES
+#if INDICES
                 from[j] = from[j - 1];
 #endif
             }
             v[j] = x_i;
-#if PLACES
+#if INDICES
             from[j] = (uchar)i;
 #endif
         }
         for (int i = 0; i < here; ++i) {
             z[at + i] = v[i];
-#if PLACES
+#if INDICES
             q[at + i] = begin + from[i];
 #endif
         }
@@ -82,7 +82,7 @@ static inline bool precedes(LOCAL_MEM T *v, LOCAL_MEM uint *from, uint i, uint j
     return BEFORE(v[i], v[j], order) || (!BEFORE(v[j], v[i], order) && from[i] < from[j]);
 }
 
-KERNEL void blocks_on_gpu(ga_int given, ga_size rows, ga_size n, ga_size each, ARRAY T *x, ARRAY T *z PLACES_TO)
+KERNEL void blocks_on_gpu(ga_int given, ga_size rows, ga_size n, ga_size each, ARRAY T *x, ARRAY T *z INDICES_TO)
 {
     LOCAL_MEM T v[BLOCK];
     LOCAL_MEM uint from[BLOCK];
@@ -113,14 +113,14 @@ KERNEL void blocks_on_gpu(ga_int given, ga_size rows, ga_size n, ga_size each, A
         }
     for (uint i = LID_0; i < here; i += LDIM_0) {
         z[at + i] = v[i];
-#if PLACES
+#if INDICES
         q[at + i] = begin + from[i];
 #endif
     }
 }
 
 KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size segment, ga_size keep, ga_size each,
-    ARRAY T *x, ARRAY T *z PLACES_FROM PLACES_TO)
+    ARRAY T *x, ARRAY T *z INDICES_FROM INDICES_TO)
 {
     const int order = ORDER;
     const ga_size per_row = (n + segment - 1) / segment;
@@ -152,7 +152,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
                 const T a = x[left + i], b = x[right + j];
                 const int second = BEFORE(b, a, order);
                 z[left + o] = second ? b : a;
-#if PLACES
+#if INDICES
                 q[left + o] = p[second ? right + j : left + i];
 #endif
                 i += 1 - second;
@@ -164,7 +164,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
             const ga_size from = o;
             for (; o < end; ++o) {
                 z[left + o] = x[rest + o - from];
-#if PLACES
+#if INDICES
                 q[left + o] = p[rest + o - from];
 #endif
             }

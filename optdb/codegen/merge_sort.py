@@ -43,10 +43,10 @@ ASCENDING, DESCENDING = 0, 1
 NAN_FIRST = 2
 
 
-def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: DeviceKind) -> list[Kernel]:
+def sorting_kernels(dtype: str, order: int | None, indices: bool, device_kind: DeviceKind) -> list[Kernel]:
     """Return the kernels that `sort_rows` launches, for elements of a real dtype.
 
-    If the order is None, each launch passes it. `places` says whether the kernels return indexes, too.
+    If the order is None, each launch passes it. `indices` says whether the kernels return indexes, too.
     """
     half, real = dtype == "float16", np.dtype(dtype).kind == "f"
     words = {
@@ -57,9 +57,9 @@ def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: De
         "BEFORE": "before_or_nan" if real else "before",
         "BLOCK": BLOCK[device_kind],
         "ORDER": "given" if order is None else order,
-        "PLACES": int(places),
-        "PLACES_FROM": ", ARRAY ga_long *p" * places,
-        "PLACES_TO": ", ARRAY ga_long *q" * places,
+        "INDICES": int(indices),
+        "INDICES_FROM": ", ARRAY ga_long *p" * indices,
+        "INDICES_TO": ", ARRAY ga_long *q" * indices,
     }
     used = [words["VALUE_OF"], *[words["IS_NAN"]] * real, words["BEFORE"], *["precedes"] * (device_kind == "gpu")]
     code = functions("merge_sort.cl")
@@ -72,14 +72,14 @@ def sort_rows(
     context: Context,
     x: Array,
     values: Array,
-    places: Array | None = None,
+    indices: Array | None = None,
     keep: int | None = None,
     order: int = ASCENDING,
 ) -> None:
     """Sort the rows of an array, which go along its last axis, by the kernels of `sorting_kernels`.
 
     `x` is in C order and not empty. `values`, for the elements in order, has its shape, and shares no memory with it;
-    so do `places`, of int64, for where each of them was in its row: wanted if the kernels keep account of it. Of each
+    so do `indices`, of int64, for where each of them was in its row: wanted if the kernels keep account of it. Of each
     row, `keep` elements are wanted, or all; what comes after them is anything. The order is the one that the kernels
     were made for, if they were made for one.
     """
@@ -87,7 +87,7 @@ def sort_rows(
     rows = x.size // n
     block = BLOCK[context.profile.device_kind]
     passes = _passes(n, block)
-    buffers = [(values, *([] if places is None else [places]))]
+    buffers = [(values, *([] if indices is None else [indices]))]
     if passes:
         buffers.append(tuple(empty(context, a.shape, a.dtype) for a in buffers[0]))
     # The last pass has to write the caller's arrays.

@@ -1,5 +1,5 @@
 /*
-Products of blocks of a matrix that tables name, see named_blocks.py: these have the places of elements.
+Products of blocks of a matrix that tables name, see named_blocks.py: these have the offsets of elements.
 
 WIDTH columns are computed side by side.
 */

@@ -65,7 +65,7 @@ class AddBlockProducts(Operation):
         if not (out.size and ins.size and h.shape[2]):
             return
         pieces = -(-columns // self._width)
-        indexes = [from_host(self.context, places, constant=True) for places in (ins, outs)]
+        indexes = [from_host(self.context, table, constant=True) for table in (ins, outs)]
         items = batch * windows * pieces
         args = [pieces, columns, h.shape[1], h.shape[2], windows, out, *steps_of(out), w, *steps[2:], h, *steps_of(h)]
         launch_striding(kernels["block_products"], self.context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)

@@ -1,10 +1,10 @@
-/* Kernels that search: for the largest elements along axes, and for places in a sorted vector.
+/* Kernels that search: for the largest elements along axes, and for indices in a sorted vector.
 
 LENGTHS and STEPS are parameters, of names with the number of the axis: k and r for kept and reduced axes. */
 
 /* Where the largest elements are. Those of output o begin at base; ROW and ROW_STEP are of the last axis that goes. */
 OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
-    ARRAY ga_long *places)
+    ARRAY ga_long *indices)
 {
     const ga_size stop = min((get_global_id(0) + 1) * each, n);
     for (ga_size o = get_global_id(0) * each; o < stop; ++o) {
@@ -13,7 +13,7 @@ OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY 
         ADD_BASE
         W largest = LOAD(a[base]);
         ga_ssize best = base;
-        ga_size place = 0;
+        ga_size index = 0;
         for (ga_size i = 0; i < m;) {
             rest = i / ROW;
             ga_ssize p = base;
@@ -23,13 +23,13 @@ OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY 
                 if (LARGER) {
                     largest = x;
                     best = p;
-                    place = i;
+                    index = i;
                 }
                 p += ROW_STEP;
             }
         }
         z[o] = a[best];
-        places[o] = place;
+        indices[o] = index;
     }
 }
 

@@ -22,7 +22,7 @@ from optdb.runtime.arrays import Array
 
 _KERNELS = functions("searching.cl")
 
-#: For each side, whether a vector's element (`here`) stands before the place of a value.
+#: For each side, whether a vector's element (`here`) stands before the index of a value.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 

@@ -1,7 +1,7 @@
 """Windows over the last axes of arrays in C order: where they lie, and kernels that go over them.
 
 The pooled axes are the last ones; all before them count as one, of planes. A window covers
-`size` elements from ``place * step - pad`` on. Kernels read those inside of the plane, in C
+`size` elements from ``index * step - pad`` on. Kernels read those inside of the plane, in C
 order, as the host's C code does: sums are bitwise the same.
 """
 
@@ -87,8 +87,8 @@ def _covering(length: int, size: int, step: int) -> int:
     return max(0, (length - 1 - size + step) // step) + 1
 
 
-def place(index: str, ndim: int, plane: str, lengths: str) -> str:
-    """Return where in an array an element is: `index` and `lengths` are names, without the number of the axis."""
+def position(index: str, ndim: int, plane: str, lengths: str) -> str:
+    """Return the position of an element in an array; `index` and `lengths` are names without the number of the axis."""
     at = plane
     for d in range(ndim):
         at = f"({at} * {lengths}{d} + {index}{d})"
@@ -133,10 +133,10 @@ const ga_size stop = min(end, o + (count{last} - at{last}));
 {outer}
 for (; o < stop; ++o, ++at{last}) {{
 {bounds(last)}
-const ga_ssize first = {place("lo", ndim, "(ga_ssize)rest", "len")};
+const ga_ssize first = {position("lo", ndim, "(ga_ssize)rest", "len")};
 {start}
 {loops}
-const ga_ssize row = {place("m", last, "(ga_ssize)rest", "len")} * len{last};
+const ga_ssize row = {position("m", last, "(ga_ssize)rest", "len")} * len{last};
 for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 {each}
 }}
@@ -164,7 +164,7 @@ def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by
 
 
 def _reaching(d: int) -> str:
-    """Return code that says which windows (`from` up to `to`) reach place `i` of an axis."""
+    """Return code that says which windows (`from` up to `to`) reach index `i` of an axis."""
     return (
         f"const ga_ssize over{d} = i{d} + pad{d};\n"
         f"const ga_ssize from{d} = over{d} < size{d} ? 0 : (over{d} - size{d}) / step{d} + 1;\n"
@@ -205,7 +205,7 @@ for (ga_ssize q = row_start; q < row_start + len{last}; ++q)
 ga_size rest = row;
 {_decode(last)}
 {_loops(last)}
-const ga_ssize windows = {place("at", last, "(ga_ssize)rest", "count")} * count{last};
+const ga_ssize windows = {position("at", last, "(ga_ssize)rest", "count")} * count{last};
 if (in_pairs) {{
 for (ga_ssize j = 0; j < count{last}; ++j) {{
 {at}
@@ -235,7 +235,7 @@ gx[q] = STORE(0);
 ga_size rest = q;
 {_decode(ndim)}
 {_loops(ndim)}
-const ga_ssize o = {place("at", ndim, "(ga_ssize)rest", "count")};
+const ga_ssize o = {position("at", ndim, "(ga_ssize)rest", "count")};
 {add}
 {"}" * ndim}
 }}"""

@@ -54,11 +54,11 @@ def test_vectors_cover_each_element_once(data, width):
     steps = [data.draw(st.integers(1, 2)) for _ in range(3)]
     first = [data.draw(st.integers(0, 2)) for _ in range(3)]
     out = [begin + count * step for begin, count, step in zip(first, counts, steps)]
-    starts, places = cover(extents, origin, counts, out, first, steps, width)
+    starts, targets = cover(extents, origin, counts, out, first, steps, width)
     found = np.full(out, -1)
     lanes = starts[:, None] + np.arange(width)
-    np.put(found, places[places >= 0], lanes[places >= 0])
-    assert (places >= 0).sum() == np.prod(counts)
+    np.put(found, targets[targets >= 0], lanes[targets >= 0])
+    assert (targets >= 0).sum() == np.prod(counts)
     block = tuple(slice(begin, begin + count) for begin, count in zip(origin, counts))
     wanted = np.full(out, -1)
     there = tuple(slice(begin, begin + count * step, step) for begin, count, step in zip(first, counts, steps))
@@ -90,13 +90,13 @@ def by_tables(plan, source, matrix, rows, out):
     result = np.zeros((rows, int(np.prod(out))))
     for product in plan.products:
         offsets = np.arange(channels)[:, None] * plan.layout.channel + product.offsets
-        width = product.places.shape[1]
+        width = product.targets.shape[1]
         for vector, start in enumerate(product.starts):
-            lanes = np.flatnonzero(product.places[vector] >= 0)
+            lanes = np.flatnonzero(product.targets[vector] >= 0)
             assert product.runs[vector] == -1 or len(lanes) == width
             columns = packed[offsets[:, :, None] + start + lanes]
             found = np.einsum("rct,ctl->rl", matrix[:, :, product.taps], columns)
-            result[:, product.places[vector, lanes]] = found
+            result[:, product.targets[vector, lanes]] = found
     return result
 
 
@@ -116,5 +116,5 @@ def test_tables_give_results_and_gradients(convolution, width):
     plan = backward(axes, parameters["filter_flip"], width)
     got = by_tables(plan, t[0], matrix.transpose(1, 0, 2), 2, image)
     np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
-    written = sum((product.places >= 0).sum() for product in plan.products)
+    written = sum((product.targets >= 0).sum() for product in plan.products)
     assert plan.complete == (written == np.prod(image))

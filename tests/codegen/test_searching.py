@@ -36,7 +36,7 @@ def search(side, ordered, wanted):
     return result
 
 
-def places(side, x, v):
+def indices_of(side, x, v):
     return search(side, device_array(x), device_array(v))
 
 
@@ -44,7 +44,7 @@ def places(side, x, v):
 def test_all_dtypes(each_device_kind, ordered, wanted):
     x, v = np.sort(numbers(ordered, 77)), numbers(wanted, (5, 9), seed=1)
     for side in ("left", "right"):
-        got = places(side, x, v)
+        got = indices_of(side, x, v)
         assert got.dtype == "int64"
         np.testing.assert_array_equal(got, np.searchsorted(x, v, side=side))
 
@@ -52,14 +52,14 @@ def test_all_dtypes(each_device_kind, ordered, wanted):
 def test_large_whole_numbers_are_compared_as_numpy_compares_them():
     x = np.array([2**53, 2**53 + 1, 2**53 + 2], "int64")
     for v in (x, x.astype("uint64"), x.astype("float64")):
-        np.testing.assert_array_equal(places("left", x, v), np.searchsorted(x, v))
+        np.testing.assert_array_equal(indices_of("left", x, v), np.searchsorted(x, v))
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3, 4)])
 @pytest.mark.parametrize("length", [0, 1, 2, 1000])
 def test_sizes(each_device_kind, length, shape):
     x, v = np.sort(numbers("float32", length)), numbers("float32", shape, seed=1)
-    np.testing.assert_array_equal(places("right", x, v), np.searchsorted(x, v, side="right"))
+    np.testing.assert_array_equal(indices_of("right", x, v), np.searchsorted(x, v, side="right"))
 
 
 @given(st.data())

@@ -3,7 +3,7 @@
 /* For processors. Vectors are those of all images. Those that there are not are the last one again, and not stored. */
 OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups,
     ga_size vectors, ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane,
-    ARRAY W *x, ARRAY W *w, ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places,
+    ARRAY W *x, ARRAY W *w, ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets,
     ARRAY T *z)
 {
     const ga_size all = images * vectors, group = get_global_id(2);
@@ -48,7 +48,7 @@ OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_s
                         VSTORE_T(acc[r][c], 0, to + r * plane + runs[u]);
                     continue;
                 }
-                const GLOBAL_MEM ga_long *at = places + u * WIDTH;
+                const GLOBAL_MEM ga_long *at = targets + u * WIDTH;
                 for (int r = 0; r < some; ++r) {
                     W lanes[WIDTH];
                     VSTORE(acc[r][c], 0, lanes);
@@ -63,7 +63,7 @@ OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_s
 /* For graphics cards. A column is an output of an image. Lane by lane, the groups read neighbours. */
 KERNEL void correlate(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
     ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
-    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places, ARRAY T *z)
+    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets, ARRAY T *z)
 {
     LOCAL_MEM W left[STEP][TILE];
     LOCAL_MEM W right[STEP][TILE];
@@ -101,18 +101,18 @@ KERNEL void correlate(ga_size depth, ga_size rows, ga_size blocks, ga_size image
         const ga_size mine = GID_0 * TILE + LID_0 + 16 * c;
         if (mine >= columns)
             continue;
-        const ga_size image = mine / vectors, place = places[mine % vectors];
+        const ga_size image = mine / vectors, target = targets[mine % vectors];
         for (int r = 0; r < 4; ++r) {
             const ga_size row = GID_1 * TILE + LID_1 + 16 * r;
             if (row < rows)
-                z[((image * groups + GID_2) * rows + row) * plane + place] = STORE(acc[r][c]);
+                z[((image * groups + GID_2) * rows + row) * plane + target] = STORE(acc[r][c]);
         }
     }
 }
 
 KERNEL void correlate_few(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
     ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
-    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places, ARRAY T *z)
+    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets, ARRAY T *z)
 {
     const ga_size column = get_global_id(0), row = get_global_id(1) % rows, group = get_global_id(1) / rows;
     if (column >= images * vectors || group >= groups)
@@ -123,5 +123,5 @@ KERNEL void correlate_few(ga_size depth, ga_size rows, ga_size blocks, ga_size i
     W sum = 0;
     for (ga_size k = 0; k < depth; ++k)
         sum += w[k] * from[offsets[k]];
-    z[((image * groups + group) * rows + row) * plane + places[v]] = STORE(sum);
+    z[((image * groups + group) * rows + row) * plane + targets[v]] = STORE(sum);
 }

@@ -1,6 +1,6 @@
 /* Kernels that lay out arrays, see packing.py. */
 
-/* PoCL's vstore_half takes the place to be one where vectors may lie, and kills the process where it is not. */
+/* PoCL's vstore_half takes the address to be one where vectors may lie, and kills the process where it is not. */
 static inline VECTOR load_halves(int at, const GLOBAL_MEM T *p)
 {
     W lanes[WIDTH];

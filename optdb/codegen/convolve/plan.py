@@ -1,14 +1,14 @@
 """Plans of convolutions as products of matrices: tables of the elements to read and to write.
 
 An image is laid out with the zeros of its padding around it, and cut into pieces, one for
-each rest that the places of the taps leave when they are divided by the step. Then every tap
+each rest that the positions of the taps leave when they are divided by the step. Then every tap
 reads one piece from one index on, row after row, whatever step and dilation are: the matrix
 that im2col would write lies there already, its rows overlapping, and a product needs only
 the index at which each row begins (its *offset*). The gradient for the image reads the
 gradient of the result in the same way, once for each rest of the step.
 
 Outputs are computed in vectors of neighbours. A vector may run over the end of a row, where
-its lanes are no results; `places` is the index to which each lane is written, or -1.
+its lanes are no results; `targets` is the index to which each lane is written, or -1.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class ChannelLayout:
         """Tell whether that is the channel itself."""
         return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
 
-    def place(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
-        """Return where an element of a piece lies; indexes may be negative."""
+    def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
+        """Return the index of an element of a piece; coordinates may be negative."""
         flat = 0
-        for index, count in zip((*piece, *at), (*self.pieces, *self.extents)):
-            flat = flat * count + index
+        for coordinate, count in zip((*piece, *at), (*self.pieces, *self.extents)):
+            flat = flat * count + coordinate
         return flat
 
 
@@ -91,20 +91,20 @@ class Product:
     #: Where each vector of outputs begins in a row.
     starts: np.ndarray
     #: Vectors by lanes: where each output goes in a channel of the result, or -1.
-    places: np.ndarray
+    targets: np.ndarray
 
     @property
     def runs(self) -> np.ndarray:
         """Return for each vector the index at which it is written as a whole, or -1."""
-        lanes = np.arange(self.places.shape[1])
-        whole = (self.places == self.places[:, :1] + lanes).all(axis=1) & (self.places[:, 0] >= 0)
-        return np.where(whole, self.places[:, 0], -1)
+        lanes = np.arange(self.targets.shape[1])
+        whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
+        return np.where(whole, self.targets[:, 0], -1)
 
     def inside(self, layout: ChannelLayout) -> bool:
         """Tell whether all vectors end within their channel."""
         if not len(self.starts) or not len(self.offsets):
             return True
-        last = self.starts.max() + self.places.shape[1] - 1 + self.offsets.max()
+        last = self.starts.max() + self.targets.shape[1] - 1 + self.offsets.max()
         return bool(last < layout.channel)
 
 
@@ -126,11 +126,11 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     for taps in itertools.product(*[range(axis.taps) for axis in axes]):
         pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
         pieces = [axis_rests.index(rest) for axis_rests, (_, rest) in zip(rests, pairs)]
-        offsets.append(layout.place([shift for shift, _ in pairs], pieces))
+        offsets.append(layout.index([shift for shift, _ in pairs], pieces))
     # A filter reversed along all its axes has its taps from the last to the first.
     offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
-    starts, places = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
-    return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
+    starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
+    return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, targets),))
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -159,8 +159,8 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
             for (tap, _), axis in zip(pairs, axes):
                 flat = flat * axis.taps + tap
             taps.append(count - 1 - flat if flip else flat)
-            offsets.append(layout.place([-back for _, back in pairs]))
-        starts, places = cover(
+            offsets.append(layout.index([-back for _, back in pairs]))
+        starts, targets = cover(
             layout.extents,
             tuple(phase.origin - low for phase, (low, _) in zip(phases, bounds)),
             tuple(phase.count for phase in phases),
@@ -169,8 +169,8 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
             tuple(axis.step for axis in axes),
             width,
         )
-        products.append(Product(np.array(taps), np.array(offsets, np.int64), starts, places))
-    written = sum(int((product.places >= 0).sum()) for product in products)
+        products.append(Product(np.array(taps), np.array(offsets, np.int64), starts, targets))
+    written = sum(int((product.targets >= 0).sum()) for product in products)
     return ConvolutionPlan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
 
 
@@ -211,8 +211,8 @@ def cover(
     lanes = starts[:, None] + np.arange(width)
     at = (lanes // (height * row), lanes // row % height, lanes % row)
     mine = (lanes >= unshifted[:, None]) & (lanes < ends[:, None]) & (lanes < span)
-    places = np.zeros_like(lanes)
+    targets = np.zeros_like(lanes)
     for index, count, length, begins, step in zip(at, counts, out, first, steps):
         mine &= index < count
-        places = places * length + begins + index * step
-    return (begin + starts).astype(np.int64), np.where(mine, places, -1).astype(np.int64)
+        targets = targets * length + begins + index * step
+    return (begin + starts).astype(np.int64), np.where(mine, targets, -1).astype(np.int64)

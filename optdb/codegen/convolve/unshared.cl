@@ -1,7 +1,7 @@
 /*
 Kernels for filters that each output has of its own, see unshared.py.
 
-An output's place in the image is pixels[p]; filters lie by features, outputs, channels, taps.
+An output's offset in the image is pixels[p]; filters lie by features, outputs, channels, taps.
 */
 
 OUTLINED_KERNEL void unshared_forward(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane,

@@ -1,7 +1,7 @@
 """The elements of an array that an advanced index names, computed on the host from shapes and strides alone.
 
 An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks. It names a grid of elements:
-some axes have strides, as slices have, and one axis of places stands for all arrays together, in C order. A
+some axes have strides, as slices have, and one axis of positions stands for all arrays together, in C order. A
 :class:`Pattern` describes that grid by the kinds of the entries; `find` computes it from their values. NumPy itself
 raises the error for an invalid index.
 """
@@ -35,7 +35,7 @@ class Pattern:
 
     @property
     def axes(self) -> int:
-        """How many axes the grid has: those with strides, and one of places."""
+        """How many axes the grid has: those with strides, and one of positions."""
         return self.before + 1 + self.after
 
 
@@ -106,15 +106,15 @@ class IndexLayout:
 
     @property
     def count(self) -> int:
-        """How many places there are, mentions of the same one counted each."""
+        """How many positions there are, mentions of the same element counted each."""
         return size_of(self.shape)
 
     def offsets(self) -> np.ndarray:
-        """Return where each place is, in elements."""
+        """Return where each position is, in elements."""
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[np.ndarray, int]:
-        """Return a number for each place, the same for the same one, and how many numbers there may be."""
+        """Return a number for each position, the same for the same element, and how many numbers there may be."""
         weights, total = [], 1
         for numbers in reversed(self.arrays):
             weights.insert(0, total)
@@ -188,7 +188,7 @@ def _consumed(index: Sequence[Any]) -> int:
 
 
 def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
-    """Return what a mask names: one number for each place if its axes lie one behind the other, else several."""
+    """Return what a mask names: one number for each position if its axes lie one behind the other, else several."""
     if not mask.ndim:  # it adds an axis, and names none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
@@ -203,7 +203,7 @@ def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
 
 
 def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
-    """Return where each name, a whole number below `total`, stands for the last time, in the order of these places."""
+    """Return the last mention of each name, a whole number below `total`, in the order of these mentions."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)

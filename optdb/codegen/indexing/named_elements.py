@@ -3,7 +3,7 @@
 The host checks the index and computes where its elements are. One work item changes an element that is named several
 times, in the order of its mentions, so results are deterministic.
 
-The named elements are a grid: it has strided axes and one axis of places, whose offsets are in a table (see
+The named elements are a grid: it has strided axes and one axis of positions, whose offsets are in a table (see
 :mod:`optdb.codegen.indexing.index_layout`).
 """
 
@@ -59,8 +59,8 @@ class TakeElements(Operation):
         grid = find(self._pattern, x.shape, steps_of(x), index)
         out = output_array(outputs[0], self.context, grid.result, x.dtype)
         lengths, steps = _stepped_axes(self._pattern, grid.lengths, [grid.steps], grid.count)
-        places = from_host(self.context, grid.offsets(), constant=True)
-        launch_chunks(kernels["take"], self.context, out.size, *lengths, x, places, out, *steps)
+        offsets = from_host(self.context, grid.offsets(), constant=True)
+        launch_chunks(kernels["take"], self.context, out.size, *lengths, x, offsets, out, *steps)
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class ChangeElements(Operation):
         launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: IndexLayout) -> list[np.ndarray]:
-        """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
+        """Return the offsets of distinct elements, and the mentions of each: the last, or all and where they begin."""
         offsets = grid.offsets()
         names, total = grid.names()
         last = last_mentions(names, total)
@@ -132,41 +132,41 @@ class ChangeElements(Operation):
 def _taking(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that takes the elements of a grid from an array of any dtype, bit by bit.
 
-    Its arguments: n, chunk, the length of each axis, x, the table of places, the result, in C order, and x's step for
-    each axis but that of places.
+    Its arguments: n, chunk, the length of each axis, x, the table of offsets, the result, in C order, and x's step for
+    each axis but that of positions.
     """
-    arrays = ["ARRAY RAW *x", "ARRAY ga_long *places", "ARRAY RAW *z"]
-    body = f"z[i] = x[places[at{pattern.before}]{_steps('x', pattern)}];"
+    arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z"]
+    body = f"z[i] = x[offsets[at{pattern.before}]{_steps('x', pattern)}];"
     return Kernel(filled(_walk("take", pattern, arrays, ["x"], body), RAW=RAW[np.dtype(dtype).itemsize]))
 
 
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that sets the elements of a grid, bit by bit.
 
-    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mention whose value each
-    place gets, y's step along mentions, and x's and y's steps for each axis but that of places.
+    Its arguments: n, chunk, the length of each axis, x, y, the table of offsets, that of the mention whose value each
+    element gets, y's step along mentions, and x's and y's steps for each axis but that of positions.
     """
-    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *places", "ARRAY ga_long *order", "ga_ssize y_place"]
-    place = f"at{pattern.before}"
-    body = f"x[places[{place}]{_steps('x', pattern)}] = y[order[{place}] * y_place{_steps('y', pattern)}];"
+    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *offsets", "ARRAY ga_long *order", "ga_ssize y_mention"]
+    position = f"at{pattern.before}"
+    body = f"x[offsets[{position}]{_steps('x', pattern)}] = y[order[{position}] * y_mention{_steps('y', pattern)}];"
     return Kernel(filled(_walk("change", pattern, arrays, ["x", "y"], body), RAW=RAW[np.dtype(dtype).itemsize]))
 
 
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
     """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
 
-    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mentions in the order of
-    the places they name, that of where each place's mentions begin in it, and the rest as for `_setting`.
+    Its arguments: n, chunk, the length of each axis, x, y, the table of offsets, that of the mentions in the order of
+    the elements they name, that of where each element's mentions begin in it, and the rest as for `_setting`.
     """
     code = scalar_code(Program.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
-    tables = [f"ARRAY ga_long *{name}" for name in ("places", "order", "starts")]
-    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_place"]
-    place = f"at{pattern.before}"
+    tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
+    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_mention"]
+    position = f"at{pattern.before}"
     body = f"""
-const ga_ssize p = places[{place}]{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
+const ga_ssize p = offsets[{position}]{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
 W old = LOAD(x[p]);
-for (ga_long m = starts[{place}]; m < starts[{place} + 1]; ++m) {{
-    const BY_W by = BY_LOAD(y[q + order[m] * y_place]);
+for (ga_long m = starts[{position}]; m < starts[{position} + 1]; ++m) {{
+    const BY_W by = BY_LOAD(y[q + order[m] * y_mention]);
     SUM_W sum;
     {code.statements}
     old = {convert("sum", wide, dtype)};
@@ -178,7 +178,7 @@ x[p] = STORE(old);"""
 
 
 def _steps(name: str, pattern: Pattern) -> str:
-    """Return what the stepped axes add to the place of an element."""
+    """Return what the stepped axes add to the offset of an element."""
     return "".join(f" + (ga_ssize)at{d} * {name}_s{d}" for d in range(pattern.axes) if d != pattern.before)
 
 
@@ -206,14 +206,15 @@ for (; i < stop; ++i, ++at{last}) {{
 
 
 def _stepped_axes(
-    pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], places: int
+    pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the lengths of a grid's axes, places among them, and the steps of the others, in as few axes as will do.
+    """Return the lengths of a grid's axes, and the steps of all but that of positions, in as few axes as will do.
 
-    Axes that are saved have length 1: the kernels are written for a fixed number. The axis of places has `places`.
+    Axes that are saved have length 1: the kernels are written for a fixed number. The axis of positions has length
+    `positions`.
     """
     cut = pattern.before
     front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)
     back, back_steps = collapse(lengths[cut:], [array_steps[cut:] for array_steps in steps], len(lengths) - cut)
     flat = [step for before, behind in zip(front_steps, back_steps, strict=True) for step in (*before, *behind)]
-    return [*front, places, *back], flat
+    return [*front, positions, *back], flat

@@ -14,17 +14,17 @@ from tests.codegen.indexing.kinds import kinds_of
 SHAPE = (3, 4, 2)
 
 
-def elements(places):
+def elements(layout):
     """Return the number of each element that is named, as an array of the result's shape."""
-    before = places.pattern.before
+    before = layout.pattern.before
     grid = np.array(0)
-    for axis, (length, step) in enumerate(zip(places.lengths, places.steps, strict=True)):
+    for axis, (length, step) in enumerate(zip(layout.lengths, layout.steps, strict=True)):
         if axis == before:
-            grid = np.add.outer(grid, places.offsets())
+            grid = np.add.outer(grid, layout.offsets())
         grid = np.add.outer(grid, np.arange(length) * step)
-    if before == len(places.lengths):
-        grid = np.add.outer(grid, places.offsets())
-    return grid.reshape(places.result)
+    if before == len(layout.lengths):
+        grid = np.add.outer(grid, layout.offsets())
+    return grid.reshape(layout.result)
 
 
 @st.composite
