@@ -98,9 +98,9 @@ def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl
         # PyOpenCL's own cache would keep the same binaries again.
         program = program.build(options=list(options), cache_dir=False)
     for device in program.devices:
-        said = program.get_build_info(device, cl.program_build_info.LOG).strip()
-        if said:
-            _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), said)
+        messages = program.get_build_info(device, cl.program_build_info.LOG).strip()
+        if messages:
+            _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), messages)
     return program
 
 

@@ -77,10 +77,10 @@ def _blank(comment: re.Match[str]) -> str:
     return "\n" if "\n" in comment.group() else " "
 
 
-def _pragma(said: str) -> str:
+def _pragma(text: str) -> str:
     """Return the line of a pragma."""
-    extension = _EXTENSION.match(said)
-    return f"#pragma OPENCL EXTENSION {extension[1]} : enable\n" if extension else f"#pragma {' '.join(said.split())}\n"
+    extension = _EXTENSION.match(text)
+    return f"#pragma OPENCL EXTENSION {extension[1]} : enable\n" if extension else f"#pragma {' '.join(text.split())}\n"
 
 
 class _Preprocessor:
