@@ -11,6 +11,7 @@ import pytest
 from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import C_TYPES
+from optdb.runtime.device_profiles import profile_of
 
 
 @functools.cache
@@ -43,7 +44,8 @@ def block(program, positions, result, width):
     if width > 1:
         lines += [f"const {kind} v{i} = {name};" for i, (kind, name) in enumerate(zip(types, names))]
         names = [f"v{i}" for i in range(len(program.dtypes))]
-    code = scalar_code(program, names, ["z[n]"], width=width)
+    wrong = profile_of(opencl()[1].device).quirks.wrong_vector_functions
+    code = scalar_code(program, names, ["z[n]"], width=width, wrong_functions=wrong)
     return code.helpers, "{\n" + "\n".join([*lines, code.once, code.statements]) + "\n}\n"
 
 
