@@ -1,24 +1,69 @@
 """Connects optdb's packages: installs the import hook, and the parts in Theano once Theano is imported.
 
-Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; `start` passes it
-the function to call after the import of Theano. This module imports the other packages only then.
+Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; it gets the
+function to call after the import of Theano. No package is imported before: ``import optdb.codegen`` imports nothing of
+the host.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
-from optdb.host.importing import bootstrap
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from optdb.host.api.device_linker import DeviceLinker
 
 __all__ = ["compose", "start"]
 
 
+#: Theano, and the libraries on top of it that optdb translates.
+HOSTS = (
+    *("theano", "lasagne", "keras", "keras_applications", "keras_preprocessing"),
+    *("pymc3", "theanets", "downhill"),
+)
+
+
+class _HostFinder:
+    """Waits for the first import of Theano, or of a library on top of it, and lets the host get ready for it."""
+
+    _lock = threading.Lock()
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what the host's finders find, which are installed now; None for all other modules."""
+        if name not in HOSTS:
+            return None
+        with cls._lock:
+            if cls in sys.meta_path:
+                sys.meta_path.remove(cls)
+                _make_host_ready()
+        # The host has put its own finders in front: ask these, as the caller has passed them already.
+        specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
+        return next((spec for spec in specs if spec is not None), None)
+
+
 def start() -> None:
-    """Install the import hook, which runs `compose` after Theano is imported; called by ``import optdb``."""
+    """Install the import hook, which runs `compose` after Theano is imported; called by ``import optdb``.
+
+    Where Theano is imported already, catch up with it.
+    """
+    if _HostFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _HostFinder)
+    if "theano" in sys.modules:
+        _make_host_ready()
+
+
+def _make_host_ready() -> None:
+    from optdb.host.importing import bootstrap
+
     bootstrap.start(compose)
 
 

@@ -11,8 +11,8 @@ from tests.processes import output, run_code
 PARTS = "print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('optdb.')}))"
 
 
-def test_import_of_optdb_imports_what_hooks_theano_alone():
-    assert output(f"import sys, optdb; {PARTS}") == "composition flags host trace_log"
+def test_import_of_optdb_imports_what_waits_for_theano_alone():
+    assert output(f"import sys, optdb; {PARTS}") == "composition"
 
 
 def test_import_of_theano_brings_the_engine_but_no_device():
@@ -71,3 +71,16 @@ def test_a_reload_does_nothing():
         print(theano.function([x], x + 1, mode=optdb.mode(theano.Mode("py", "fast_run")))([1])[0])
     """
     assert output(code, flags="optdb.topo=True") == "2.0"
+
+
+def test_an_import_of_codegen_brings_no_host():
+    imported = output(f"import sys, optdb.codegen.sorting; {PARTS}").split()
+    assert {"codegen", "runtime"} <= {*imported}
+    assert not {"host", "opencl", "lifters", "topo", "cache"} & {*imported}
+
+
+def test_the_import_hook_waits_for_all_that_the_host_translates():
+    from optdb import composition
+    from optdb.host.importing.compat import libraries
+
+    assert {*composition.HOSTS} == {"theano", *libraries.PACKAGES}
