@@ -1,0 +1,130 @@
+"""Arrays that are joined, split and repeated along their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import ElementKernels, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import c_strides, view
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.views import subtensor
+from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.sizes import lengths_of
+
+
+@dataclass(eq=False)
+class JoinArrays(Operation):
+    """The concatenation of arrays of one dtype along an axis.
+
+    The inputs are the axis, a number of the host, and the arrays.
+    """
+
+    #: What the dtype and the rank of the arrays are.
+    x: ArraySpec
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        axis, *arrays = inputs
+        axis = _axis(self, int(axis), arrays[0].ndim)
+        shape = list(arrays[0].shape)
+        for array in arrays[1:]:
+            if [n for i, n in enumerate(array.shape) if i != axis] != [n for i, n in enumerate(shape) if i != axis]:
+                shapes = ", ".join(str(tuple(x.shape)) for x in arrays)
+                raise ValueError(f"{self} joins along axis {axis} what is alike along the others; shapes are {shapes}")
+        shape[axis] = sum(array.shape[axis] for array in arrays)
+        out = output_array(outputs[0], self.context, shape, self.x.dtype)
+        start = 0
+        for array in arrays:
+            stop = start + array.shape[axis]
+            self._copying.launch(kernels, self.context, array.shape, [array, _slab(out, axis, start, stop)])
+            start = stop
+
+
+@dataclass(eq=False)
+class SplitArray(Operation):
+    """An array cut into pieces along an axis.
+
+    The inputs are the array, and of the host the axis and the lengths of the pieces.
+    """
+
+    #: The array.
+    x: ArraySpec
+    #: The number of pieces.
+    pieces: int
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, axis, lengths = inputs
+        axis, lengths = _axis(self, int(axis), x.ndim), lengths_of(lengths)
+        if len(lengths) != self.pieces or any(n < 0 for n in lengths) or sum(lengths) != x.shape[axis]:
+            raise ValueError(
+                f"{self} cannot cut {x.shape[axis]} elements along axis {axis} into {self.pieces} pieces: {lengths}"
+            )
+        start = 0
+        for storage, length in zip(outputs, lengths, strict=True):
+            piece = _slab(x, axis, start, start + length)
+            out = output_array(storage, self.context, piece.shape, x.dtype)
+            self._copying.launch(kernels, self.context, piece.shape, [piece, out])
+            start += length
+
+
+@dataclass(eq=False)
+class TileArray(Operation):
+    """An array repeated along each axis of the result.
+
+    The inputs are the array and the numbers of repeats, of the host. There may be fewer of them than axes, or more.
+    """
+
+    #: The array.
+    x: ArraySpec
+    #: The number of axes of the result.
+    ndim: int
+
+    def __post_init__(self) -> None:
+        self._copying = ElementKernels.copying(self.x.dtype, 2 * self.ndim)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, repeats = inputs
+        times = [int(count) for count in np.atleast_1d(repeats)]
+        if max(len(times), x.ndim) != self.ndim or min(times, default=0) < 0:
+            raise ValueError(f"{self} cannot repeat an array of {x.ndim} dimensions {times} times")
+        item, missing = x.dtype.itemsize, self.ndim - x.ndim
+        times = [1] * (self.ndim - len(times)) + times
+        lengths = [1] * missing + list(x.shape)
+        steps = [item] * missing + list(x.strides)
+        shape = [count * length for count, length in zip(times, lengths, strict=True)]
+        out = output_array(outputs[0], self.context, shape, x.dtype)
+        # Two axes walk each axis of the result: the copy, and the index in it.
+        pairs = [n for pair in zip(times, lengths, strict=True) for n in pair]
+        once = [n for length in lengths for n in (1, length)]
+        source = view(x, once, [n for step in steps for n in (item, step)])
+        target = view(out, pairs, c_strides(pairs, item))
+        self._copying.launch(kernels, self.context, pairs, [source, target])
+
+
+def _axis(operation: Operation, axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise IndexError(f"{operation}: there is no axis {axis} in an array of {ndim} dimensions")
+    return axis % ndim
+
+
+def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
+    return subtensor(x, [slice(None)] * axis + [slice(start, stop)])
