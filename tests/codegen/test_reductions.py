@@ -107,7 +107,8 @@ def test_products_that_leave_out_zeros(each_device_kind, dtype, axes):
         axis = None if axes is None else axes[0]
         want = np.where((x != 0).any(axis), np.where(x == 0, 1, x).prod(axis, dtype="float64"), 0)
         (got,) = compute(reduction("MulWithoutZeros", x, axes), device_array(x, [-1, 2]))
-        np.testing.assert_array_equal(got, want.astype(dtype))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(got, want.astype(dtype))
 
 
 def squares(dtype="float32"):
