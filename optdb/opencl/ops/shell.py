@@ -23,9 +23,10 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 
     @functools.wraps(method)
     def remembering(op: Any, node: Apply) -> Any:
-        if node not in cache:
-            cache[node] = method(op, node)
-        return cache[node]
+        result = cache.get(node)
+        if result is None:
+            result = cache[node] = method(op, node)
+        return result
 
     return remembering
 
