@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,29 +15,23 @@ from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
 from optdb.codegen.scalars.types import unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype, write_w
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
 
+@dataclass(eq=False)
 class Fill(Operation):
     """An array filled with a value, which broadcasts to it.
 
     The inputs are the value, an array of the device, and the lengths of the axes.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    value : ArraySpec
-        The value.
-    ndim : int
-        The number of axes of the array.
     """
 
-    def __init__(self, context: Context, value: ArraySpec, ndim: int) -> None:
-        super().__init__(context)
-        self.value = value
-        self._copying = ElementKernels.copying(value.dtype, ndim, single=value.single)
+    #: The value.
+    value: ArraySpec
+    #: The number of axes of the array.
+    ndim: int
+
+    def __post_init__(self) -> None:
+        self._copying = ElementKernels.copying(self.value.dtype, self.ndim, single=self.value.single)
 
     def kernels(self) -> list[Kernel]:
         return self._copying.kernels()
@@ -56,22 +51,15 @@ class Fill(Operation):
         self._copying.launch(kernels, self.context, shape, [value, out])
 
 
+@dataclass(eq=False)
 class Count(Operation):
     """Numbers at equal distances, as ``numpy.arange`` gives them.
 
     The inputs are the start, the end and the distance, numbers of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the numbers, which are real.
     """
 
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the numbers, which are real.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         value = f"{write_w(self.dtype)}(start + i * step)"
@@ -92,22 +80,15 @@ class Count(Operation):
         kernels["count"].scall(n, n, first[0], distance[0], out)
 
 
+@dataclass(eq=False)
 class Triangle(Operation):
     """A matrix of ones at and below a diagonal, and of zeros above it.
 
     The inputs are the numbers of rows and columns, and the diagonal, counted upwards from the main one.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the matrix.
     """
 
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the matrix.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(functions("creation.cl")["triangle"], self.dtype))]
@@ -118,20 +99,15 @@ class Triangle(Operation):
         kernels["triangle"].scall(out.size, out.size, columns, k, out)
 
 
+@dataclass(eq=False)
 class InOrder(Operation):
-    """The input itself if it is in C order, else a copy that is.
+    """The input itself if it is in C order, else a copy that is."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array.
-    """
+    #: The array.
+    x: ArraySpec
 
-    def __init__(self, context: Context, x: ArraySpec) -> None:
-        super().__init__(context)
-        self._copying = copying(x)
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
 
     def kernels(self) -> list[Kernel]:
         return self._copying.kernels()

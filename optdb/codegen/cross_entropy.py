@@ -7,6 +7,7 @@ element first, so that no power of e overflows. Classes are numbers of the host,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from optdb.codegen.layout import launch_each, launch_striding, steps_of
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.context import Context
 from optdb.runtime.tables import computed
 
 _KERNELS = functions("cross_entropy.cl")
@@ -28,20 +28,12 @@ _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest)
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
 
 
+@dataclass(eq=False)
 class _OfRows(Operation):
-    """The base of softmax and its gradient: matrices, row by row, in C order at the end.
+    """The base of softmax and its gradient: matrices, row by row, in C order at the end."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of all arrays, which is one of floats.
-    """
-
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of all arrays, which is one of floats.
+    dtype: str
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         shape = inputs[-1].shape if inputs[-1].ndim == 2 else inputs[0].shape
@@ -55,16 +47,16 @@ class _OfRows(Operation):
         launch_striding(kernel, self.context, *shape, *args, out)
 
 
+@dataclass(eq=False)
 class Softmax(_OfRows):
     """Powers of e, in each row divided by their sum; or the logarithm of that, computed directly.
 
     The inputs are the matrix, and a vector that is added to each row, with `bias`.
     """
 
-    def __init__(self, context: Context, dtype: str, logarithm: bool = False, bias: bool = False) -> None:
-        super().__init__(context, dtype)
-        self.logarithm = logarithm
-        self.bias = bias
+    #: Whether the result is the logarithm, and whether a vector is added.
+    logarithm: bool = False
+    bias: bool = False
 
     def kernels(self) -> list[Kernel]:
         words = {
@@ -82,25 +74,17 @@ class SoftmaxGradient(_OfRows):
         return [Kernel(typed(_KERNELS["softmax_gradient"], self.dtype))]
 
 
+@dataclass(eq=False)
 class SoftmaxCrossEntropy(Operation):
     """For each row of a matrix: how unlikely its class is, the softmax, and the likeliest class.
 
     The inputs are the matrix, a vector that is added to each row, and the classes, of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the matrix and of the vector, which is one of floats.
-    index_dtype : str
-        The dtype of the likeliest classes.
     """
 
-    def __init__(self, context: Context, dtype: str, index_dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
-        self.index_dtype = index_dtype
+    #: The dtype of the matrix and of the vector, which is one of floats.
+    dtype: str
+    #: The dtype of the likeliest classes.
+    index_dtype: str
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_KERNELS["crossentropy"], self.dtype, INDEX=ctype(self.index_dtype)))]
@@ -122,23 +106,16 @@ class SoftmaxCrossEntropy(Operation):
             launch_striding(kernels["crossentropy"], self.context, rows, *args)
 
 
+@dataclass(eq=False)
 class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
     The inputs are the gradient of the entropies, one number or one for each row, the softmax, and the classes, of the
     host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the arrays, which is one of floats.
     """
 
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the arrays, which is one of floats.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_KERNELS["crossentropy_gradient"], self.dtype))]
@@ -156,22 +133,15 @@ class SoftmaxCrossEntropyGradient(Operation):
             launch_striding(kernels["crossentropy_gradient"], self.context, rows, *args)
 
 
+@dataclass(eq=False)
 class CrossEntropy(Operation):
     """For each row of a distribution, how unlikely its class is.
 
     The inputs are the distribution, and the classes, of the host, which may count from the end.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the distribution, which is one of floats.
     """
 
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the distribution, which is one of floats.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_KERNELS["lookup"], self.dtype))]
@@ -183,23 +153,16 @@ class CrossEntropy(Operation):
         launch_each(kernels["lookup"], self.context, y.size, p, *steps_of(p), columns, y)
 
 
+@dataclass(eq=False)
 class CrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a distribution: zeros, but for the class of each row.
 
     The inputs are the gradient of the entropies, the distribution, and the classes, of the host.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    gradient_dtype, dtype : str
-        The dtypes of the gradient and of the distribution, which are floats.
     """
 
-    def __init__(self, context: Context, gradient_dtype: str, dtype: str) -> None:
-        super().__init__(context)
-        self.gradient_dtype = gradient_dtype
-        self.dtype = dtype
+    #: The dtypes of the gradient and of the distribution, which are floats.
+    gradient_dtype: str
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         quotient = ctype(work_dtype(np.promote_types(self.gradient_dtype, self.dtype)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.elements import CODES, ElementKernels
@@ -15,45 +16,36 @@ from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.program import Program
 from optdb.codegen.scalars.types import is_complex
 from optdb.runtime.arrays import Array
-from optdb.runtime.context import Context
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
 
 
+@dataclass(eq=False)
 class Elementwise(Operation):
     """A program of scalars on all elements of arrays that broadcast to one shape.
 
     The inputs are arrays of the ranks and dtypes of `inputs`.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    program : Program
-        What computes the elements of the outputs from those of the inputs.
-    inputs : sequence of ArraySpec
-        The arrays, which have as many axes each. Lengths may differ only where one of them is known to be 1.
-    overwritten : mapping of int to int, optional
-        For outputs, by their indices, the input that each is written over.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        program: Program,
-        inputs: Sequence[ArraySpec],
-        overwritten: Mapping[int, int] | None = None,
-    ) -> None:
-        super().__init__(context)
-        self.program = program
-        self.inputs = inputs
-        self.overwritten = overwritten or {}
-        single = [x.single for x in inputs]
-        wrong = context.profile.quirks.wrong_vector_functions
+    #: What computes the elements of the outputs from those of the inputs.
+    program: Program
+    #: The arrays, which have as many axes each. Lengths may differ only where one of them is known to be 1.
+    inputs: Sequence[ArraySpec]
+    #: For outputs, by their indices, the input that each is written over.
+    overwritten: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        single = [x.single for x in self.inputs]
+        wrong = self.context.profile.quirks.wrong_vector_functions
         self._elements = program_elements(
-            program, single, inputs[0].ndim, device_kind=context.profile.device_kind, wrong_functions=wrong
+            self.program,
+            single,
+            self.inputs[0].ndim,
+            device_kind=self.context.profile.device_kind,
+            wrong_functions=wrong,
         )
+        self._out_dtypes = self.program.out_dtypes
         self._shapes: LaunchCache[tuple[int, ...]] = LaunchCache()
 
     def __str__(self) -> str:
@@ -66,7 +58,7 @@ class Elementwise(Operation):
         key = tuple([x.shape for x in inputs])
         shape = self._shapes.get(key, lambda: common_shape(self, self.inputs, inputs))
         results = []
-        for i, (dtype, storage) in enumerate(zip(self.program.out_dtypes, outputs, strict=True)):
+        for i, (dtype, storage) in enumerate(zip(self._out_dtypes, outputs, strict=True)):
             # An input of length 1 has no room for the result where another one breaks the promise of its type.
             if i in self.overwritten and inputs[self.overwritten[i]].shape == shape:
                 storage[0] = inputs[self.overwritten[i]]

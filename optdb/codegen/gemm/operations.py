@@ -6,6 +6,7 @@ All arrays of a product have one dtype; factors are numbers of the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import ElementKernels
@@ -17,29 +18,24 @@ from optdb.codegen.layout import view, with_axis
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_float
 
 
+@dataclass(eq=False)
 class Product(Operation):
     """The product of matrices or vectors.
 
     The inputs are the two arrays, and a factor if one is given.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the arrays.
-    left, right : int
-        The numbers of their axes, 1 or 2.
     """
 
-    def __init__(self, context: Context, dtype: str, left: int = 2, right: int = 2) -> None:
-        super().__init__(context)
-        self.dtype = dtype
-        self._of_matrices = left == right == 2
+    #: The dtype of the arrays.
+    dtype: str
+    #: The numbers of axes of the two arrays, 1 or 2.
+    left: int = 2
+    right: int = 2
+
+    def __post_init__(self) -> None:
+        self._of_matrices = self.left == self.right == 2
 
     def kernels(self) -> list[Kernel]:
         return (matmul_kernels if self._of_matrices else matvec_kernels)(self.dtype, self.context)
@@ -58,29 +54,23 @@ class Product(Operation):
             matvec(kernels, self.context, with_axis(a, 0), b, with_axis(z, 0), *factor)
 
 
+@dataclass(eq=False)
 class AddedProduct(Operation):
     """An array, and the product of a matrix and a matrix or vector, added up with factors.
 
     The inputs are the array y, a factor, the two arrays that are multiplied, and the factor of y, which is not read
     where that is 0.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the arrays.
-    ndim : int
-        The number of axes of y, 1 or 2.
-    overwrites : bool
-        Whether the result is written over y.
     """
 
-    def __init__(self, context: Context, dtype: str, ndim: int, overwrites: bool = False) -> None:
-        super().__init__(context)
-        self.dtype = dtype
-        self.overwrites = overwrites
-        self._kernels, self._multiply = (matvec_kernels, matvec) if ndim == 1 else (matmul_kernels, matmul)
+    #: The dtype of the arrays.
+    dtype: str
+    #: The number of axes of y, 1 or 2.
+    ndim: int
+    #: Whether the result is written over y.
+    overwrites: bool = False
+
+    def __post_init__(self) -> None:
+        self._kernels, self._multiply = (matvec_kernels, matvec) if self.ndim == 1 else (matmul_kernels, matmul)
 
     def kernels(self) -> list[Kernel]:
         return self._kernels(self.dtype, self.context)
@@ -92,27 +82,21 @@ class AddedProduct(Operation):
         outputs[0][0] = z
 
 
+@dataclass(eq=False)
 class AddedOuterProduct(Operation):
     """A matrix, and the outer product of two vectors times a factor.
 
     The inputs are the matrix, the factor, and the vectors.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the arrays.
-    overwrites : bool
-        Whether the result is written over the matrix.
     """
 
-    def __init__(self, context: Context, dtype: str, overwrites: bool = False) -> None:
-        super().__init__(context)
-        self.dtype = dtype
-        self.overwrites = overwrites
-        arrays = tuple([Operand.of(name, dtype) for name in ("a", "x", "y")]), (Operand.of("z", dtype),)
-        numbers = (("alpha", work_dtype(dtype)),)
+    #: The dtype of the arrays.
+    dtype: str
+    #: Whether the result is written over the matrix.
+    overwrites: bool = False
+
+    def __post_init__(self) -> None:
+        arrays = tuple([Operand.of(name, self.dtype) for name in ("a", "x", "y")]), (Operand.of("z", self.dtype),)
+        numbers = (("alpha", work_dtype(self.dtype)),)
         self._elements = ElementKernels(ElementCode(*arrays, "z = a + alpha * (x * y);", ndim=2, numbers=numbers))
 
     def kernels(self) -> list[Kernel]:
@@ -128,20 +112,12 @@ class AddedOuterProduct(Operation):
         outputs[0][0] = z
 
 
+@dataclass(eq=False)
 class BatchedProduct(Operation):
-    """The products of the matrices, or vectors, that two arrays hold along their first axes.
+    """The products of the matrices, or vectors, that two arrays hold along their first axes."""
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    dtype : str
-        The dtype of the arrays.
-    """
-
-    def __init__(self, context: Context, dtype: str) -> None:
-        super().__init__(context)
-        self.dtype = dtype
+    #: The dtype of the arrays.
+    dtype: str
 
     def kernels(self) -> list[Kernel]:
         return matmul_kernels(self.dtype, self.context)

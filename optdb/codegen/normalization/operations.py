@@ -13,6 +13,7 @@ All arrays have one dtype, of floats.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import contiguous, copying
@@ -24,7 +25,6 @@ from optdb.codegen.normalization.channels import Channels, Runs
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_float, as_int
 
 _MOMENTS = (
@@ -48,30 +48,22 @@ _RUNNING = {
 _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 
+@dataclass(eq=False)
 class _OfChannels(Operation):
     """The base of the operations of this module.
 
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    x : ArraySpec
-        The array that is normalized.
-    axes : sequence of int
-        The axes that are normalized over.
+    `_fold` is the reduction of each channel, if there is one; `_numbers` the kernel that computes numbers of each
+    channel, and `_map` what computes each element with them.
     """
 
-    #: The reduction of each channel, if there is one.
-    _fold: ChannelFold | None = None
-    #: The kernel that computes numbers of each channel, and the map that computes each element with them.
-    _numbers: Kernel
-    _map: ChannelMap
+    #: The array that is normalized.
+    x: ArraySpec
+    #: The axes that are normalized over.
+    axes: Sequence[int]
 
-    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
-        super().__init__(context)
-        self.x = x
-        self.axes = axes
-        self._runs = Runs.of(x.ndim, axes)
+    def __post_init__(self) -> None:
+        self._runs = Runs.of(self.x.ndim, self.axes)
+        self._fold: ChannelFold | None = None
 
     def kernels(self) -> list[Kernel]:
         serial = self.context.profile.runs_items_serially
@@ -104,6 +96,7 @@ class _OfChannels(Operation):
             check_shapes(self, self._channel_shape(shape), x.shape)
 
 
+@dataclass(eq=False)
 class BatchNormTraining(_OfChannels):
     """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted.
 
@@ -112,12 +105,15 @@ class BatchNormTraining(_OfChannels):
     the means and the inverse deviations, and the new averages.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int], running: bool) -> None:
-        super().__init__(context, x, axes)
-        words = _RUNNING if running else dict.fromkeys(_RUNNING, "")
-        self._fold = ChannelFold(x.dtype, self._runs, ("x",), _MOMENTS, ("mean", "s1"))
+    #: Whether there are running averages.
+    running: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = _RUNNING if self.running else dict.fromkeys(_RUNNING, "")
+        self._fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENTS, ("mean", "s1"))
         self._numbers = self._kernel_of_numbers(filled(_NUMBERS["train_numbers"], **words))
-        self._map = ChannelMap(x.dtype, self._runs, ("x",), *_NORMALIZED)
+        self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, scale, bias, epsilon, factor, *running = inputs
@@ -137,6 +133,7 @@ class BatchNormTraining(_OfChannels):
         self._compute(kernels, channels, [*sizes, *sums, *parameters, *of_channels], x, out)
 
 
+@dataclass(eq=False)
 class BatchNormGradient(_OfChannels):
     """The gradient of batch normalization for training, from the means and deviations that training computes.
 
@@ -144,13 +141,13 @@ class BatchNormGradient(_OfChannels):
     deviations, and epsilon. The outputs are the gradients of the array, of the factors and of the terms.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
-        super().__init__(context, x, axes)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         names = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
-        self._fold = ChannelFold(x.dtype, self._runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
+        self._fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
         self._numbers = self._kernel_of_numbers(_NUMBERS["gradient_numbers"])
-        self._map = ChannelMap(x.dtype, self._runs, ("x", "dy"), names, expression)
+        self._map = ChannelMap(self.x.dtype, self._runs, ("x", "dy"), names, expression)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, dy, *of_channel, _ = inputs
@@ -171,16 +168,17 @@ class BatchNormGradient(_OfChannels):
         self._compute(kernels, channels, args, x, dy, gx)
 
 
+@dataclass(eq=False)
 class BatchNormInference(_OfChannels):
     """Arrays normalized by given means and variances.
 
     The inputs are the array, the factors and terms of the channels, the means and variances, and epsilon.
     """
 
-    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
-        super().__init__(context, x, axes)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._numbers = self._kernel_of_numbers(_NUMBERS["inference_numbers"])
-        self._map = ChannelMap(x.dtype, self._runs, ("x",), *_NORMALIZED)
+        self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, *of_channel, epsilon = inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,69 +17,47 @@ from optdb.codegen.reductions.plan import ReductionPlans
 from optdb.codegen.scalars.program import Program
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.context import Context
 
 
+@dataclass(eq=False)
 class Reduction(Operation):
     """A scalar folded over axes of arrays.
 
     The inputs are the arrays that are folded, and those of the epilogue.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    fold : str
-        The name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
-    inputs : sequence of ArraySpec
-        The arrays that are folded, which have as many axes each, and broadcast.
-    axes : sequence of int
-        The axes that go.
-    dtype, acc_dtype : str
-        Of the result, and of what is computed in between.
-    pre : Program, optional
-        The prologue, which computes an element of those of the arrays. Without it there is one array, and its elements
-        are folded.
-    post : Program, optional
-        The epilogue, which computes the outputs of a result, which comes first, and of elements of further arrays.
-        Without it the output is the result.
-    others : sequence of ArraySpec
-        The further arrays, which broadcast to the result's shape.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        fold: str,
-        inputs: Sequence[ArraySpec],
-        axes: Sequence[int],
-        dtype: str,
-        acc_dtype: str,
-        pre: Program | None = None,
-        post: Program | None = None,
-        others: Sequence[ArraySpec] = (),
-    ) -> None:
-        super().__init__(context)
-        self.fold = fold
-        self.inputs = inputs
-        self.dtype = dtype
-        self.acc_dtype = acc_dtype
-        self.pre = pre
-        self.post = post
-        self.others = others
-        kept = [axis for axis in range(inputs[0].ndim) if axis not in axes]
-        self._axes = kept, sorted(axes)
-        epilogue = Epilogue(post or Program.copying(dtype), tuple([x.single for x in others]))
+    #: The name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
+    fold: str
+    #: The arrays that are folded, which have as many axes each, and broadcast.
+    inputs: Sequence[ArraySpec]
+    #: The axes that go.
+    axes: Sequence[int]
+    #: The dtypes of the result, and of what is computed in between.
+    dtype: str
+    acc_dtype: str
+    #: The prologue, which computes an element of those of the arrays. Without it there is one array, and its elements
+    #: are folded.
+    pre: Program | None = None
+    #: The epilogue, which computes the outputs of a result, which comes first, and of elements of further arrays.
+    #: Without it the output is the result.
+    post: Program | None = None
+    #: The further arrays, which broadcast to the result's shape.
+    others: Sequence[ArraySpec] = ()
+
+    def __post_init__(self) -> None:
+        kept = [axis for axis in range(self.inputs[0].ndim) if axis not in self.axes]
+        self._axes = kept, sorted(self.axes)
+        epilogue = Epilogue(self.post or Program.copying(self.dtype), tuple([x.single for x in self.others]))
         self._out_dtypes = epilogue.program.out_dtypes
         self._plans = ReductionPlans(
-            context=context,
-            fold=fold,
-            pre=pre or Program.copying(inputs[0].dtype),
-            single=tuple([x.single for x in inputs]),
-            acc_dtype=acc_dtype,
+            context=self.context,
+            fold=self.fold,
+            pre=self.pre or Program.copying(self.inputs[0].dtype),
+            single=tuple([x.single for x in self.inputs]),
+            acc_dtype=self.acc_dtype,
             post=epilogue,
             kept=max(len(kept), 1),
-            folded=max(len(axes), 1),
+            folded=max(len(self.axes), 1),
         )
 
     def __str__(self) -> str:
