@@ -42,6 +42,7 @@ def broadcast_pair(draw, dtypes):
     return [draw(laid_out(dtypes[0], first)), draw(laid_out(dtypes[1], second))]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=40)
 def test_adds_arrays_of_any_layout_that_broadcast(data):
@@ -49,6 +50,7 @@ def test_adds_arrays_of_any_layout_that_broadcast(data):
     check("Add", data.draw(broadcast_pair(dtypes)))
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(DTYPES))
 @settings(max_examples=30)
 def test_all_dtypes(data, dtype):

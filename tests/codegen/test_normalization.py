@@ -88,6 +88,7 @@ def test_dtypes_and_layouts(case, dtype):
         close(got, want, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["spatial", "columns", "channels last", "rows", "all"])
 def test_channels_in_parts(case, monkeypatch, each_device_kind):
     monkeypatch.setattr(channels.Channels, "parts", lambda self, context, nbytes: (-(-self.size // 3), 3))

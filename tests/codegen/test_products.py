@@ -35,6 +35,7 @@ def exact(a, b):
     return np.dot(a.astype("float64"), b.astype("float64"))
 
 
+@pytest.mark.slow
 @given(st.data(), SIZES, SIZES, SIZES, st.sampled_from(FLOATS))
 @settings(max_examples=40)
 def test_matrices_of_any_layout(data, m, k, n, dtype):

@@ -34,6 +34,7 @@ def check(name, value, array, axes, dtype=None, acc_dtype=None):
     np.testing.assert_allclose(got, np.asarray(want).astype(dtype), rtol=1e-3 if got.dtype == "float16" else 1e-5)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(["Add", "Mul", "Maximum", "Minimum"]))
 @settings(max_examples=50)
 def test_any_axes_of_any_layout(data, name):
@@ -122,6 +123,7 @@ def scaled(dtypes):
     return builder.build([total, builder.apply(Scalar("Mul", dtypes[0]), [total, 2])])
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(["Add", "Mul"]))
 @settings(max_examples=40)
 def test_epilogues_of_any_layout(data, name):

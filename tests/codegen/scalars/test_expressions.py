@@ -112,6 +112,7 @@ def test_as_numpy_has_them(width):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_no_lane_depends_on_its_neighbours(dtype):
     rng = np.random.default_rng(7)

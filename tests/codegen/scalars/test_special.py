@@ -85,6 +85,7 @@ BINARY = [
 CASES = [(*case[:2], (case[2],) if isinstance(case[2], np.ndarray) else case[2], *case[3:]) for case in UNARY + BINARY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_as_scipy_has_them(dtype):
     longest = max(len(arrays[0]) for _, _, arrays, *_ in CASES)
