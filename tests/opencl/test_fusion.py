@@ -167,6 +167,16 @@ def test_an_op_is_pickled_equal_and_made_once():
     assert [np.asarray(v).shape for v in pickle.loads(pickle.dumps(f))()] == [A.shape, A.shape]
 
 
+def test_what_fusion_made_has_no_gradient_and_says_so():
+    (x,) = there(A)
+    (node,) = kernels([tt.exp(x) * np.float32(2)], [np.exp(A) * 2], 1)
+    y = node.op(x)
+    with pytest.raises(theano.gradient.NullTypeGradError, match="loop fusion made the op"):
+        theano.grad(tt.as_tensor_variable(y.transfer("cpu")).sum(), x)
+    with pytest.raises(NotImplementedError, match="Derive before compiling"):
+        node.op.R_op([x], [x])
+
+
 def test_programs_compare_to_the_last_bit():
     def adding(number):
         builder = ProgramBuilder(["float32"])

@@ -83,6 +83,8 @@ class OpenCLElemwise(Shell):
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
+        if isinstance(self.scalar_op, Program):
+            raise NotImplementedError(f"{self} has no R-operator: loop fusion made it. Derive before compiling")
         return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
 
     def operation(self, node: Apply) -> Operation:
