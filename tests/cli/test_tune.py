@@ -1,9 +1,14 @@
-"""``python -m optdb tune``: what it says where it cannot begin. tests/opencl/test_tuning.py tests what it finds."""
+"""``python -m optdb tune``: what it prints, and its errors. tests/codegen/test_tuning.py tests what it finds."""
 
 from __future__ import annotations
 
 import pytest
 
+from optdb.cli.tune import report
+from optdb.codegen.gemm import blocks, tune
+from optdb.codegen.gemm.problem import CLASSES
+from optdb.runtime import binaries
+from optdb.runtime.errors import DeviceError
 from tests.processes import python, python_path
 
 
@@ -35,3 +40,25 @@ def test_a_flag_that_is_wrong():
     done = python("-m", "optdb", "tune", flags="optdb.topo=Ture")
     assert done.returncode == 1
     assert done.stderr == "Error: optdb.topo=Ture: optdb.topo is True or False\n"
+
+
+def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeypatch, capsys):
+    all_candidates = blocks.candidates
+
+    def two_candidates(context, dtype):
+        return all_candidates(context, dtype)[:2]
+
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(tune, "typical", lambda name, units: [(30, 30, 8)])
+    monkeypatch.setattr(tune, "SECONDS", 0.002)
+    monkeypatch.setattr(blocks, "candidates", two_candidates)
+    monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, two_candidates(*args)[-1]))
+    assert report("opencl", ["float32"], library=False) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in CLASSES) and "kept in" in shown
+    (path,) = binaries.current().folder.glob("tuning-*")
+    assert str(path) in shown.replace("\n", "")
+    assert report("opencl", ["float32"], forget=True) == 0
+    assert not path.exists()
+    with pytest.raises(DeviceError, match="no device is called that"):
+        report("no such device", ["float32"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.library import cl
-from tests.opencl.device import runtime_context
+from tests.device import runtime_context
 
 
 def memories(count, nbytes=64, context=None):

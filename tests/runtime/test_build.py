@@ -9,7 +9,7 @@ import pytest
 from optdb.runtime import build
 from optdb.runtime.build import BuildError, numbered
 from optdb.runtime.library import cl
-from tests.opencl.device import runtime_context
+from tests.device import runtime_context
 
 
 def test_a_program_is_built_once_per_context_source_and_options():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.cli.tune import report
 from optdb.codegen.gemm import blocks, tune
 from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, classify
@@ -14,7 +13,6 @@ from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime import binaries, clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
-from optdb.runtime.errors import DeviceError
 
 BEST, WORST, WRONG = ItemBlock(4, 16, 4), ItemBlock(2, 4, 2), ItemBlock(8, 16, 8)
 ON_GPU = GroupBlock(32, 32, 8, 2, 2), GroupBlock(16, 16, 8, 2, 2)
@@ -119,18 +117,6 @@ def test_tiles_too_large_for_a_device_are_left_out(context):
     assert huge.unsupported_reason() is None
     blocks.save(context, "float32", Choice(dict.fromkeys(CLASSES, huge)))
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
-
-
-def test_command(context, quick, capsys):
-    assert report("opencl", ["float32"], library=False) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in CLASSES) and "kept in" in shown
-    (path,) = binaries.current().folder.glob("tuning-*")
-    assert str(path) in shown.replace("\n", "")
-    assert report("opencl", ["float32"], forget=True) == 0
-    assert not path.exists()
-    with pytest.raises(DeviceError, match="no device is called that"):
-        report("no such device", ["float32"])
 
 
 # CLBlast

@@ -1,4 +1,4 @@
-"""Repeats, assertions, prints and what else is lifted one by one, against the host."""
+"""Lifters of ops that view, repeat, check or print arrays, or that become several ops, against the host."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import warnings
 
 import numpy as np
 import pytest
-import theano
 import theano.tensor as tt
 from theano.printing import Print
 from theano.tensor.nnet import nnet
 from theano.tensor.opt import Assert, MakeVector
 
 from optdb.host.api import ops as host
-from optdb.opencl import HostFromOpenCL, OpenCLFromHost
-from optdb.opencl.ops.softmax import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
+from optdb.opencl import HostFromOpenCL
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLFlatten, OpenCLPrint
-from tests.opencl.layouts import device_array, run, variable
-from tests.opencl.lifted import both, host_function, lifted_function, ops_of
+from tests.opencl.lifted import both, lifted_function, ops_of
 
 RNG = np.random.default_rng(0)
 
@@ -151,86 +148,8 @@ def test_prints_are_those_of_the_host(capsys):
     np.testing.assert_array_equal(*seen)
 
 
-@pytest.mark.parametrize("dtype, rtol", [("float32", 1e-6), ("float64", 1e-14), ("float16", 2e-3)])
-def test_cross_entropy_of_classes(dtype, rtol):
-    p, y = tt.TensorType(dtype, (False, False))(), tt.ivector()
-    loss = tt.nnet.crossentropy_categorical_1hot(p, y)
-    value = RNG.uniform(0.1, 1, (5, 3)).astype(dtype)
-    value[0, 2] = 0
-    classes = np.array([2, 0, -1, 1, 1], "int32")
-    with np.errstate(divide="ignore"):
-        ops = compare([p, y], [loss, theano.grad((loss[1:] ** 2).sum(), p)], [value, classes], at_home=[y], rtol=rtol)
-    assert {OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad} <= set(ops)
-    assert not {nnet.CrossentropyCategorical1Hot, nnet.CrossentropyCategorical1HotGrad} & set(ops)
-    f = lifted_function([p, y], [loss], at_home=[y])
-    np.testing.assert_array_equal(np.asarray(f(value[:, ::-1], np.zeros(7, "int32"))[0]).shape, (5,))
-    for wrong in [[0, 0, 0, 0, 3], [0, 0, -4, 0, 0], [0, 0, 0]]:
-        with pytest.raises(IndexError):
-            f(value, np.array(wrong, "int32"))
-
-
-def test_gradients_of_classes_are_checked():
-    p, g = numbers(3, 2), numbers(2)
-    node = OpenCLCrossentropyCategorical1HotGrad()(variable(g), variable(p), tt.lvector()).owner
-    classes = np.array([1, 0])
-    (got,) = run(node, [device_array(g, [-2]), device_array(p, [1, -1]), classes])
-    want = np.zeros_like(p)
-    want[[0, 1], classes] = -g / p[[0, 1], classes]
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-    with pytest.raises(IndexError, match="3 gradients for 2 rows"):
-        run(node, [device_array(numbers(3)), device_array(p[:2]), np.array([0, 0, 0])])
-
-
 def test_numbers_in_front_of_rows():
     x, v = tt.fmatrix(), tt.fscalar()
     outputs = [nnet.Prepend_scalar_constant_to_each_row(4.0)(x), nnet.Prepend_scalar_to_each_row()(v, x)]
     ops = compare([x, v], outputs, [numbers(3, 2), np.float32(5)])
     assert not leftovers(ops)
-
-
-NETS = {
-    "sigmoid": tt.nnet.sigmoid,
-    "hard_sigmoid": tt.nnet.hard_sigmoid,
-    "ultra_fast_sigmoid": tt.nnet.ultra_fast_sigmoid,
-    "softplus": tt.nnet.softplus,
-    "softsign": tt.nnet.softsign,
-    "elu": tt.nnet.elu,
-    "selu": tt.nnet.selu,
-    "relu": lambda x: tt.nnet.relu(x, 0.1),
-    "confusion": lambda x: tt.nnet.binary_crossentropy(tt.nnet.sigmoid(x), tt.nnet.sigmoid(x.T).T),
-    "categorical": lambda x: tt.nnet.categorical_crossentropy(tt.nnet.softmax(x), tt.nnet.softmax(-x)),
-}
-
-
-def optimized(inputs, outputs, at_home=()):
-    """Return a function whose arrays come from the device and go there, with all of the host's rewrites."""
-    moved = {x: HostFromOpenCL()(OpenCLFromHost("dev0")(x)) for x in inputs if x not in at_home}
-    outputs = [out.transfer("dev0") for out in theano.clone(outputs, moved)]
-    return theano.function(inputs, outputs, mode=theano.Mode("py", "fast_run").including("opencl"))
-
-
-@pytest.mark.parametrize("name", NETS)
-def test_pieces_of_nets_leave_nothing_behind(name, default):
-    x = tt.fmatrix()
-    y = NETS[name](x)
-    outputs = [y] if name == "ultra_fast_sigmoid" else [y, theano.grad(y.sum(), x)]
-    value = numbers(4, 3)
-    f = optimized([x], outputs)
-    for got, want in zip(f(value), host_function([x], outputs)(value), strict=True):
-        np.testing.assert_allclose(np.asarray(got), want, rtol=3e-5, atol=1e-7)
-    assert not [op for op in ops_of(f) if not op.__name__.startswith("OpenCL") and op is not host.Shape_i]
-
-
-def test_a_softmax_in_two_levels_leaves_only_indexes_behind(default):
-    x, w1, b1, w2, b2, y = tt.fmatrix(), tt.fmatrix(), tt.fvector(), tt.ftensor3(), tt.fmatrix(), tt.lvector()
-    out = tt.nnet.h_softmax(x, 4, 6, 2, 3, w1, b1, w2, b2, y)
-    values = [numbers(4, 5), numbers(5, 2), numbers(2), numbers(2, 5, 3), numbers(2, 3), np.array([0, 3, 5, 2])]
-    f = optimized([x, w1, b1, w2, b2, y], [out], at_home=[y])
-    (want,) = host_function([x, w1, b1, w2, b2, y], [out])(*values)
-    np.testing.assert_allclose(np.asarray(f(*values)[0]), want, rtol=1e-5)
-    floats = [
-        node
-        for node in f.maker.fgraph.toposort()
-        if node.outputs[0].dtype == "float32" and not type(node.op).__name__.startswith("OpenCL")
-    ]
-    assert {type(node.op).__name__ for node in floats} <= {"HostFromOpenCL"}

@@ -14,7 +14,7 @@ from theano.ifelse import ifelse
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl.planning.overwriting import overwrites_state, state_of
 from optdb.opencl.type import OpenCLArrayType
-from tests.opencl.simulator.test_half_changed import ClaimsOneRow
+from tests.opencl.simulator.execution.test_half_changed import ClaimsOneRow
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
 

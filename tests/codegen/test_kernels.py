@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.opencl.kernels import (
+from optdb.codegen.kernels import (
     ARRAY,
     BUFFER,
     LOCAL,
@@ -28,7 +28,7 @@ from optdb.opencl.kernels import (
 )
 from optdb.runtime import build
 from optdb.runtime.arrays import empty, from_host
-from tests.opencl.device import runtime_context
+from tests.device import runtime_context
 
 FILL = """
 KERNEL void fill(GLOBAL_MEM {ctype} *a, ga_size a_off, ga_size n, {ctype} value) {{

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.opencl import get_context
 from optdb.runtime import arrays
+from tests.device import runtime_context
 
 slices = st.builds(slice, st.none(), st.none(), st.sampled_from([1, 2, -1, -3]))
 
@@ -19,7 +19,7 @@ slices = st.builds(slice, st.none(), st.none(), st.sampled_from([1, 2, -1, -3]))
 def _views(index, axes, plain=False):
     """Return the same view of an array on the host, and of one on the device."""
     value = np.arange(4 * 5 * 6, dtype="float32").reshape(4, 5, 6)
-    there = arrays.from_host(get_context("dev0"), value)
+    there = arrays.from_host(runtime_context(), value)
     if plain:
         there = cl_array.Array(there.queue, there.shape, there.dtype, data=there.base_data)
     return value[index].transpose(axes), there[index].transpose(axes)
@@ -49,13 +49,13 @@ def test_own_methods_take_views():
 
 
 def test_broadcast_views():
-    there = arrays.from_host(get_context("dev0"), np.arange(3, dtype="int64"))
+    there = arrays.from_host(runtime_context(), np.arange(3, dtype="int64"))
     wide = arrays.DeviceArray(there.queue, (2, 3), there.dtype, data=there.base_data, strides=(0, 8))
     np.testing.assert_array_equal(wide.get(), [[0, 1, 2], [0, 1, 2]])
 
 
 def test_outputs_are_used_again_where_they_fit():
-    context = get_context("dev0")
+    context = runtime_context()
     value = np.arange(6, dtype="float32").reshape(2, 3)
     out = arrays.empty(context, (2, 3), "float32")
     assert arrays.from_host(context, value, out) is out
@@ -69,7 +69,7 @@ def test_outputs_are_used_again_where_they_fit():
 
 
 def test_parts_of_an_array_are_overwritten_in_place():
-    context = get_context("dev0")
+    context = runtime_context()
     whole = arrays.from_host(context, np.zeros(6, "float32"))
     arrays.from_host(context, np.ones(2, "float32"), whole[2:4])
     np.testing.assert_array_equal(whole.get(), [0, 0, 1, 1, 0, 0])
@@ -77,4 +77,4 @@ def test_parts_of_an_array_are_overwritten_in_place():
 
 def test_no_room():
     with pytest.raises(MemoryError, match="no room for 4611686018427387904 bytes"):
-        arrays.empty(get_context("dev0"), (2**60,), "float32")
+        arrays.empty(runtime_context(), (2**60,), "float32")

@@ -260,7 +260,7 @@ def test_kernels_as_theanos_gpu_backend_describes_them():
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match=r"InFile looks for its kernels in .*tests/opencl/no.cl"):
+    with pytest.raises(FileNotFoundError, match=r"InFile looks for its kernels in .*tests/opencl/kernels/no.cl"):
         InFile("no.cl", "float32")
 
 

@@ -34,7 +34,7 @@ from optdb.opencl.kernels import (
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
-from tests.opencl.device import runtime_context
+from tests.device import runtime_context
 from tests.processes import run_code
 
 

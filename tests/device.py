@@ -1,4 +1,4 @@
-"""The device that tests of this folder compute on: one context for all of them."""
+"""The device that tests without a Theano graph compute on: one context for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise work behind reductions: done as each result is stored, and by no kernel of its own."""
+"""Elementwise consumers of reductions are fused as their epilogues: no kernel of their own computes them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def lifted(outputs, updates=None, linker="py"):
     return theano.function([], [out.transfer("dev0") for out in outputs], updates=updates, mode=mode)
 
 
-def computed(outputs, want, tails=1, elemwise=0, rtol=1e-5):
-    """Check values, how many reductions have a tail, and how many elementwise kernels there are."""
+def computed(outputs, want, epilogues=1, elemwise=0, rtol=1e-5):
+    """Check values, how many reductions have an epilogue, and how many elementwise kernels there are."""
     f = lifted(outputs)
     for got, value in zip(f(), want, strict=True):
         assert got.shape == np.shape(value)
         np.testing.assert_allclose(np.asarray(got), value, rtol=rtol)
     found = [node for node in nodes_of(f, OpenCLCAReduce) if node.op.post_scalar_op is not None]
-    assert len(found) == tails and len(nodes_of(f, OpenCLElemwise)) == elemwise, f.maker.fgraph.toposort()
+    assert len(found) == epilogues and len(nodes_of(f, OpenCLElemwise)) == elemwise, f.maker.fgraph.toposort()
     return found
 
 
@@ -85,7 +85,7 @@ def test_other_arrays_come_in_behind(each_device_kind, axis):
 def test_what_is_dear_is_computed_behind_one_result_only():
     (x,) = there(A)
     computed([-tt.log(x.sum())], [-np.log(A.sum())])
-    computed([-tt.log(x.sum(axis=1))], [-np.log(A.sum(axis=1))], tails=0, elemwise=1)
+    computed([-tt.log(x.sum(axis=1))], [-np.log(A.sum(axis=1))], epilogues=0, elemwise=1)
     b = np.float32([0.5])
     (y,) = there(b)
     y = tt.addbroadcast(y, 0)
@@ -125,10 +125,10 @@ def test_dimshuffles_are_seen_through(each_device_kind):
 def test_what_is_wanted_elsewhere_or_larger_stays():
     (x,) = there(A)
     s = x.sum(axis=0)
-    computed([s, s * np.float32(2)], [A.sum(axis=0), A.sum(axis=0) * 2], tails=0, elemwise=1)
-    computed([x / x.sum(axis=0)], [A / A.sum(axis=0)], tails=0, elemwise=1)
+    computed([s, s * np.float32(2)], [A.sum(axis=0), A.sum(axis=0) * 2], epilogues=0, elemwise=1)
+    computed([x / x.sum(axis=0)], [A / A.sum(axis=0)], epilogues=0, elemwise=1)
     t = x.sum(axis=0)[:17, :17]
-    computed([t + t.T], [A.sum(axis=0)[:, :17] + A.sum(axis=0)[:, :17].T], tails=0, elemwise=1)
+    computed([t + t.T], [A.sum(axis=0)[:, :17] + A.sum(axis=0)[:, :17].T], epilogues=0, elemwise=1)
 
 
 def test_updates_are_written_over_the_present_values():
