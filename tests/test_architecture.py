@@ -108,6 +108,17 @@ def test_the_page_for_new_hosts_lists_the_vocabulary():
     assert sorted(names) == sorted(path.stem for path in (OPTDB / "host" / "api").glob("[a-z]*.py"))
 
 
+def test_kernel_text_is_in_codegen_alone():
+    """The kit for ops that people write by hand has examples of it."""
+    texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", ".cl\")")
+    for folder in ("opencl", "lifters", "distributed"):
+        for path, source in modules(folder):
+            if "kernels" not in path.relative_to(OPTDB).parts:
+                assert not [text for text in texts if text in source], path
+    outside = [path for path in OPTDB.rglob("*.cl") if "codegen" not in path.relative_to(OPTDB).parts]
+    assert not outside
+
+
 #: Modules that ask a function for its parameters, with the reason why no patch can change the answer. A class is not
 #: asked: its metaclass, or a wrapped constructor, hides the parameters, as the op cache's does.
 ASKS_FOR_PARAMETERS = {
