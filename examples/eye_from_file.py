@@ -11,7 +11,7 @@ import optdb  # noqa: F401  before Theano
 import theano
 import theano.tensor as tt
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.kernels import OpenCLKernelFileBase, output_zeros
+from optdb.opencl.kernel_ops import OpenCLKernelFileBase, output_zeros
 
 
 class EyeFromFile(OpenCLKernelFileBase):

@@ -11,7 +11,7 @@ import optdb  # noqa: F401  before Theano
 import theano
 import theano.tensor as tt
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.kernels import Kernel, OpenCLKernelBase, ctype, output_zeros
+from optdb.opencl.kernel_ops import Kernel, OpenCLKernelBase, ctype, output_zeros
 
 CODE = """
 KERNEL void eye(ARRAY {ctype} *a, ga_size first, ga_size step, ga_size count) {{

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from memcheck.launches import Named, class_name
 from memcheck.records import Result
-from optdb.opencl.kernels import OpenCLKernelBase
+from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.ops.shell import Shell
 
 #: Methods that base classes declare, and do not implement.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.opencl.kernels import CompiledKernel, OpenCLKernelBase
+from optdb.opencl.kernel_ops import CompiledKernel, OpenCLKernelBase
 
 #: The class of an op, by its full name, and the name of a kernel.
 Named = tuple[str, str]

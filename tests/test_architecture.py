@@ -110,7 +110,7 @@ def test_the_page_for_new_hosts_lists_the_vocabulary():
 
 def test_kernel_text_is_in_codegen_alone():
     """The kit for ops that people write by hand has examples of it."""
-    texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", ".cl\")")
+    texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", '.cl")')
     for folder in ("opencl", "lifters", "distributed"):
         for path, source in modules(folder):
             if "kernels" not in path.relative_to(OPTDB).parts:
@@ -127,7 +127,7 @@ ASKS_FOR_PARAMETERS = {
     "host/importing/compat/modules/inspect.py": "stands in for a function that Python has removed, for other libraries",
     "host/api/identity.py": "compares the code of methods that Theano generates",
     "host/api/rewriters.py": "a function that the user passes",
-    "opencl/kernels/base.py": "a method as its class defines it",
+    "opencl/kernel_ops/base.py": "a method as its class defines it",
 }
 _ASKING = {"signature", "getfullargspec", "getargspec", "getcallargs", "__code__", "__signature__", "co_varnames"}
 

@@ -15,7 +15,7 @@ from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.layout import view
 from optdb.opencl.contexts import contexts, get_context
-from optdb.opencl.kernels import CompiledKernel, Kernel, compile_kernels
+from optdb.opencl.kernel_ops import CompiledKernel, Kernel, compile_kernels
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

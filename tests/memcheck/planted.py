@@ -9,7 +9,7 @@ import theano
 
 from memcheck.case import Case, array
 from optdb.opencl import as_opencl_variable, infer_context_name
-from optdb.opencl.kernels import ARRAY, SIZE, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernel_ops import ARRAY, SIZE, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.contiguous import opencl_contiguous
 
 GROUP = 4

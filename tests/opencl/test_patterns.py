@@ -10,7 +10,7 @@ from theano.gof import Apply, Op
 
 import optdb
 from optdb.opencl import OpenCLArrayType, as_opencl_variable
-from optdb.opencl.kernels import Kernel, OpenCLKernelBase, check_lengths, output_array
+from optdb.opencl.kernel_ops import Kernel, OpenCLKernelBase, check_lengths, output_array
 
 PROMISE = "promises length 1"
 

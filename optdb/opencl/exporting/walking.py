@@ -21,7 +21,7 @@ from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
-from optdb.opencl.kernels import compile_kernels
+from optdb.opencl.kernel_ops import compile_kernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device

@@ -20,7 +20,7 @@ from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.api.scalars import upcast
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import OpenCLKernelBase
+from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.transfers import OpenCLFromHost, as_opencl_variable, bring_home
 from optdb.opencl.type import OpenCLArrayType
 

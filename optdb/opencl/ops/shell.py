@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.kernels.base import OpenCLKernelBase
+from optdb.opencl.kernel_ops.base import OpenCLKernelBase
 from optdb.runtime.context import Context
 
 

@@ -16,7 +16,7 @@ from optdb.codegen.views import full_shape, strides_for, subtensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
+from optdb.opencl.kernel_ops import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.runtime.arrays import Array, to_host
 from optdb.runtime.sizes import lengths_of

@@ -19,7 +19,7 @@ from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import raise_with_op
 from optdb.opencl.aliasing import exposed_variables
-from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
+from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.roles import Roles, find_roles, is_foreign, on_device, overwrites
 from optdb.runtime.arrays import Array

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from optdb.host.api.graph import Variable
-from optdb.opencl.kernels.patterns import check_lengths, promised_axes
+from optdb.opencl.kernel_ops.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite

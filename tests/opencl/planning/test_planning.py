@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.opencl import as_opencl_variable
-from optdb.opencl.kernels import OpenCLKernelBase
+from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
 from optdb.opencl.planning.plan import CommandSegment
 from optdb.opencl.planning.vm import MAX_UNUSED_RECORDINGS, PLAN_CACHE_SIZE

@@ -73,7 +73,7 @@ def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -
             raise TypeError(
                 f"{op} gives output {index} of type {type(value).__name__}, dtype {seen[0]} and {seen[1]} dimensions, "
                 f"where its make_node promises {var.type}.\nThe cure: make the output by "
-                "optdb.opencl.kernels.output_array with that dtype and as many lengths, or correct make_node"
+                "optdb.opencl.kernel_ops.output_array with that dtype and as many lengths, or correct make_node"
             )
 
 

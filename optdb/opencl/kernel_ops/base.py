@@ -18,7 +18,7 @@ from optdb.codegen.kernels.programs import compile_kernels
 from optdb.codegen.operation import Kernels, Outputs
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.api.testvalues import optional_test_values
-from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
+from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
 from optdb.runtime.context import Context
 
 

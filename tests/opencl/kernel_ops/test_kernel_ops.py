@@ -10,7 +10,7 @@ import theano
 import theano.tensor as tt
 
 from optdb.opencl import OpenCLArrayType, as_opencl_variable, contexts, get_context
-from optdb.opencl.kernels import (
+from optdb.opencl.kernel_ops import (
     ARRAY,
     SIZE,
     BuildError,
@@ -21,7 +21,7 @@ from optdb.opencl.kernels import (
     output_array,
     output_zeros,
 )
-from optdb.opencl.kernels.files import definitions, parse
+from optdb.opencl.kernel_ops.files import definitions, parse
 
 MODE = theano.Mode("py", "fast_compile")
 HEAD = "#section kernels\n"
@@ -260,7 +260,7 @@ def test_kernels_as_theanos_gpu_backend_describes_them():
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match=r"InFile looks for its kernels in .*tests/opencl/kernels/no.cl"):
+    with pytest.raises(FileNotFoundError, match=r"InFile looks for its kernels in .*tests/opencl/kernel_ops/no.cl"):
         InFile("no.cl", "float32")
 
 

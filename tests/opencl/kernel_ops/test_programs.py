@@ -18,7 +18,7 @@ from memcheck.cases import CASES
 from optdb.codegen.kernels import programs
 from optdb.codegen.kernels.outlining import OutlinedKernel, outlined
 from optdb.opencl import OpenCLArrayType, as_opencl_variable, get_context
-from optdb.opencl.kernels import (
+from optdb.opencl.kernel_ops import (
     ARRAY,
     BUFFER,
     PRELUDE,

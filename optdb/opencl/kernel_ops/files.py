@@ -26,7 +26,7 @@ from optdb.codegen.kernels.params import KernelArgumentError
 from optdb.codegen.kernels.prelude import ctype
 from optdb.codegen.source import load_w, work_dtype, write_w
 from optdb.host.api.graph import Apply
-from optdb.opencl.kernels.base import OpenCLKernelBase
+from optdb.opencl.kernel_ops.base import OpenCLKernelBase
 
 _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
