@@ -10,13 +10,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from optdb.host.importing import activation, blas, support
+from optdb.host.importing import activation, blas, support, trials
 from optdb.host.importing.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
 
@@ -119,9 +118,7 @@ def _requirement(requirement: support.Requirement) -> Callable[[], str]:
 
 
 def _theano() -> str:
-    import theano
-
-    return str(Path(theano.__file__).parent)
+    return str(trials.location())
 
 
 def _translation() -> str:
@@ -162,17 +159,14 @@ def _activation() -> str:
 
 
 def _compiler() -> str:
-    from theano.configdefaults import config, gcc_version_str
-
-    if not config.cxx:
+    compiler = trials.compiler()
+    if compiler is None:
         raise CheckFailed("none", "install g++ (Debian: apt-get install g++)", fatal=False)
-    return f"{config.cxx} {gcc_version_str}"
+    return compiler
 
 
 def _blas() -> str:
-    import theano
-
-    ldflags = theano.config.blas.ldflags
+    ldflags = trials.ldflags()
     if not ldflags:
         raise CheckFailed(
             "none: matrix products go through NumPy",
@@ -183,14 +177,10 @@ def _blas() -> str:
 
 
 def _c_code() -> str:
-    import theano
-    import theano.tensor as tt
-
-    if not theano.config.cxx:
+    if trials.compiler() is None:
         return "not used without a compiler"
-    x = tt.dscalar()
     try:
-        theano.function([x], x + 1, mode="FAST_RUN")
+        trials.compile_c_code()
     except Exception as error:
         headers = f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev"
         raise CheckFailed(_first_line(error), f"install Python's headers (Debian: {headers})") from error
@@ -198,14 +188,12 @@ def _c_code() -> str:
 
 
 def _compiler_cost() -> str:
-    import theano
-
-    if not theano.config.cxx:
+    if trials.compiler() is None:
         return "not used without a compiler"
     from optdb.host.clinker.building import processors, seconds_for_headers
 
     seconds = seconds_for_headers()
-    if theano.config.optdb.clinker is False:
+    if not trials.builds_in_batches():
         return f"{seconds:.1f} s for the headers of each module, one after another (optdb.clinker=False)"
     return f"{seconds:.1f} s for the headers, read once for many modules; {processors()} compilers at a time"
 
@@ -214,24 +202,19 @@ SCAN_IN_PYTHON = "runs in Python, which costs loops of small steps several times
 
 
 def _scan() -> str:
-    import theano
-
-    if not theano.config.cxx:
+    if trials.compiler() is None:
         raise CheckFailed(SCAN_IN_PYTHON, "install a compiler", fatal=False)
     try:
-        from theano.scan_module import scan_perform_ext
+        version = trials.scan_version()
     except ImportError as error:
         raise CheckFailed(
             f"{SCAN_IN_PYTHON}: {_first_line(error)}", "report this with the compiler's name", fatal=False
         ) from error
-
-    return f"compiles, version {scan_perform_ext.version}"
+    return f"compiles, version {version}"
 
 
 def _caches() -> str:
-    import theano
-
-    folders = (Path(theano.config.compiledir), blas.cache_dir())
+    folders = (trials.compiledir(), blas.cache_dir())
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -277,18 +260,14 @@ def _kernel_cache() -> str:
 
 
 def _engine() -> str:
-    import theano
-    import theano.tensor as tt
-
     import optdb
 
-    x = tt.dvector()
     with optdb.enable():
-        f = theano.function([x], (tt.exp(tt.log(x)) * 2) ** 2)
-    got, wanted = f([1.0, 2.0]).tolist(), [4.0, 16.0]
+        got, nodes = trials.run_small_function([1.0, 2.0])
+    wanted = [4.0, 16.0]
     if not all(abs(a - b) < 1e-9 for a, b in zip(got, wanted)):
         raise CheckFailed(f"computed {got}, not {wanted}", "run `make test`, and report what fails")
-    return f"{len(f.maker.fgraph.apply_nodes)} node(s) left of a small function"
+    return f"{nodes} node(s) left of a small function"
 
 
 def _first_line(error: Exception) -> str:

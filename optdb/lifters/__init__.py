@@ -15,7 +15,6 @@ Read from the bottom up::
 The OpenCL device (``optdb.opencl``) uses it.
 """
 
-from optdb.deprecation import renamed_names
 from optdb.host import import_host
 
 import_host()
@@ -45,6 +44,3 @@ __all__ = [
     "record_transfer",
     "transfer_once",
 ]
-
-
-__getattr__ = renamed_names(__name__, {"crossed": "record_transfer"})

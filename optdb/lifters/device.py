@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.deprecation import renamed_fields
 from optdb.host.api.graph import Op, Variable
 from optdb.host.api.lifting import is_host_array
 
@@ -25,7 +24,6 @@ def no_weight(op: Op) -> float:
     return 1.0
 
 
-@renamed_fields(refuses="unsupported_reason", sources="source_ops", answers="host_result_ops", at_home="is_host_input")
 @dataclass(frozen=True, eq=False)
 class Device:
     """A device that graphs are lifted to.

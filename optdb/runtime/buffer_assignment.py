@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from optdb.deprecation import renamed
 from optdb.runtime.arena import pack, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import Command, CommandList, EnqueueUpload, Memory
@@ -184,8 +183,6 @@ class BufferAssignment:
         alone = [memory for memory in alone if memory not in self._external]
         self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in alone})
         self.nbytes += nbytes
-
-    separately = renamed("separately", "nbytes_without_reuse")
 
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
         """Return a buffer, and the offset in it, in bytes, at which a memory begins."""

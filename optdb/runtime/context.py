@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from optdb.deprecation import renamed, warn_renamed
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError, ForkedContext
@@ -94,16 +93,6 @@ class Context:
         if name.endswith("int64") and not self.profile.int64:
             return f"{self.profile.name} has no 64-bit integers"
         return None
-
-    def supports(self, dtype: object) -> str | None:
-        """Return why a dtype is not supported: an old name of `unsupported_reason`."""
-        warn_renamed("Context.supports", "Context.unsupported_reason")
-        return self.unsupported_reason(dtype)
-
-    flavour = renamed("flavour", "profile.device_kind")
-    units = renamed("units", "profile.compute_units")
-    float64 = renamed("float64", "profile.float64")
-    shares_memory = renamed("shares_memory", "profile.shares_host_memory")
 
     def __repr__(self) -> str:
         return f"Context({self.spec!r}: {self.profile.name})"

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from platformdirs import user_cache_path
 
-from optdb.deprecation import renamed_fields, renamed_names
 from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.errors import DeviceError
@@ -46,8 +45,6 @@ __all__ = [
     "list_devices",
     "unsupported_reason",
 ]
-
-__getattr__ = renamed_names(__name__, {"Row": "DeviceInfo", "trouble": "unsupported_reason"})
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"opencl\d+:\d+")
@@ -68,7 +65,6 @@ class SlowDeviceWarning(RuntimeWarning):
     """The only device that works is a memory checker, which computes hundreds of times slower than a driver."""
 
 
-@renamed_fields(trouble="unsupported_reason")
 @dataclass(frozen=True)
 class DeviceInfo:
     """A device that was found: what it can do, and whether it works."""

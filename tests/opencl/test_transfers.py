@@ -11,7 +11,6 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 
-import optdb.lifters
 from optdb.lifters.transfers import count_transfers, dedup_transfers
 from optdb.opencl import (
     HostFromOpenCL,
@@ -317,10 +316,3 @@ def test_print():
         "OpenCLArrayType<dev1>(float32, vector)",
     ):
         assert part in text.getvalue()
-
-
-def test_a_name_of_before_warns():
-    with pytest.warns(FutureWarning, match="optdb.lifters.crossed is now optdb.lifters.record_transfer"):
-        assert optdb.lifters.crossed is optdb.lifters.record_transfer
-    with pytest.raises(AttributeError):
-        optdb.lifters.nonsense  # noqa: B018

@@ -55,25 +55,6 @@ def test_dtypes(context, monkeypatch):
     assert context.unsupported_reason("object") == "OpenCL has no object"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("flavour", "device_kind"),
-        ("units", "compute_units"),
-        ("float64", "float64"),
-        ("shares_memory", "shares_host_memory"),
-    ],
-)
-def test_old_names_warn(context, old, new):
-    with pytest.warns(FutureWarning, match=rf"Context\.{old} is now \.profile\.{new}"):
-        assert getattr(context, old) == getattr(context.profile, new)
-
-
-def test_the_old_name_of_unsupported_reason_warns(context):
-    with pytest.warns(FutureWarning, match="Context.supports is now Context.unsupported_reason"):
-        assert context.supports("object") == "OpenCL has no object"
-
-
 def test_contexts_are_apart(context):
     other = Context("opencl")
     assert other.cl_context != context.cl_context

@@ -196,13 +196,3 @@ def test_no_other_file_asks_for_a_platforms_or_vendors_name():
         for line in asked_names(path.read_text())
     }
     assert found == set()
-
-
-def test_the_old_word_for_a_devices_kind_is_gone():
-    allowed = {
-        "runtime/context.py": 1,  # the old name of an attribute, for one release
-        "opencl/simulator/simulator.py": 5,
-    }
-    counts = {str(path.relative_to(OPTDB)): path.read_text().count("lavour") for path in OPTDB.rglob("*.py")}
-    more = {path: count for path, count in counts.items() if count > 2 * allowed.get(path, 0)}
-    assert more == {}

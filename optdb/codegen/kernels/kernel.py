@@ -10,7 +10,6 @@ from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.params import Param, as_param
 from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_names, kernel_params
-from optdb.deprecation import warn_renamed
 from optdb.runtime.context import Context
 
 #: The dtype that a device has to support for each flag.
@@ -69,9 +68,6 @@ class Kernel:
         fname: str | None = None,
         sname: str | None = None,
     ) -> None:
-        if "CHUNK_KERNEL" in code:
-            warn_renamed("CHUNK_KERNEL", "OUTLINED_KERNEL")
-            code = code.replace("CHUNK_KERNEL", "OUTLINED_KERNEL")
         code = expand_arrays(code if "cluda.h" not in code else _THEANO_HEADER.sub("", code))
         name = _only_kernel(code) if name is None else name
         if not isinstance(name, str):

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from optdb.codegen.kernels.sequencing import Sequencer
-from optdb.deprecation import renamed
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.functions.call_memory import CallMemory
@@ -78,8 +77,6 @@ class Plan:
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
-
-    room = renamed("room", "buffers")
 
     def load(self) -> None:
         """Put the plan's arrays and values into the cells of the function."""

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from optdb.deprecation import warn_renamed
 from optdb.host.api.config import logger
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.functions.compiled import Function
@@ -179,8 +178,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         path: str | Path,
         examples: Examples | None = None,
         device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
-        *,
-        flavours: Sequence[DeviceKind] | None = None,
     ) -> list[Report]:
         """Write all functions, and the shared variables as they are on the device now, into a file for `optdb.load`.
 
@@ -194,8 +191,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             numbers that decide over shapes. Without examples, functions are written for calls like their latest ones.
         device_kinds : sequence of str
             For which devices: 'cpu' for processors, 'gpu' for all else.
-        flavours : sequence of str, optional
-            An old name of `device_kinds`.
 
         Returns
         -------
@@ -207,9 +202,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         optdb.opencl.exporting.Untraceable
             If something is done that a file cannot hold; by name, where a step was left on the host.
         """
-        if flavours is not None:
-            warn_renamed("export(flavours=...)", "export(device_kinds=...)")
-            device_kinds = flavours
         calls_by_method = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
         with self._state:
             methods = self._methods

@@ -1,0 +1,66 @@
+"""What works of Theano here, for ``python -m optdb doctor``. Theano is imported when the first of these is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def location() -> Path:
+    """Import Theano, and return its folder."""
+    import theano
+
+    return Path(theano.__file__).parent
+
+
+def compiledir() -> Path:
+    """Return the folder of compiled modules."""
+    from theano import config
+
+    return Path(config.compiledir)
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler and its version; None if there is none."""
+    from theano.configdefaults import config, gcc_version_str
+
+    return f"{config.cxx} {gcc_version_str}" if config.cxx else None
+
+
+def builds_in_batches() -> bool:
+    """Return whether the flag ``optdb.clinker`` allows C code in batches."""
+    from theano import config
+
+    return config.optdb.clinker is not False
+
+
+def ldflags() -> str:
+    """Return the linker flags of the BLAS; '' for none."""
+    from theano import config
+
+    return config.blas.ldflags
+
+
+def compile_c_code() -> None:
+    """Compile a function with C code; a compiler that does not work raises what Theano raises."""
+    import theano
+    import theano.tensor as tt
+
+    x = tt.dscalar()
+    theano.function([x], x + 1, mode="FAST_RUN")
+
+
+def scan_version() -> str:
+    """Return the version of Scan's C code; ImportError if it does not compile."""
+    from theano.scan_module import scan_perform_ext
+
+    return str(scan_perform_ext.version)
+
+
+def run_small_function(values: list[float]) -> tuple[list[float], int]:
+    """Compile ``(exp(log(x)) * 2) ** 2``; return what it gives for some values, and the number of its nodes."""
+    import theano
+    import theano.tensor as tt
+
+    x = tt.dvector()
+    f = theano.function([x], (tt.exp(tt.log(x)) * 2) ** 2)
+    return f(values).tolist(), len(f.maker.fgraph.apply_nodes)
