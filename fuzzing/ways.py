@@ -258,8 +258,9 @@ class Functions:
     def _function(self, number: int, chosen: Compilation) -> Any:
         """Compile a function; what Theano's own optimizer refuses, by the engine.
 
-        Theano refuses functions that return an input and, more than once, its length; and where it copies a result that
-        is a constant of one element, an assertion of its ShapeFeature may fail.
+        Theano refuses functions that return an input and, more than once, its length; where it copies a result that is
+        a constant of one element, an assertion of its ShapeFeature may fail; and its loop fusion takes a test value
+        without elements for that of a scalar.
         """
         # Theano's own host part may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
@@ -269,7 +270,9 @@ class Functions:
             mode = _mode(chosen, self._device)
             try:
                 return self.graph.compile(number, mode, mutable)
-            except (theano.gof.InconsistencyError, AssertionError):
+            except (theano.gof.InconsistencyError, AssertionError, TypeError) as error:
+                if isinstance(error, TypeError) and "(value=[])" not in str(error):
+                    raise
                 if chosen.engine == "on" or chosen.mode in ("TOPO", "OPENCL"):
                     raise
                 stack.enter_context(optdb.enable())

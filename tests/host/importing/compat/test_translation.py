@@ -141,6 +141,13 @@ def test_integers_wrap_around():
     assert namespace["c"].tolist() == [255, 255]
 
 
+def test_integers_in_arrays_of_objects_wrap_around():
+    """As what a Composite computes in Python: NumPy hands it Python's integers."""
+    namespace = run("import numpy as np\na = np.asarray(np.array([[162], [-200], [2**70 + 3]], object), dtype='int8')")
+    assert namespace["a"].dtype == "int8"
+    assert namespace["a"].tolist() == [[-94], [56], [3]]
+
+
 def test_copies_are_made_where_they_must_be():
     namespace = run(
         "import numpy as np\na = np.ones(2)\n"

@@ -104,12 +104,21 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
         # Python's integers beyond an integer type's limits wrap around, as in C.
         if dtype is None or numpy.dtype(dtype).kind not in "iu":
             raise
-        return convert(numpy.asarray(value).astype(dtype), dtype)
+        return convert(_wrapped(value).astype(dtype), dtype)
     except ValueError as error:
         if dtype is not None or "inhomogeneous" not in str(error):
             raise
         # Lists of different lengths are objects.
         return convert(value, object)
+
+
+def _wrapped(value: Any) -> numpy.ndarray:
+    """Return an array of Python's integers, as NumPy makes one; those in an array of objects modulo 2 to the 64."""
+    array = numpy.asarray(value)
+    if array.dtype != object:
+        return array
+    numbers = [int(number) % 2**64 for number in array.ravel()]
+    return numpy.array(numbers, numpy.uint64).reshape(array.shape)
 
 
 # Types
