@@ -43,7 +43,8 @@ import pytest  # noqa: E402
 from hypothesis import is_hypothesis_test, settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
-from tests import slow  # noqa: E402
+from tests import slow_cases  # noqa: E402
+from tests.slow_cases import pytest_runtest_setup  # noqa: E402, F401 (a hook)
 
 #: With OPTDB_TESTS=quick, which `make test` sets, Hypothesis makes one of so many of the examples that a test asks for.
 QUICK_SHARE = 4
@@ -58,24 +59,10 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Write down what each test takes with OPTDB_TESTS=measure."""
-    if os.environ.get("OPTDB_TESTS") != "measure":
-        return (yield)
-    before = slow.cpu_seconds()
-    result = yield
-    slow.note(item.nodeid, slow.cpu_seconds() - before)
-    return result
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what takes long, and make fewer examples with OPTDB_TESTS=quick."""
-    long = slow.slow_tests()
-    for item in items:
-        if item.nodeid in long:
-            item.add_marker(pytest.mark.slow)
+    slow_cases.pytest_collection_modifyitems(config, items)
     if os.environ.get("OPTDB_TESTS") != "quick":
         return
     # Test functions of a class, or with parameters, share one function.

@@ -51,6 +51,7 @@ def modules(folder):
     return [(path, path.read_text()) for path in sorted((OPTDB / folder).rglob("*.py"))]
 
 
+@pytest.mark.slow_cases("opencl")
 @pytest.mark.parametrize("folder", ARROWS)
 def test_arrows(folder):
     wrong = {

@@ -15,6 +15,7 @@ def test_import_of_optdb_imports_what_waits_for_theano_alone():
     assert output(f"import sys, optdb; {PARTS}") == "composition"
 
 
+@pytest.mark.slow
 def test_import_of_theano_brings_the_engine_but_no_device():
     assert (
         output(f"import sys, optdb, theano; {PARTS}")
@@ -22,16 +23,19 @@ def test_import_of_theano_brings_the_engine_but_no_device():
     )
 
 
+@pytest.mark.slow
 def test_a_device_brings_what_it_needs():
     imported = output(f"import sys, optdb, theano; {PARTS}", flags="optdb.contexts=dev0->opencl0:0").split()
     assert {"codegen", "lifters", "opencl", "runtime"} <= {*imported}
 
 
+@pytest.mark.slow
 def test_op_cache_is_on_where_the_flag_says_so():
     code = "import optdb, theano; print(optdb.cache.is_installed(), optdb.topo.is_enabled())"
     assert output(code, flags="optdb.op_cache=True") == "True False"
 
 
+@pytest.mark.slow
 def test_engine_is_on_where_the_flag_says_so():
     code = """
         import optdb, theano
@@ -42,6 +46,7 @@ def test_engine_is_on_where_the_flag_says_so():
     assert output(code) == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(versions.needs_translation(), reason="Theano alone does not import here")
 def test_engine_is_on_where_theano_came_first():
     code = """
@@ -53,6 +58,7 @@ def test_engine_is_on_where_theano_came_first():
     assert done.stdout.strip() == "True True"
 
 
+@pytest.mark.slow
 def test_a_reload_does_nothing():
     code = """
         import importlib, sys

@@ -35,6 +35,7 @@ def test_the_rule_passes_what_a_shell_takes(text):
     assert not UNQUOTED.search(f"The cure: {text}")
 
 
+@pytest.mark.slow
 def test_messages():
     broken = [(path.name, text) for path in SOURCES for text in _texts(path) if UNQUOTED.search(text)]
     assert broken == []

@@ -52,6 +52,7 @@ def _run(installed, tmp_path, *args):
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=env, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_index_would_take_it(dist):
     pytest.importorskip("twine")
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir())]
@@ -98,6 +99,7 @@ def test_the_sdist_can_be_tested(dist):
     assert not any(name.endswith(".pyc") for name in names)
 
 
+@pytest.mark.slow
 def test_it_works_where_it_is_installed(installed, tmp_path):
     code = """
 import optdb, profiles.compare, theano, theano.tensor as tt
@@ -114,6 +116,7 @@ print(optdb.__file__, profiles.__file__, f([1.0, 2.0]).tolist())
     assert values == "[4.0, 16.0]"
 
 
+@pytest.mark.slow
 def test_its_commands_work_where_it_is_installed(installed, tmp_path):
     assert optdb.__version__ in _run(installed, tmp_path, "-m", "optdb", "--version").stdout
     done = _run(installed, tmp_path, "-m", "optdb", "doctor")

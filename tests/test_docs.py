@@ -193,6 +193,7 @@ def test_every_page_is_in_the_contents():
     assert listed == {page.relative_to(DOCS).with_suffix("").as_posix() for page in SITE} - {"index"}
 
 
+@pytest.mark.slow
 def test_the_reference_has_all_flags_and_commands(monkeypatch):
     pytest.importorskip("docutils")
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))

@@ -17,6 +17,7 @@ def test_import_brings_neither_theano_nor_numpy():
     assert output("import optdb, sys; print({'theano', 'numpy', 'rich', 'click'} & set(sys.modules))") == "set()"
 
 
+@pytest.mark.slow
 def test_a_public_name_brings_theano():
     assert output("import optdb, sys; optdb.enable; print('theano' in sys.modules)") == "True"
 

@@ -101,6 +101,7 @@ def places_of_classes():
     return found
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_the_same_name(places_of_classes):
     assert not {name: places for name, places in places_of_classes.items() if len(places) > 1}
 

@@ -220,6 +220,7 @@ def test_scans_whose_variables_the_user_exempts_from_nan_guard_mode_are_left_alo
     assert loop(exempting)[2].outputs[0].tag.nan_guard_mode_check is False
 
 
+@pytest.mark.slow
 def test_functions_that_share_a_scan_do_not_share_its_storage():
     functions = []
     for _ in range(2):
@@ -368,6 +369,7 @@ def test_a_class_made_while_the_cache_is_installed_is_left_as_theano_has_it():
     assert Child(3) is not Child(3)
 
 
+@pytest.mark.slow
 def test_nothing_is_watched_in_production():
     code = """
         import optdb
@@ -447,6 +449,7 @@ def test_hashes_are_computed_once():
     assert op == op
 
 
+@pytest.mark.slow
 def test_the_flag():
     code = """
         import optdb, theano.tensor as tt, theano.scalar as ts
@@ -456,5 +459,6 @@ def test_the_flag():
     assert output(code) == "False False"
 
 
+@pytest.mark.slow
 def test_the_cache_first():
     assert output("import optdb.cache; print(optdb.cache.is_installed())", flags="optdb.op_cache=True") == "True"

@@ -227,6 +227,7 @@ def test_functions_that_are_pickled_by_other_means_have_the_same_ops(tmp_path):
                 assert theano.misc.pkl_utils.load(file) is op
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [True, False])
 def test_pickles_go_between_programs_with_and_without_the_cache(written, tmp_path):
     path = tmp_path / "op.pickle"

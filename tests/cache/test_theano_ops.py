@@ -75,6 +75,7 @@ def test_an_op_class(cls):
     assert all(type(op) is cls for op in cached)
 
 
+@pytest.mark.slow
 def test_only_ops_with_changing_props_are_refused():
     with optdb.cache.install():
         for cls in (cls for cls in CLASSES if cls.__name__ not in OUT_OF_REACH):

@@ -16,6 +16,7 @@ def kept(tmp_path):
     return kept
 
 
+@pytest.mark.slow
 def test_shows_and_clears(kept):
     flags = f"optdb.kernel_cache_dir={kept.folder},optdb.kernel_cache_size=30"
     done = python("-m", "optdb", "cache", flags=flags)
@@ -30,6 +31,7 @@ def test_shows_and_clears(kept):
     assert kept.entries() == []
 
 
+@pytest.mark.slow
 def test_nothing_there_and_nothing_wanted(tmp_path):
     done = python("-m", "optdb", "cache", flags=f"optdb.kernel_cache_dir={tmp_path / 'x'},optdb.kernel_cache_size=0")
     assert done.returncode == 0, done.stderr
@@ -37,6 +39,7 @@ def test_nothing_there_and_nothing_wanted(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_doctor_tells(kept, tmp_path):
     wide = {"COLUMNS": "300"}
     done = python("-m", "optdb", "doctor", flags=f"cxx=,optdb.kernel_cache_dir={kept.folder}", env=wide)

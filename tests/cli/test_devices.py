@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from optdb.cli import hardware
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
@@ -12,6 +14,7 @@ from tests.processes import python, python_path
 from tests.runtime.fake_devices import FakeDevice
 
 
+@pytest.mark.slow
 def test_here():
     done = python("-m", "optdb", "devices", env={"COLUMNS": "200"})
     assert done.returncode == 0, done.stdout + done.stderr

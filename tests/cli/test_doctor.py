@@ -79,6 +79,7 @@ def test_it_says_what_it_looks_at(monkeypatch, capsys):
     assert "looking at what works here" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
     done = python("-m", "optdb", "doctor", flags="cxx=", env={"COLUMNS": "200", "PYTHONPATH": python_path(tmp_path)})
@@ -96,6 +97,7 @@ def test_a_memory_checker_is_slow(monkeypatch):
     assert caught.value.mark == checks.SLOW
 
 
+@pytest.mark.slow
 def test_here():
     done = python("-m", "optdb", "doctor", flags="cxx=", env={"COLUMNS": "200"})
     assert done.returncode == 0, done.stdout + done.stderr

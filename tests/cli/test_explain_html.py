@@ -49,6 +49,7 @@ graphs = st.integers(0, 30).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(graphs)
 def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
     places = lay_out(inputs)
@@ -279,6 +280,7 @@ def page(tmp_path_factory):
     return folder / "report.html"
 
 
+@pytest.mark.slow
 def test_the_page_has_it_all(page):
     data = data_of(page)
     train = next(made for made in data["functions"] if made["name"] == "train <b>")
@@ -308,6 +310,7 @@ def test_the_page_needs_no_network_and_cannot_be_broken_by_names(page):
     assert 'src="' not in text
 
 
+@pytest.mark.slow
 def test_a_function_of_the_mode_opencl_shows_what_the_device_computes(tmp_path):
     seen = []
     with observe(seen.append):
@@ -333,6 +336,7 @@ def test_large_graphs_are_counted_and_not_drawn(monkeypatch, tmp_path):
     assert made["rewriters"] == []
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_leaves_a_page(tmp_path):
     (tmp_path / "script.py").write_text("import theano\nf = theano.function([], theano.tensor.constant(1))\n1 / 0\n")
     done = python("-m", "optdb", "explain", "--html", "r.html", "script.py", cwd=tmp_path, flags="cxx=")

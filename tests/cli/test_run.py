@@ -121,6 +121,7 @@ print(is_enabled(), theano.config.optdb.topo, theano.config.floatX)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "flags", "enabled"),
     [((), "", "True"), ((), "optdb.topo=False", "True"), (("--no-topo",), "optdb.topo=True", "False")],

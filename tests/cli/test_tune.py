@@ -12,6 +12,7 @@ from optdb.runtime.errors import DeviceError
 from tests.processes import python, python_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "says"),
     [
@@ -28,6 +29,7 @@ def test_a_device_that_is_not_there(device, says):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_without_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
     done = python("-m", "optdb", "tune", env={"PYTHONPATH": python_path(tmp_path)})

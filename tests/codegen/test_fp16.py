@@ -52,6 +52,7 @@ def test_float16_is_computed_in_float32(dtype):
     assert (work_dtype(dtype), load_w(dtype), write_w(dtype)) == ("float32", "ga_half2float", "ga_float2half")
 
 
+@pytest.mark.slow
 def test_every_float16_is_loaded_exactly():
     np.testing.assert_array_equal(add(HALVES, "float32", 0), HALVES.astype("float32"))
 

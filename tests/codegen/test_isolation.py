@@ -117,6 +117,7 @@ def test_macros_end_with_their_code():
     assert launch(joint(defining, using), "b__1", np.zeros(1, "int32"))[0] == 1
 
 
+@pytest.mark.slow
 def test_rounding_is_what_the_code_says_and_not_what_another_one_says():
     off = "#pragma OPENCL FP_CONTRACT OFF\n"
     fused, rounded = FUSED.format(T="float"), off + FUSED.format(T="float")

@@ -100,6 +100,7 @@ def test_many_numbers_arrive_in_one_argument():
             kernel.call(1, 1, a, wrong)
 
 
+@pytest.mark.slow
 @given(n=st.integers(0, 300), group=st.sampled_from([1, 2, 16]), groups=st.integers(1, 5))
 def test_launches_of_any_size(n, group, groups):
     a = zeros(300)

@@ -78,6 +78,7 @@ def close(got, want, k):
     np.testing.assert_allclose(got, want, rtol=4 * eps, atol=2 * eps * max(k, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.integers(0, 3), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float32", "float64", "float16"]))
 @settings(max_examples=60)
@@ -97,6 +98,7 @@ def test_any_layout(device_kind, data, batch, m, n, k, dtype):
         np.testing.assert_array_equal(to_host(added), y)
 
 
+@pytest.mark.slow_cases("orders2-64-33-17-gpu")
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @pytest.mark.parametrize(("m", "k", "n"), [(100, 784, 10), (64, 33, 17), (20, 50, 100), (96, 64, 64), (130, 40, 70)])
 @pytest.mark.parametrize("orders", [((0, 1), (0, 1)), ((1, 0), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
@@ -194,6 +196,7 @@ def test_what_products_are_like():
     assert classify(1, 1000, 1000, 132) == "small"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.sampled_from([0, 1, 5, 16, 40]), st.sampled_from([0, 1, 7, 33, 100]))
 @settings(max_examples=25)

@@ -59,6 +59,7 @@ def test_what_stands_around_chunk_kernels_stays_as_it_is():
     assert "a[i] = helper" in text
 
 
+@pytest.mark.slow_cases("grid0")
 @pytest.mark.parametrize("grid", [((8,), (1,)), ((8,), (4,)), ((6, 2), (3, 1))])
 def test_work_items_know_their_places(grid):
     context = runtime_context()

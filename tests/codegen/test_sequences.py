@@ -125,6 +125,7 @@ def test_types_and_names_of_the_codes_own(context):
     np.testing.assert_array_equal(o.get(), [[-1, 1 << 20], [0, 1 << 20], [1, 1 << 20]])
 
 
+@pytest.mark.slow
 def test_what_stands_later_in_a_list_sees_what_stands_before(context):
     double = kernel_of(
         context,

@@ -48,6 +48,7 @@ def test_what_is_no_number_stays_as_it_is():
     np.testing.assert_array_equal(sort(device_array(value), 0).view("uint32"), want.view("uint32"))
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "bool", "int16"]))
 @settings(max_examples=12, deadline=None)
 def test_all_axes_and_layouts(data, dtype):

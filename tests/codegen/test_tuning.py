@@ -51,6 +51,7 @@ def multiply(context, m=33, k=20, n=40):
     return set(kernels)
 
 
+@pytest.mark.slow
 def test_the_best_are_kept_and_used(context, quick, monkeypatch):
     seconds = {BEST: 1.0, WORST: 2.0}
     monkeypatch.setattr(tune._Trials, "time", lambda self, products: {b: seconds[b] for b in self.kernels})

@@ -44,6 +44,7 @@ def names(comparison, verdict):
     return [difference.result.id.split("::")[1] for difference in comparison.of(verdict)]
 
 
+@pytest.mark.slow
 def test_verdicts_and_report(judge, write):
     path = write("test_ways.py", SOURCE)
     [comparison] = judge.all([path], jobs=1)
@@ -56,6 +57,7 @@ def test_verdicts_and_report(judge, write):
     assert "AssertionError: the engine is on" in text
 
 
+@pytest.mark.slow
 def test_stock_runs_once(judge, settings, tmp_path, write):
     path = write("test_ways.py", SOURCE)
     judge = replace(judge, confirm=False, way="stock")
@@ -77,6 +79,7 @@ def test_a_lean_judge_runs_stock_on_what_does_not_pass(judge, settings, write):
     assert (runs.count("topo"), runs.count("stock")) == (3, 1)
 
 
+@pytest.mark.slow
 def test_long_files_come_first(judge, write):
     quick = write("test_quick.py", "def test_pass(): pass\n" + "#" * 1000)
     slow = write("test_slow.py", "def test_pass(): sum(range(10**7))\n")
@@ -85,6 +88,7 @@ def test_long_files_come_first(judge, write):
     assert [comparison.path for comparison in judge.all([quick, slow], jobs=1)] == [slow, quick]
 
 
+@pytest.mark.slow
 def test_selection_compares_what_was_run(judge, settings, write):
     path = write("test_ways.py", SOURCE)
     some = replace(judge, settings=replace(settings, select="same or worse"), way="stock")

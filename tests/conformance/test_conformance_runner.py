@@ -16,6 +16,7 @@ def outcomes(results: dict[str, Result]) -> dict[str, str]:
     return {name.partition("::")[2] or name: result.outcome for name, result in results.items()}
 
 
+@pytest.mark.slow
 def test_each_test_has_a_result(settings, write):
     path = write(
         "test_plain.py",
@@ -52,6 +53,7 @@ def test_each_test_has_a_result(settings, write):
     assert "no set-up" in results["test_plain.py::test_setup"].error
 
 
+@pytest.mark.slow
 def test_crash_costs_one_test(settings, write):
     path = write(
         "test_crash.py",
@@ -77,6 +79,7 @@ def test_crash_costs_one_test(settings, write):
     assert "exit status 3" in results["test_crash.py::test_exit"].error
 
 
+@pytest.mark.slow
 def test_time_limit(settings, write):
     path = write(
         "test_slow.py",
@@ -111,23 +114,27 @@ def test_time_limit(settings, write):
     }
 
 
+@pytest.mark.slow
 def test_memory_is_limited(settings, write):
     path = write("test_big.py", "def test_big(): bytearray(8 << 30)\ndef test_small(): bytearray(8)\n")
     assert outcomes(run_file(settings, path, "stock")) == {"test_big": FAILED, "test_small": PASSED}
 
 
+@pytest.mark.slow
 def test_interrupt(settings, write):
     path = write("test_interrupt.py", "def test_one(): pass\ndef test_two(): raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         run_file(settings, path, "stock")
 
 
+@pytest.mark.slow_cases("1 / 0-failed")
 @pytest.mark.parametrize("source, outcome", [("1 / 0", FAILED), ("import os; os._exit(1)", CRASHED)])
 def test_file_that_cannot_be_imported(settings, write, source, outcome):
     path = write("test_broken.py", source)
     assert outcomes(run_file(settings, path, "stock")) == {"test_broken.py": outcome}
 
 
+@pytest.mark.slow
 def test_cases_have_results_of_their_own(settings, write):
     path = write(
         "test_cases.py",
@@ -168,11 +175,13 @@ def test_cases_have_results_of_their_own(settings, write):
     }
 
 
+@pytest.mark.slow
 def test_one_test_can_be_run_alone(settings, write):
     path = write("test_two.py", "def test_one(): pass\ndef test_two(): pass\n")
     assert outcomes(run_file(settings, path, "stock", [f"{path}::test_two"])) == {"test_two": PASSED}
 
 
+@pytest.mark.slow
 def test_random_numbers_do_not_depend_on_earlier_tests(settings, write):
     path = write(
         "test_seed.py",
@@ -187,6 +196,7 @@ def test_random_numbers_do_not_depend_on_earlier_tests(settings, write):
     assert set(outcomes(run_file(settings, path, "stock")).values()) == {PASSED}
 
 
+@pytest.mark.slow
 def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
     source = """
         import sys

@@ -50,6 +50,7 @@ def matrix(seed, shape=(4, 5)):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+@pytest.mark.slow_cases("exported_step.py")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "2"])
@@ -80,11 +81,13 @@ def test_checks_compute_exp(name, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1] in ("Used the cpu", "Used the gpu")
 
 
+@pytest.mark.slow
 def test_check1_uses_the_cpu_unless_told_otherwise():
     done = python(str(EXAMPLES / "check1.py"), "2", flags="floatX=float32")
     assert done.stdout.splitlines()[-1] == "Used the cpu", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_use_the_device(name):
     done = python(str(EXAMPLES / name), "2", flags="floatX=float32,optdb.device=opencl")
@@ -93,6 +96,7 @@ def test_checks_use_the_device(name):
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
 
 
+@pytest.mark.slow
 def test_several_processes_come_to_the_same(tmp_path):
     pytest.importorskip("distributed")
     done = python(str(EXAMPLES / SPAWNING), "2", cwd=tmp_path)
@@ -102,6 +106,7 @@ def test_several_processes_come_to_the_same(tmp_path):
     assert "loss 14.0965 -> " in first and first.split("sum")[0] == second.split("sum")[0]
 
 
+@pytest.mark.slow
 def test_the_step_that_is_sent_is_theanos():
     example = load("several_processes")
     step = example.compile_step()

@@ -17,6 +17,7 @@ from optdb.runtime.exported import load
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
 
 
+@pytest.mark.slow
 def test_some_hundred_mutants(tmp_path):
     seen = []
     report = run(Settings(400, tmp_path, seed=7, workers=1, kernels_share=0), lambda: seen.append(1))
@@ -29,6 +30,7 @@ def test_some_hundred_mutants(tmp_path):
     assert "load: FileError" in console.export_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -59,6 +61,7 @@ def test_mutants_follow_from_seed_and_number(tmp_path):
         assert list(load(path)) == list(original.arguments)
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_start_is_told(tmp_path):
     with pytest.raises(RuntimeError, match=r"(?s)a worker does not start.*no device is called that"):
         run(Settings(3, tmp_path, workers=1, device="no such device"))

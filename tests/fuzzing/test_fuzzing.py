@@ -31,6 +31,7 @@ PROGRAM = Program(
 )
 
 
+@pytest.mark.slow_cases("simulator", "loop", "file")
 @pytest.mark.parametrize("way", values_of(Compilation)["way"])
 def test_functions_are_what_they_are_without_optimization(way):
     # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.

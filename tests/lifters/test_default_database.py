@@ -32,10 +32,12 @@ LIFTER = """
 """
 
 
+@pytest.mark.slow
 def test_a_lifter_is_registered_with_those_of_the_device():
     assert output(LIFTER.format(first=""), flags="optdb.device=opencl") == "[[1.0, 1.0]]"
 
 
+@pytest.mark.slow
 def test_a_lifter_without_a_device_is_refused_in_words():
     code = """
         import optdb, theano

@@ -89,6 +89,7 @@ def test_places(function):
     assert {place(node) for node in function.maker.fgraph.apply_nodes} == {"host", "paper sheet"}
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -103,6 +104,7 @@ def test_the_command(tmp_path):
     assert "where its ops run" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_for_a_script_that_fails(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import theano\nf = theano.function([], 1 + theano.shared(1))\nraise SystemExit(3)\n")
@@ -120,6 +122,7 @@ def doubling(tmp_path):
     return script
 
 
+@pytest.mark.slow
 def test_the_command_draws_text_where_the_program_is_missing(doubling, tmp_path):
     folder = tmp_path / "my pictures"
     done = python("-m", "optdb", "explain", "--pictures", str(folder), str(doubling), env={"PATH": str(tmp_path)})

@@ -401,6 +401,7 @@ def graphs(draw):
     return leaves[:2], outputs
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=40)
 def test_random_graphs_compute_the_same_without_detours(made):

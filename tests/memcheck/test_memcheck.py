@@ -48,6 +48,7 @@ def faults(results: list[Result], op: str) -> set[str]:
     return {finding.fault for result in of(results, op) for finding in result.findings}
 
 
+@pytest.mark.slow
 def test_clean_op(results):
     assert [result.run for result in of(results, "Clean")] == [
         f"Clean(7) float32 {layout}" for layout in ("plain", "gaps", "backwards")
@@ -163,6 +164,7 @@ def test_slow_cases_are_named():
     assert "for a" not in screen.file.getvalue()
 
 
+@pytest.mark.slow
 def test_command_with_a_selection():
     done = CliRunner().invoke(main, ["-k", "OpenCLDot22(9x5"])
     assert done.exit_code == 0, done.output
@@ -170,6 +172,7 @@ def test_command_with_a_selection():
     assert "not run by this selection" in done.output  # this case alone does not launch all of the op's kernels
 
 
+@pytest.mark.slow
 def test_command_fails_for_a_fault():
     done = CliRunner().invoke(main, ["--table", PLANTED, "--ops", PLANTED, "--device-kind", "cpu", "-k", "Races"])
     assert done.exit_code == 1

@@ -54,6 +54,7 @@ def test_ways_that_agree():
     assert report.results["stock"].branches == 1 and report.results["stock"].nodes >= report.results["engine"].nodes
 
 
+@pytest.mark.slow_cases("opencl")
 @pytest.mark.parametrize("way", ["opencl", "simulator"])
 def test_the_device(way):
     report = compared(way)
@@ -115,6 +116,7 @@ def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeyp
     assert compared("stock").faults() == []
 
 
+@pytest.mark.slow
 def test_an_error_costs_one_way(monkeypatch):
     def refuse(outputs):
         raise ValueError("not today")
@@ -126,6 +128,7 @@ def test_an_error_costs_one_way(monkeypatch):
     assert report.agrees("simulator")
 
 
+@pytest.mark.slow
 def test_cpu_seconds_are_limited():
     with pytest.raises(isolated.Failed, match="SIGXCPU"):
         isolated.call("models.worker:limited", 1, "builtins:pow", [3, 10**9], timeout=120)

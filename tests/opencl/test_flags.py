@@ -23,36 +23,42 @@ def printed(target, flags):
     return output(PROGRAM.replace("TARGET", repr(target)), flags=flags).splitlines()
 
 
+@pytest.mark.slow
 def test_contexts_are_targets():
     there = "OpenCLArrayType<dev0>(float32, vector)"
     lines = printed("dev0", "optdb.contexts=dev0->opencl;dev1->opencl")
     assert lines == [f"TensorType(float32, vector) {there} {there}", "[1.0, 1.0, 1.0]"]
 
 
+@pytest.mark.slow
 def test_the_device_is_the_default_target():
     there = "OpenCLArrayType<opencl>(float32, vector)"
     assert printed("opencl", "optdb.device=opencl")[0] == f"{there} {there} {there}"
     assert printed(None, "optdb.device=opencl")[0] == f"{there} {there} {there}"
 
 
+@pytest.mark.slow
 def test_the_device_may_be_a_context():
     there = "OpenCLArrayType<dev1>(float32, vector)"
     lines = printed("dev1", "optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl")
     assert lines[0] == f"{there} {there} {there}"
 
 
+@pytest.mark.slow
 def test_the_host_alone_needs_no_pyopencl():
     assert output("import optdb, theano, sys; print('pyopencl' in sys.modules, 'optdb.opencl' in sys.modules)") == (
         "False False"
     )
 
 
+@pytest.mark.slow
 def test_without_pyopencl_the_error_says_so():
     code = "import sys; sys.modules['pyopencl'] = None; import optdb, theano"
     done = run_code(code, flags="optdb.device=opencl")
     assert done.stderr.strip().endswith("The cure: pip install 'optdb[opencl]'")
 
 
+@pytest.mark.slow
 def test_without_a_driver_the_error_says_so():
     code = "import optdb, theano, numpy; theano.shared(numpy.ones(3, 'float32'))"
     env = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexistent"}
@@ -60,10 +66,12 @@ def test_without_a_driver_the_error_says_so():
     assert "DeviceError: opencl: no OpenCL platform was found.\nThe cure: " in done.stderr
 
 
+@pytest.mark.slow
 def test_import_of_the_device_alone():
     assert output("import optdb.opencl; import theano; print(theano.config.optdb.device)") == "cpu"
 
 
+@pytest.mark.slow
 def test_a_function_is_read_where_the_device_is_another(tmp_path):
     write = f"""
         import pickle, numpy as np
@@ -88,6 +96,7 @@ def test_a_function_is_read_where_the_device_is_another(tmp_path):
     assert "ContextNotDefined: opencl: no such context; there is none; THEANO_FLAGS=" in done.stderr
 
 
+@pytest.mark.slow
 def test_programs_are_kept_where_the_flags_say(tmp_path):
     code = f"""
         import numpy as np
@@ -105,6 +114,7 @@ def test_programs_are_kept_where_the_flags_say(tmp_path):
     assert output(code, flags=flags) == "[2.0, 2.0, 2.0] 1"
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_an_error_and_no_run_on_the_host(tmp_path):
     (tmp_path / "script.py").write_text(
         "import theano, theano.tensor as tt\nx = tt.fvector()\nf = theano.function([x], tt.exp(x))\nprint('ran')\n"

@@ -54,6 +54,7 @@ def test_an_update_overwrites_its_shared_variable(mode):
     assert w.get_value(borrow=True, return_internal_type=True).base_data is buffer
 
 
+@pytest.mark.slow_cases("stock")
 def test_products_and_parts(mode):
     x, v, i = tt.fmatrix(), tt.fvector(), tt.lvector()
     a, b, rows = np.arange(9, dtype="float32").reshape(3, 3), np.ones(3, "float32"), np.array([0, 0])
@@ -75,6 +76,7 @@ def test_products_and_parts(mode):
         np.testing.assert_allclose(f(a, b, rows), want, rtol=1e-5)
 
 
+@pytest.mark.slow_cases("stock")
 def test_what_is_used_elsewhere_is_not_overwritten(mode):
     x = tt.fmatrix()
     a = np.arange(9, dtype="float32").reshape(3, 3)

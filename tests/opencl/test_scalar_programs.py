@@ -138,6 +138,7 @@ def agree(got, want, what):
 LOOSE = {"cos", "sin", "tan", "gammaln", "pow", "erfc", "log", "log2", "log10", "mod"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 16])
 def test_every_op_agrees_with_the_host(width):
     ops = [(getattr(scalar, name), arguments(name, dtypes)) for name, dtypes in CASES]

@@ -26,6 +26,7 @@ def shared(value=(1.0, 2.0, 3.0), target="dev0", dtype="float32", **options):
 # Shared variables
 
 
+@pytest.mark.slow
 @given(values())
 def test_values_of_shared_variables(value):
     s = theano.shared(value, target="dev0")
@@ -182,6 +183,7 @@ def test_outputs_and_givens():
     assert theano.function([], y * 2, givens={y: s})().tolist() == [2, 4, 6]
 
 
+@pytest.mark.slow
 def test_training():
     w = shared([[0.5], [-0.25]], dtype="float64")
     x = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -263,6 +265,7 @@ def test_inputs_that_share_memory_are_parted():
 # Variables and constants
 
 
+@pytest.mark.slow
 def test_arithmetic_is_that_of_the_host():
     x = OpenCLArrayType("float32", (False, False), "dev0")("x")
     y = tt.exp(x[0] + 1).dimshuffle("x", 0) * x.sum(axis=1, keepdims=True) - x.dot(x.T).max()

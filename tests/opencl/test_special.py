@@ -28,6 +28,7 @@ def test_float16_is_computed_wide(name):
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_on_the_device():
     x, v = tt.dvector(), tt.dvector()
     values = np.linspace(0.1, 0.9, 7), np.linspace(2, 4, 7)

@@ -114,6 +114,7 @@ def test_kept_intermediates_are_right():
         np.testing.assert_array_equal(f(np.float32(value)), np.float32(value) + 1)
 
 
+@pytest.mark.slow
 def test_gradients():
     x = tt.dmatrix()
     y = OpenCLToOpenCL("dev1")(OpenCLFromHost("dev0")(x * 3)).transfer("cpu")

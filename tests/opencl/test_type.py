@@ -24,6 +24,7 @@ def vector(dtype="float32", context="dev0"):
     return OpenCLArrayType(dtype, (False,), context)
 
 
+@pytest.mark.slow
 @given(values())
 def test_values_go_there_and_back(value):
     kind = OpenCLArrayType(value.dtype, (False,) * value.ndim, "dev0")
@@ -204,6 +205,7 @@ def test_equality_of_values():
     assert kind.values_eq(a, single, force_same_dtype=False)
 
 
+@pytest.mark.slow
 @given(values(), values())
 def test_equality_is_that_of_numpy(a, b):
     kind_a, kind_b = (OpenCLArrayType(x.dtype, (False,) * x.ndim, "dev0") for x in (a, b))

@@ -52,6 +52,7 @@ def test_a_missing_value_is_no_agreement():
     assert not check.compare({"output 0": np.ones(1)}, {}).agree
 
 
+@pytest.mark.slow
 def test_evaluation_starts_from_the_initial_state():
     specification = measure.specify(models.build("mlp", depth=1, width=4))
     way = ways.stock()

@@ -16,6 +16,7 @@ def run(command, *arguments):
     return CliRunner().invoke(command, arguments)
 
 
+@pytest.mark.slow
 def test_compare_writes_everything(tmp_path):
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
     result = run(compare.main, "mlp", "--repeat", "1", "--json", str(numbers), "--plot", str(plot))
@@ -27,6 +28,7 @@ def test_compare_writes_everything(tmp_path):
     assert plot.exists()
 
 
+@pytest.mark.slow
 def test_compare_can_leave_values_out(monkeypatch):
     monkeypatch.setattr(check, "evaluate", lambda *arguments: pytest.fail("values were computed"))
     result = run(compare.main, "mlp", "--repeat", "1", "--no-values", "--baseline", "o3")
@@ -34,6 +36,7 @@ def test_compare_can_leave_values_out(monkeypatch):
     assert "not run" in result.output
 
 
+@pytest.mark.slow
 def test_compare_fails_where_values_disagree(monkeypatch):
     monkeypatch.setattr(check, "compare", lambda *results: check.Agreement(False, 0.25, "output 0"))
     result = run(compare.main, "mlp", "--repeat", "1")
@@ -59,6 +62,7 @@ def test_without_matplotlib_nothing_is_measured(command, monkeypatch, tmp_path):
     assert "pip install 'optdb[profiles]'" in result.output.replace("\n", " ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stock", "optdb"])
 def test_profile_prints_functions_and_saves(tmp_path, way):
     saved = tmp_path / "mlp.pstats"
@@ -68,6 +72,7 @@ def test_profile_prints_functions_and_saves(tmp_path, way):
     assert saved.exists()
 
 
+@pytest.mark.slow
 def test_lines_shows_the_lines_of_a_method():
     pytest.importorskip("line_profiler")
     result = run(lines.main, "theano.tensor.opt.ShapeFeature.on_import", "mlp")
@@ -95,6 +100,7 @@ def test_rewriters_and_properties_are_followed_to_their_functions():
     assert lines.find("theano.compile.mode.Mode.optimizer") is theano.compile.mode.Mode.optimizer.fget
 
 
+@pytest.mark.slow
 def test_growth_measures_plots_and_saves(tmp_path):
     numbers, plot = tmp_path / "growth.json", tmp_path / "growth.png"
     result = run(growth.main, "gru", "--sizes", "400,600", "--json", str(numbers), "--plot", str(plot))
@@ -107,6 +113,7 @@ def test_growth_measures_plots_and_saves(tmp_path):
     assert "gru" in result.output
 
 
+@pytest.mark.slow
 def test_growth_gives_stock_up_where_it_takes_too_long():
     result = run(growth.main, "gru", "--sizes", "200,300", "--bearable", "0.0001")
     assert result.exit_code == 0, result.output

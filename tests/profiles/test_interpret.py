@@ -88,6 +88,7 @@ def test_lazy_branches():
     np.testing.assert_array_equal(function(0, [1.0]), [0.0])
 
 
+@pytest.mark.slow
 def test_loops_and_their_gradients():
     x, w = tt.vector("x"), theano.shared(0.7)
     states, _ = theano.scan(lambda u, state: tt.tanh(w * state + u), sequences=x, outputs_info=tt.zeros(()))

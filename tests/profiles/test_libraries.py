@@ -23,6 +23,7 @@ def one_model(monkeypatch):
     monkeypatch.setattr(isolated, "call", lambda function, *arguments, **options: libraries.measured(*arguments))
 
 
+@pytest.mark.slow
 def test_it_measures_a_model(one_model, tmp_path):
     numbers = tmp_path / "numbers.json"
     result = CliRunner().invoke(libraries.main, ["--repeat", "1", "--json", str(numbers)])

@@ -15,6 +15,7 @@ def specification():
     return measure.specify(models.build("mlp", depth=1, width=4))
 
 
+@pytest.mark.slow
 def test_phases_add_up_to_the_whole(specification):
     measurement = measure.optimize(specification, ways.stock())
     assert set(measurement.phases) == set(measure.PHASES)
@@ -23,6 +24,7 @@ def test_phases_add_up_to_the_whole(specification):
     assert measurement.phases[measure.INPLACE] > 0
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_a_real_compilation(specification):
     measurement = measure.optimize(specification, ways.stock())
     model = specification.model
@@ -33,6 +35,7 @@ def test_counts_are_those_of_a_real_compilation(specification):
     assert inplace == sum(bool(getattr(node.op, "destroy_map", None)) for node in compiled)
 
 
+@pytest.mark.slow
 def test_each_run_starts_afresh(specification):
     runs = measure.alternate(specification, [ways.stock()], repeat=2)["stock"]
     assert runs[0].before == runs[1].before
@@ -41,6 +44,7 @@ def test_each_run_starts_afresh(specification):
     assert runs[1].graph is not None
 
 
+@pytest.mark.slow
 def test_baselines_differ_in_place(specification):
     inplace = {name: measure.optimize(specification, ways.stock(name)).inplace for name in ways.BASELINES}
     assert inplace["fast_run"] >= inplace["fast"]
@@ -52,12 +56,14 @@ def test_unknown_baseline():
         ways.stock("slow")
 
 
+@pytest.mark.slow
 def test_flags_and_collector_are_left_alone(specification):
     before = theano.config.traceback.limit, theano.config.cycle_detection, gc.isenabled()
     measure.optimize(specification, ways.stock("fast"))
     assert (theano.config.traceback.limit, theano.config.cycle_detection, gc.isenabled()) == before
 
 
+@pytest.mark.slow
 def test_constants_are_not_cached_while_optimizing(specification, monkeypatch):
     seen = []
     apply = theano.gof.opt.MergeOptimizer.apply
@@ -72,6 +78,7 @@ def test_constants_are_not_cached_while_optimizing(specification, monkeypatch):
     assert not any(seen)
 
 
+@pytest.mark.slow
 def test_inner_nodes_of_fused_graphs_are_counted():
     x = tt.vector("x")
     specification = measure.specify(Model("fused", [x], [tt.exp(x) * 2 + 1], {}, []))
@@ -80,6 +87,7 @@ def test_inner_nodes_of_fused_graphs_are_counted():
     assert measurement.inner == 3
 
 
+@pytest.mark.slow
 def test_a_rewriter_that_raises_is_noticed(specification):
     @theano.gof.local_optimizer([tt.elemwise.Elemwise])
     def broken(node):
@@ -95,6 +103,7 @@ def test_a_rewriter_that_raises_is_noticed(specification):
     assert any("planted_failure" in message or "broken" in message for message in measurement.failures)
 
 
+@pytest.mark.slow
 def test_a_run_that_compiled_is_made_again(specification, monkeypatch):
     runs = iter([3, 0])
     optimize = measure.optimize

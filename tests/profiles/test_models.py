@@ -24,6 +24,7 @@ def runs_to_finite_values(name):
     assert all(np.isfinite(value).all() for value in values.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
     # Nothing is folded or run by C code, for which a cold cache would make the test wait.
@@ -37,6 +38,7 @@ def test_convolutional_model_optimizes_and_runs(name):
     runs_to_finite_values(name)
 
 
+@pytest.mark.slow_cases("sb_resnet", "gp")
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "sb_resnet56"])
 def test_data_fits_the_inputs(name):
     model = models.build(name, **SMALL[name])

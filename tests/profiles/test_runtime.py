@@ -26,6 +26,7 @@ def interpreted():
         yield
 
 
+@pytest.mark.slow
 def test_contenders_compute_the_same(interpreted):
     for task in operations.tasks(1000, 40, (33,)):
         results = {name: np.asarray(contender()) for name, contender in task.contenders.items()}
@@ -57,6 +58,7 @@ def test_native_code():
     assert np.float64(5e-324) * np.ones(1) > 0
 
 
+@pytest.mark.slow
 def test_race_takes_turns():
     calls = []
     seconds = stopwatch.race({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
@@ -64,6 +66,7 @@ def test_race_takes_turns():
     assert {name: len(turns) for name, turns in seconds.items()} == {"a": 3, "b": 3}
 
 
+@pytest.mark.slow
 def test_command(tmp_path, interpreted, monkeypatch):
     monkeypatch.setattr(operations, "SETTLE", 0.1)
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
@@ -77,6 +80,7 @@ def test_command(tmp_path, interpreted, monkeypatch):
     assert plot.exists()
 
 
+@pytest.mark.slow
 def test_turns_that_last():
     calls = []
 
@@ -90,12 +94,14 @@ def test_turns_that_last():
     assert len(calls) > stopwatch.WARM_UP + 2
 
 
+@pytest.mark.slow
 def test_the_flag_is_refused():
     done = python("-m", "profiles.runtime", "--small", flags="cxx=,optdb.device=opencl")
     assert done.returncode == 2
     assert "use --device" in done.stderr
 
 
+@pytest.mark.slow
 def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
     monkeypatch.setattr(cold, "SIDES", cold.SIDES[:1])

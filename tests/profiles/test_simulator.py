@@ -9,6 +9,7 @@ import pytest
 from tests.processes import python
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command, said",
     [

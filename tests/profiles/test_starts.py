@@ -18,6 +18,7 @@ def answer(calls):
     return dict.fromkeys(starts.CPU_PARTS, 1.0), dict.fromkeys(starts.WALL_PARTS, 2.0), [[1.0]] * calls
 
 
+@pytest.mark.slow
 def test_a_start_measures_all_parts():
     [start] = starts.measure("mlp", {"here": "optdb.topo=True"}, "cxx=,floatX=float64", ("cold",), calls=2)
     assert tuple(start.cpu) == starts.CPU_PARTS

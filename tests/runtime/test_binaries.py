@@ -170,6 +170,7 @@ print(hits)
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_folder_that_is_too_small_for_all(tmp_path):
     command = [sys.executable, "-W", "error", "-c", BUSY, str(tmp_path / "kernels")]
     env = {**os.environ, "PYTHONPATH": python_path()}

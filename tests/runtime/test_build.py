@@ -12,6 +12,7 @@ from optdb.runtime.library import cl
 from tests.device import runtime_context
 
 
+@pytest.mark.slow
 def test_a_program_is_built_once_per_context_source_and_options():
     source = "__kernel void k(__global int *a) { a[0] = WIDTH; }"
     first = build.build(runtime_context(), source, ["-DWIDTH=1"])

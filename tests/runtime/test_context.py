@@ -81,11 +81,13 @@ IN_A_FORK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_forks_are_refused():
     assert run_code(IN_A_FORK).stdout.split("\n")[:2] == ["3 True True", "fine"]
 
 
+@pytest.mark.slow
 def test_forks_before_the_first_use_are_fine():
     code = """
         import os

@@ -188,6 +188,7 @@ def test_what_asks_for_names_is_found(source):
     assert list(asked_names(source)) == [1]
 
 
+@pytest.mark.slow
 def test_no_other_file_asks_for_a_platforms_or_vendors_name():
     found = {
         f"{path.relative_to(OPTDB)}:{line}"

@@ -457,6 +457,7 @@ print([name for name in ("theano", "scipy") if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_a_file_runs_without_theano(tmp_path):
     path = plan(tmp_path / "f.optdb")
     run = subprocess.run(
@@ -505,6 +506,7 @@ IN_A_FORK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_loaded_file_is_refused_in_a_fork(tmp_path):
     done = python("-c", textwrap.dedent(IN_A_FORK), str(plan(tmp_path / "f.optdb")))

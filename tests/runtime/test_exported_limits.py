@@ -190,6 +190,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_manifests_are_read_in_linear_time(tmp_path, context, name):
     def load_one(count):
@@ -201,6 +202,7 @@ def test_manifests_are_read_in_linear_time(tmp_path, context, name):
     assert load_one(160_000)[0] < 24 * load_one(20_000)[0] + 0.2
 
 
+@pytest.mark.slow
 def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
     def load_one(count):
         manifest = json.loads(chained(count))
@@ -217,6 +219,7 @@ def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
     assert there(*range(4000)) == sum(range(4000))
 
 
+@pytest.mark.slow
 def test_as_much_as_is_estimated_is_enough(tmp_path, context):
     """What objects a manifest becomes takes no more than is counted for it."""
     for name, text in TEXTS.items():
@@ -225,6 +228,7 @@ def test_as_much_as_is_estimated_is_enough(tmp_path, context):
         assert most < MANIFEST_BYTES_PER_BYTE * path.stat().st_size, name
 
 
+@pytest.mark.slow
 def test_a_list_of_very_many_members(tmp_path, context):
     """Members that are empty and have short names: what is known of each takes more than it takes in the file."""
     content = io.BytesIO()
@@ -238,6 +242,7 @@ def test_a_list_of_very_many_members(tmp_path, context):
     assert most < 102_400_000
 
 
+@pytest.mark.slow
 def test_a_file_that_is_larger_than_it_may_be(tmp_path, context):
     path = plan(tmp_path / "f.optdb", members={**MEMBERS, "arrays/1.npy": array_bytes(np.zeros(1 << 24, np.uint8))})
     with pytest.raises(LimitError, match="max_host_bytes"):

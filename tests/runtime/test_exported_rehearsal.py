@@ -40,6 +40,7 @@ def started(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_a_first_call_is_done_in_a_child_once(tmp_path, context, started):
     path = plan(tmp_path / "f.optdb")
     there = load(path, context, build_in_child=True)
@@ -67,6 +68,7 @@ def test_who_says_so_and_processors_alone(context, monkeypatch):
         assert rehearsal.is_wanted(not said, context) is not said
 
 
+@pytest.mark.slow
 def test_a_kernel_that_has_no_end(tmp_path, context, started):
     endless = SOURCE.replace("z[i] = 2 * x[i];", "while (x[i] > 0) z[i] = 2 * x[i];")
     there = load(plan(tmp_path / "f.optdb", source=endless), context, build_in_child=True, build_timeout_s=8)
@@ -78,6 +80,7 @@ def test_a_kernel_that_has_no_end(tmp_path, context, started):
     np.testing.assert_array_equal(there.get("total"), [0, 0, 0])
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ends_the_process(tmp_path, context):
     """On a processor, a kernel that writes through any address ends the process."""
     if "PoCL" not in context.device.version or not context.profile.is_processor:
@@ -103,6 +106,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says how much memory a process has")
 def test_a_child_is_limited_in_memory_and_time():
     done = python("-c", textwrap.dedent(LIMITED))
@@ -110,6 +114,7 @@ def test_a_child_is_limited_in_memory_and_time():
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_errors_of_the_child_are_those_of_the_call(tmp_path, context, started):
     broken = plan(tmp_path / "f.optdb", source=SOURCE.replace("2 * x", "nothing * x"))
     with pytest.raises(FileError, match=r"(?s)program 0 of .*does not build.*nothing"):

@@ -117,6 +117,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size
 PATIENT = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @PATIENT
 @given(changes=CHANGES)
 def test_a_changed_manifest_is_refused_or_bound(folder, context, changes):
@@ -142,6 +143,7 @@ def _without_launches():
 STILL = _without_launches()
 
 
+@pytest.mark.slow
 @PATIENT
 @given(changes=st.lists(st.tuples(st.sampled_from(leaves(STILL)), ODD), min_size=1, max_size=3))
 def test_a_changed_manifest_is_refused_or_run(folder, context, changes):
@@ -161,6 +163,7 @@ def test_a_changed_manifest_is_refused_or_run(folder, context, changes):
         assert str(error)
 
 
+@pytest.mark.slow
 @PATIENT
 @given(place=st.integers(0, 10**9), bytes_=st.binary(min_size=1, max_size=12), cut=st.booleans(), insert=st.booleans())
 def test_changed_bytes(folder, context, place, bytes_, cut, insert):
@@ -177,6 +180,7 @@ def test_changed_bytes(folder, context, place, bytes_, cut, insert):
     np.testing.assert_array_equal(there(X), 2 * X)
 
 
+@pytest.mark.slow
 @PATIENT
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=8))
 def test_changed_headers_of_arrays(folder, context, place, bytes_):

@@ -127,6 +127,7 @@ graph_steps = st.lists(st.tuples(names, index, index), min_size=1, max_size=8)
 moves = st.lists(st.tuples(index, names, index, index), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(graph_steps, moves, st.integers(0, 3))
 def test_it_agrees_with_theano_s_handler(steps, moves, protect):
@@ -169,6 +170,7 @@ def check_order(fgraph):
         assert all(place[other] < place[node] for other in before)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(graph_steps, st.lists(st.tuples(index, index), max_size=8), st.integers(0, 3))
 def test_its_forecast_comes_true(steps, tries, protect):

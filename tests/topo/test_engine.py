@@ -324,6 +324,7 @@ def double(fgraph, node):
     return [tt.sinh(node.inputs[0]) + tt.sinh(node.inputs[0] + 1)]
 
 
+@pytest.mark.slow_cases("1-double", "10-feed_on_itself", "10-double")
 @pytest.mark.parametrize("explode", [feed_on_itself, double])
 @pytest.mark.parametrize("depth", [1, 10])
 def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):

@@ -41,6 +41,7 @@ def sin_to_cos(fgraph, node):
     return [tt.cos(node.inputs[0])]
 
 
+@pytest.mark.slow_cases("warn")
 @pytest.mark.parametrize("on_error", ["warn", "ignore"])
 def test_an_exception_does_not_keep_others_from_working(on_error, caplog):
     x = tt.dvector("x")
@@ -310,6 +311,7 @@ def test_a_features_veto_is_silent(caplog):
 # -- anything goes
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):

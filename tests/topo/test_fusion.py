@@ -73,6 +73,7 @@ def graphs(draw):
     return draw(st.lists(st.sampled_from(pool[3:]), min_size=1, max_size=3))
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_it_fuses_as_much_as_stock(outputs):
     stock, ours = both([X, Y, Z], outputs)
@@ -203,6 +204,7 @@ def test_an_op_without_c_code_stays_out():
     np.testing.assert_allclose(stock(VALUES[0]), ours(VALUES[0]))
 
 
+@pytest.mark.slow
 def test_the_argument_limit_is_kept():
     """NumPy takes 31 inputs, where there is no compiler."""
     inputs = [tt.dvector(f"x{i}") for i in range(70)]
@@ -245,6 +247,7 @@ def test_dtypes_are_kept(dtypes):
     np.testing.assert_array_equal(theirs, mine)
 
 
+@pytest.mark.slow_cases("full")
 @pytest.mark.parametrize("value", [np.ones((2, 2)), np.ones((0, 2))], ids=["full", "empty"])
 def test_test_values_are_computed(value):
     with theano.change_flags(compute_test_value="raise"):

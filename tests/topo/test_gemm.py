@@ -56,6 +56,7 @@ def operands():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(operands(), min_size=1, max_size=2))
 def test_values_stay_and_no_product_is_lost(outputs):
@@ -69,6 +70,7 @@ def test_values_stay_and_no_product_is_lost(outputs):
         np.testing.assert_allclose(right, mine, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow_cases("True-40", "False-3", "False-40")
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9, 40])
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_sum_of_many_products(steps, nested):

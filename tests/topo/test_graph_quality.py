@@ -111,6 +111,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow_cases("dirichlet_density")
 @pytest.mark.parametrize(
     "build",
     [
@@ -164,6 +165,7 @@ def densities(draw):
     return [x, y, c], [total, *tt.grad(total, [x, c], disconnected_inputs="ignore")]
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(densities())
 def test_a_density_and_its_gradient_are_no_larger_than_theanos(graph):

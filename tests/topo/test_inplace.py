@@ -64,6 +64,7 @@ def test_what_somebody_still_reads_is_left_alone():
     np.testing.assert_allclose(stock(value)[0], ours(value)[0])
 
 
+@pytest.mark.slow
 def test_many_nodes_lose_nothing():
     """Stock checks ten at a time in a big graph, and gives all ten up for one that may not."""
     x = tt.dmatrix("x")
@@ -98,6 +99,7 @@ def expressions():
     )
 
 
+@pytest.mark.slow
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
     """Views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""

@@ -79,6 +79,7 @@ def graphs(draw):
     return [x, y], [x, y, *draw(st.lists(st.sampled_from(pool), min_size=1, max_size=5))]
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(graphs())
 def test_the_same_as_theano(graph):
@@ -89,6 +90,7 @@ def test_the_same_as_theano(graph):
     check_index(ours)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(graph=graphs(), choices=st.lists(st.tuples(st.integers(0), st.integers(0)), max_size=8))
 def test_the_index_follows_each_change(graph, choices):

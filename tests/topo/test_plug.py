@@ -318,6 +318,7 @@ def test_a_phase_adds_up():
     TopoRewriter.print_profile(io.StringIO(), merged)
 
 
+@pytest.mark.slow
 def test_debugmode_works_with_the_engine():
     """It checks each rewrite by its value."""
     from theano.compile.debugmode import DebugMode

@@ -250,6 +250,7 @@ def compare(mine, theirs, rtol, what):
             np.testing.assert_array_equal(a, b, what)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_random_graphs(expression):

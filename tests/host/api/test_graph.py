@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ def graph_of(program):
     return pool
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(steps, st.integers(0, 20), st.integers(1, 4))
 def test_the_order_is_theanos(program, first_input, outputs):

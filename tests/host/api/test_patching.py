@@ -137,6 +137,7 @@ def test_a_group_is_taken_away_in_the_opposite_order():
         groups.__globals__["_groups"].remove(group)
 
 
+@pytest.mark.slow
 def test_what_is_turned_off_is_undone():
     output(
         """
@@ -154,6 +155,7 @@ def test_what_is_turned_off_is_undone():
     )
 
 
+@pytest.mark.slow
 def test_the_doctor_lists_them():
     done = python("-m", "optdb", "doctor", "--patches")
     assert done.returncode == 0, done.stderr

@@ -83,6 +83,7 @@ def compiler_log(tmp_path, monkeypatch):
     return log
 
 
+@pytest.mark.slow
 def test_code_that_clashes_shares_units_or_not_and_computes_the_same(tmp_path):
     code = """
         ops = [
@@ -108,6 +109,7 @@ def test_code_that_clashes_shares_units_or_not_and_computes_the_same(tmp_path):
     assert were_compiled
 
 
+@pytest.mark.slow
 def test_many_modules_need_few_compilers_and_a_second_process_none(tmp_path, compiler_log):
     code = """
         rows = tt.dmatrix("rows")
@@ -126,6 +128,7 @@ def test_many_modules_need_few_compilers_and_a_second_process_none(tmp_path, com
     assert len(compiler_log.read_text().splitlines()) == runs
 
 
+@pytest.mark.slow
 def test_a_theano_without_optdbs_linker_uses_the_same_modules(tmp_path):
     code = """
         # No DimShuffle: Theano alone compiles ops that have their C code in a file in each process.
@@ -139,6 +142,7 @@ def test_a_theano_without_optdbs_linker_uses_the_same_modules(tmp_path):
     assert run(code, tmp_path, flags="optdb.clinker=False") == [first, 0, False]
 
 
+@pytest.mark.slow
 def test_modules_of_a_theano_without_optdbs_linker_are_used(tmp_path):
     code = """
         # No DimShuffle: Theano alone gives ops that have their C code in a file another version in each process.
@@ -150,6 +154,7 @@ def test_modules_of_a_theano_without_optdbs_linker_are_used(tmp_path):
     assert run(code, tmp_path) == [first, 0]
 
 
+@pytest.mark.slow
 def test_where_one_module_does_not_compile_the_error_is_theanos_and_names_its_node(tmp_path):
     code = """
         good = [Times(str(n))(x) for n in range(3)]
@@ -172,6 +177,7 @@ def test_where_one_module_does_not_compile_the_error_is_theanos_and_names_its_no
     assert compiled == 3  # the good ones, once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linker", ["cvm", "c|py", "c", "vm"])
 def test_an_error_at_run_time_is_the_same(tmp_path, linker):
     code = """
@@ -186,6 +192,7 @@ def test_an_error_at_run_time_is_the_same(tmp_path, linker):
     assert run(code, tmp_path) == [["ValueError", ["below zero", node]], 3.0]
 
 
+@pytest.mark.slow
 def test_inputs_that_are_no_arrays_are_refused_with_theanos_words(tmp_path):
     code = """
         rows = tt.fmatrix("rows")
@@ -206,6 +213,7 @@ def test_inputs_that_are_no_arrays_are_refused_with_theanos_words(tmp_path):
     assert [kind for kind, _ in shared] == ["ValueError", "ValueError", "TypeError", "NotImplementedError"]
 
 
+@pytest.mark.slow
 def test_an_op_without_a_version_is_compiled_in_each_process_and_leaves_nothing(tmp_path):
     code = """
         f = theano.function([x], Times("2", version=())(x))
@@ -219,6 +227,7 @@ def test_an_op_without_a_version_is_compiled_in_each_process_and_leaves_nothing(
         assert not list(Path(compiledir, "optdb", "locks").iterdir())
 
 
+@pytest.mark.slow
 def test_ops_without_c_code_are_computed_in_python(tmp_path):
     code = """
         class Python(Op):

@@ -66,6 +66,7 @@ def test_a_key_that_theano_keeps_stays_the_same():
     assert mended(linker, graph, []) == theirs
 
 
+@pytest.mark.slow
 def test_the_version_of_code_in_files_is_the_same_in_each_process():
     code = """
         import optdb

@@ -51,6 +51,7 @@ def expressions():
     yield "loop", [v], theano.scan(lambda a, b: a + b, [v], [tt.zeros(())])[0], [data(5)]
 
 
+@pytest.mark.slow_cases("elementwise---", "increment---", "with a vector---", "loop---")
 @pytest.mark.parametrize(
     "name, inputs, output, values", expressions(), ids=lambda value: value if isinstance(value, str) else ""
 )
@@ -87,6 +88,12 @@ HOW = [
 ]
 
 
+@pytest.mark.slow_cases(
+    "2-True-{'border_mode': 'valid'}",
+    "2-False-{'border_mode': 'valid'}",
+    "3-True-{'border_mode': 'valid'}",
+    "3-False-{'border_mode': 'valid'}",
+)
 @pytest.mark.parametrize("how", HOW, ids=str)
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("dims", [2, 3])
@@ -142,6 +149,7 @@ def test_a_list_among_the_inputs():
     assert again([1, 2], [3, 4], [0, 1])[0].tolist() == [1, 4]
 
 
+@pytest.mark.slow
 def test_the_old_convolution():
     image, filters = tt.dtensor4(), tt.dtensor4()
     op = ConvOp(output_mode="full", dx=2, dy=1)

@@ -21,10 +21,12 @@ def no_blas(tmp_path_factory):
     return {"flags": f"cxx={compiler}"}
 
 
+@pytest.mark.slow
 def test_theano_imports_in_silence():
     assert output("import optdb, theano; print(theano.__version__)") == "1.0.5"
 
 
+@pytest.mark.slow
 def test_theano_shows_its_own_loader():
     shown = output(
         "import optdb, theano; print(theano.__spec__.loader, theano.__loader__, theano.__loader__.get_source)"
@@ -33,23 +35,28 @@ def test_theano_shows_its_own_loader():
     assert "SourceFileLoader" in shown or shown.count("TranslatingLoader") >= 2
 
 
+@pytest.mark.slow
 def test_users_own_ldflags_win():
     assert output(LDFLAGS, flags="blas.ldflags=-lmine") == "'-lmine'"
 
 
+@pytest.mark.slow
 def test_users_own_ldflags_in_theanorc_win(tmp_path):
     (tmp_path / "rc").write_text("[blas]\nldflags = -lmine\n")
     assert output(LDFLAGS, env={"THEANORC": str(tmp_path / "rc")}) == "'-lmine'"
 
 
+@pytest.mark.slow
 def test_without_a_blas_there_is_no_warning(no_blas):
     assert output(LDFLAGS, **no_blas) == "''"
 
 
+@pytest.mark.slow
 def test_a_user_who_chose_no_blas_is_told_what_it_means():
     assert "NumPy C-API" in run_code(LDFLAGS, flags="blas.ldflags=").stderr
 
 
+@pytest.mark.slow
 def test_without_a_compiler_nothing_is_tried():
     code = """
         import optdb
@@ -62,6 +69,7 @@ def test_without_a_compiler_nothing_is_tried():
     assert run_code(code, flags="cxx=").stdout.strip() == "''"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["flag", "later"])
 def test_mode_takes_the_name_topo(when):
     code = "import optdb, theano; theano.config.mode = 'TOPO'; print(type(theano.compile.get_default_mode()).__name__)"
@@ -88,6 +96,7 @@ def test_scan_runs_its_c_code(tmp_path):
     assert output(code, flags=f"base_compiledir={tmp_path}") == "[0. 1. 8.] True"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the header moved in Python 3.11")
 def test_header_folder_is_there_for_scan_only(tmp_path):
     code = """

@@ -12,6 +12,7 @@ from tests.processes import output, python, python_path, run_code
 SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
 
 
+@pytest.mark.slow
 def test_defaults():
     assert output(SHOW) == "False False"
 
@@ -22,6 +23,7 @@ def test_spellings(text, value):
     assert flags.FLAGS[0].parse(value) is value
 
 
+@pytest.mark.slow
 def test_theano_flags_and_theanorc(tmp_path):
     (tmp_path / "rc").write_text("[optdb]\ntopo = True\ntrace = True\nmax_use_ratio = 7\n")
     env = {"THEANORC": str(tmp_path / "rc")}
@@ -50,10 +52,12 @@ def test_mistakes_in_theanorc(tmp_path):
     assert done.stderr.strip().endswith("FlagError: optdb.trce: no such flag; did you mean optdb.trace?")
 
 
+@pytest.mark.slow
 def test_theano_still_warns_of_flags_it_does_not_know():
     assert "does not recognise this flag: nonsense" in run_code(SHOW, flags="nonsense=1").stderr
 
 
+@pytest.mark.slow
 def test_an_error_leaves_theano_importable():
     code = """
         import os, optdb
@@ -67,6 +71,7 @@ def test_an_error_leaves_theano_importable():
     assert output(code, flags="optdb.tpoo=True") == "True"
 
 
+@pytest.mark.slow
 def test_only_live_flags_change_later():
     code = """
         import optdb, theano
@@ -89,6 +94,7 @@ def test_only_live_flags_change_later():
     ]
 
 
+@pytest.mark.slow
 def test_flags_are_documented_in_theanos_own_list():
     listed = output("import optdb, theano; print(theano.config)")
     assert "optdb.topo (True or False)" in listed
@@ -98,6 +104,7 @@ def test_unknown_names_that_resemble_nothing():
     assert "there are a.b" in str(flags.unknown("zzz", ["a.b"]))
 
 
+@pytest.mark.slow
 def test_devices_and_contexts():
     show = "import optdb, theano; print(theano.config.optdb.device, theano.config.optdb.contexts)"
     assert output(show) == "cpu"
@@ -151,6 +158,7 @@ def test_flags_of_theanos_gpu_backend_name_ours(setting, meant):
     assert f"The cure: set optdb's flag instead, THEANO_FLAGS={meant};" in said
 
 
+@pytest.mark.slow
 def test_flags_of_theanos_gpu_backend_are_left_to_it_where_it_is_installed(tmp_path):
     (tmp_path / "pygpu").mkdir()
     (tmp_path / "pygpu" / "__init__.py").write_text("")
@@ -160,11 +168,13 @@ def test_flags_of_theanos_gpu_backend_are_left_to_it_where_it_is_installed(tmp_p
     assert "FlagError" not in done.stderr
 
 
+@pytest.mark.slow
 def test_theanos_other_checks_of_devices_stay():
     assert "Valid options start with" in run_code(SHOW, flags="device=nonsense").stderr
     assert output("import optdb, theano; print(theano.config.device)", flags="device=cpu") == "cpu"
 
 
+@pytest.mark.slow
 def test_an_unknown_mode_lists_all():
     said = run_code(SHOW, flags="mode=FAST_RNU").stderr
     assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThere are " in said
@@ -191,6 +201,7 @@ def test_a_flag_that_is_overridden_is_checked_all_the_same(tmp_path):
     assert done.stderr.endswith("FlagError: optdb.topo=Ture: optdb.topo is True or False\n")
 
 
+@pytest.mark.slow
 def test_the_kernel_cache():
     show = "import optdb, theano; print([theano.config.optdb.kernel_cache_dir, theano.config.optdb.kernel_cache_size])"
     assert output(show) == "['', 512]"
@@ -203,6 +214,7 @@ def test_the_kernel_cache():
         )
 
 
+@pytest.mark.slow
 def test_flags_that_take_any_text_say_what_it_is():
     listed = output("import optdb, theano; print(theano.config)")
     assert "optdb.contexts (name->device;name->device;...)" in listed

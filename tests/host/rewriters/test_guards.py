@@ -109,6 +109,7 @@ def compile_both(inputs, outputs):
         theano.function(inputs, [*outputs, *grads], mode=optdb.mode(STOCK), on_unused_input="ignore")
 
 
+@pytest.mark.slow
 def test_on_each_operation_and_its_gradient(checked):
     x, y = tt.dmatrix("x"), tt.fmatrix("y")
     compile_both([x, y], [make(var) for make in UNARY for var in (x, y)])
@@ -116,6 +117,7 @@ def test_on_each_operation_and_its_gradient(checked):
     assert checked, "guards held something back"
 
 
+@pytest.mark.slow
 def test_on_random_graphs(checked):
     @settings(max_examples=25)
     @given(st.lists(steps, min_size=3, max_size=8))

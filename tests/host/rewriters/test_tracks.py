@@ -50,6 +50,20 @@ def nodes(op):
             continue
 
 
+@pytest.mark.slow_cases(
+    "local_cast_cast",
+    "local_elemwise_sub_zeros",
+    "local_expm1",
+    "local_func_inv",
+    "local_merge_switch_same_cond",
+    "local_track_shape_i",
+    "local_useless_composite",
+    "local_useless_elemwise",
+    "local_useless_elemwise_comparison",
+    "local_useless_switch",
+    "local_view_op",
+    "local_logsoftmax",
+)
 @pytest.mark.parametrize(
     "rewriter", [rewriter for rewriter, facts in FACTS.items() if facts.tracks is not None], ids=name_of
 )

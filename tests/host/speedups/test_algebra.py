@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import theano
 import theano.tensor as tt
 from hypothesis import given
@@ -52,6 +53,7 @@ def stock_transform(canonizer, node):
     return canonizer.transform(node)
 
 
+@pytest.mark.slow
 @given(expressions())
 def test_it_offers_what_stock_offers(expression):
     """For sums and for products, at each node of the graph; nothing where stock offers nothing."""
@@ -99,6 +101,7 @@ def test_a_sum_is_held_back_whose_terms_would_get_longer():
     algebra.forget()
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_no_problem():
     """Stock goes down by recursion."""
     total = X

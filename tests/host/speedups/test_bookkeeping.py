@@ -73,6 +73,7 @@ def play(steps):
     return ops, clients_of(fgraph), log.events
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0), st.integers(0), st.integers(0, 3)), max_size=8))
 def test_the_same_graph_clients_and_events(steps):
@@ -266,6 +267,7 @@ assert gone() is None
 """
 
 
+@pytest.mark.slow
 def test_a_graph_is_not_kept_by_what_is_remembered_of_it():
     # In a process of its own: others may keep what they find with the collector.
     done = run_code(KEPT)

@@ -81,6 +81,7 @@ class Side:
 builds = st.lists(st.tuples(kinds, places, places), max_size=8)
 
 
+@pytest.mark.slow
 @given(builds)
 def test_they_are_theano_s_however_late_they_are_asked_for(build):
     with uncached_constants():
@@ -90,6 +91,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
         assert theirs.shapes() == ours.shapes()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(builds, st.lists(st.tuples(places, kinds, places, places), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
@@ -153,6 +155,7 @@ def test_nothing_is_worked_out_for_what_has_no_lengths():
     assert out in known and x not in known
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_no_problem():
     x = tt.dvector("x")
     out = x
@@ -286,6 +289,7 @@ RESHAPES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), places, places), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):

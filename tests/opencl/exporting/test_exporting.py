@@ -46,6 +46,7 @@ def batch(n, seed=0):
     return floats(n, 12, seed=seed), np.random.RandomState(seed).randint(0, 5, n).astype("int32")
 
 
+@pytest.mark.slow
 @DEVICE_KINDS
 def test_a_file_trains_as_the_function_does(tmp_path, device_kind):
     train, predict, params = network()
@@ -85,6 +86,7 @@ def test_a_length_that_is_asked_for_as_a_number_is_pinned():
     assert pinned_lengths(found, signature) == ("(x.shape[1] * 2) == 6",)
 
 
+@pytest.mark.slow
 def test_more_than_one_example(tmp_path):
     _, predict, _ = network()
     path = tmp_path / "f.optdb"
@@ -152,6 +154,26 @@ def formulas():
 NEAR = [(7, 6, 5), (6, 6, 4), (5, 5, 5), (8, 5, 4), (6, 7, 4), (5, 5, 4), (6, 5, 5), (7, 4, 3)]
 
 
+@pytest.mark.slow_cases(
+    "elements-cpu",
+    "row-cpu",
+    "mean-cpu",
+    "mean-gpu",
+    "sums-cpu",
+    "sums-gpu",
+    "product-cpu",
+    "product-gpu",
+    "gradient-cpu",
+    "gradient-gpu",
+    "reshaped-cpu",
+    "flat-cpu",
+    "flat-gpu",
+    "parts-cpu",
+    "backward-cpu",
+    "backward-gpu",
+    "set-cpu",
+    "filled-cpu",
+)
 @DEVICE_KINDS
 @pytest.mark.parametrize("name", list(formulas()))
 def test_shapes_that_were_not_exported(name, device_kind):
@@ -189,6 +211,7 @@ def test_shapes_that_were_not_exported(name, device_kind):
         assert any(map(holds, NEAR))
 
 
+@pytest.mark.slow_cases("cpu")
 @DEVICE_KINDS
 def test_a_batch_by_its_number(tmp_path, device_kind):
     data = shared(floats(100, 3), "data")
@@ -260,6 +283,7 @@ def test_shared_values_that_change_places(tmp_path, device_kind):
             same(there.get(param.name), param.get_value())
 
 
+@pytest.mark.slow
 def test_a_shared_number_of_the_host(tmp_path):
     count, x = theano.shared(np.float32(1), "count"), tt.fvector("x")
     function = on_device([x], tt.exp(x) * count, updates=[(count, count + x.sum())])
@@ -295,6 +319,7 @@ def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
             same([there.get(var.name)], [var.get_value()])
 
 
+@pytest.mark.slow
 @DEVICE_KINDS
 def test_steps_of_loops_give_the_host_what_later_steps_overwrite(tmp_path, device_kind):
     x = tt.fmatrix("x")
@@ -362,6 +387,7 @@ def test_a_file_for_other_devices_is_refused(tmp_path):
         load(path, context_of_kind("cpu"))
 
 
+@pytest.mark.slow
 def test_a_device_with_more_units(tmp_path):
     x = tt.fmatrix("x")
     function = on_device([x], [as_opencl_variable(out, "dev0") for out in (tt.exp(x).sum(axis=1), x.dot(x.T))])

@@ -64,6 +64,7 @@ def program(dtypes, *steps):
     return builder.build([slot for slot, _ in made[len(dtypes) :]])
 
 
+@pytest.mark.slow_cases("cpu-None", "cpu-0", "cpu-axis2", "gpu-None", "gpu-0", "gpu-axis2")
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), 1, 2])
 def test_means_are_one_kernel(each_device_kind, axis):
     (x,) = there(A)
@@ -82,6 +83,7 @@ def test_other_arrays_come_in_behind(each_device_kind, axis):
     assert len(node.inputs) == 4 and node.outputs[0].dtype == "float64"
 
 
+@pytest.mark.slow
 def test_what_is_dear_is_computed_behind_one_result_only():
     (x,) = there(A)
     computed([-tt.log(x.sum())], [-np.log(A.sum())])
@@ -92,6 +94,7 @@ def test_what_is_dear_is_computed_behind_one_result_only():
     computed([tt.nnet.sigmoid(x.mean().dimshuffle("x") + y)], [1 / (1 + np.exp(-A.mean() - b))])
 
 
+@pytest.mark.slow
 def test_several_outputs_and_several_reductions(each_device_kind):
     (x,) = there(A)
     s, m = x.sum(axis=0), x.max(axis=0)
@@ -114,6 +117,7 @@ def test_only_whole_results_go_on(each_device_kind, shape, axis):
     computed([q + y, q - y], want)
 
 
+@pytest.mark.slow
 def test_dimshuffles_are_seen_through(each_device_kind):
     b, c = RNG.uniform(1, 2, (3, 1, 40)).astype("float32"), RNG.uniform(1, 2, (40, 3)).astype("float32")
     x, y, z = there(A, b, c)
@@ -140,6 +144,7 @@ def test_updates_are_written_over_the_present_values():
     np.testing.assert_allclose(w.get_value(), A[0] - 0.1 * A.sum(axis=0), rtol=1e-5)
 
 
+@pytest.mark.slow_cases("cpu-0-shape0", "cpu-None-shape0", "gpu-0-shape0", "gpu-None-shape0")
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 1)])
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_reductions_of_nothing(each_device_kind, shape, axis):

@@ -241,6 +241,7 @@ def graphs(draw):
     return [made[-1], *extra]
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=25, deadline=None)
 def test_values_of_random_graphs(outputs):
@@ -251,6 +252,7 @@ def test_values_of_random_graphs(outputs):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, sizes", [("mlp", {"depth": 1, "width": 6}), ("gru", {"steps": 3})])
 def test_models_train_alike_with_fusion_and_without(name, sizes):
     if name not in models.known():
@@ -289,6 +291,7 @@ def out_dtype(value):
     return np.asarray(value).dtype
 
 
+@pytest.mark.slow_cases("cpu-None", "gpu-None", "gpu-0", "gpu-axis2")
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), 1])
 def test_reductions_compute_what_they_fold(each_device_kind, axis):
     a = RNG.uniform(-1, 1, (3, 17, 40)).astype("float32")
@@ -302,6 +305,7 @@ def test_reductions_compute_what_they_fold(each_device_kind, axis):
     reductions([tt.any(tt.gt(x, y), axis=axis)], [(a > a[:, :1]).any(axis=axis)])
 
 
+@pytest.mark.slow
 def test_reductions_of_views_and_much(each_device_kind):
     a = RNG.uniform(0, 1, (300, 200)).astype("float32")
     x, s = there(a, np.float32(3))

@@ -151,6 +151,7 @@ assert len(built) == 1, len(built)
 """
 
 
+@pytest.mark.slow
 def test_a_loop_belongs_to_the_function_around_it():
     # In a process of its own, where no function has had such kernels before.
     done = run_code(LOOP)
@@ -257,6 +258,7 @@ def test_inner_functions_do_not_build():
 # What is said
 
 
+@pytest.mark.slow
 def test_an_error_comes_with_the_function_and_shows_the_code_that_is_wrong():
     with pytest.raises(BuildError) as caught:
         chain(Adding(2001), Adding(2002, "y[i] = never_declared;"), Adding(2003))
@@ -272,6 +274,7 @@ def test_an_error_comes_with_the_function_and_shows_the_code_that_is_wrong():
     np.testing.assert_array_equal(np.asarray(f(VALUE)), VALUE + 4004)
 
 
+@pytest.mark.slow
 def test_an_error_comes_each_time():
     for _ in range(2):
         with pytest.raises(BuildError, match="never_declared"):
@@ -323,6 +326,7 @@ def test_threads_launch_the_same_kernel():
     assert [a.get()[0] for a in arrays] == [300, 600, 900, 1200]
 
 
+@pytest.mark.slow
 def test_threads_compile_at_the_same_time(built):
     results = {}
 
@@ -363,6 +367,7 @@ def test_a_thread_adds_a_kernel_to_a_unit_that_another_one_builds(monkeypatch):
     assert results == [2452]
 
 
+@pytest.mark.slow
 def test_a_context_takes_its_programs_along():
     context = Context("opencl")
     compile_kernels([adding(2501)], context)["k"].call(1, 1, zero(context))
@@ -392,6 +397,7 @@ def nodes_of(run):
             yield node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 @pytest.mark.filterwarnings("ignore:Tile op is deprecated")
 def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, device_kind):

@@ -62,6 +62,7 @@ def test_flattened():
     assert OpenCLFlatten in ops and not leftovers(ops)
 
 
+@pytest.mark.slow
 def test_repeated_and_tiled():
     x, n, times = tt.fmatrix(), tt.lvector(), tt.lscalar()
     with warnings.catch_warnings():
@@ -90,6 +91,7 @@ def test_differences():
     assert not leftovers(ops)
 
 
+@pytest.mark.slow
 def test_vectors_of_numbers_that_are_on_the_device():
     x, s, n = tt.fmatrix(), tt.fscalar(), tt.lscalar()
     outputs = [tt.stack([x.sum(), s, x.max()]) * 2, tt.exp(MakeVector("float32")(x.min()))]
@@ -100,6 +102,7 @@ def test_vectors_of_numbers_that_are_on_the_device():
     np.testing.assert_array_equal(np.asarray(f(np.eye(2, dtype="float32"), 3)[0]), np.ones((3, 0), "float32"))
 
 
+@pytest.mark.slow
 def test_a_number_comes_home_once():
     x = tt.fvector()
     n = tt.cast(tt.ceil(x.sum()), "int64")

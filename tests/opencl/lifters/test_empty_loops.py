@@ -55,6 +55,9 @@ def _compare(f, expected, *args):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 
+@pytest.mark.slow_cases(
+    "_last_of_sums-mode", "_last_of_sums-simulator", "_all_of_products-mode", "_all_of_products-simulator", "_maps-mode"
+)
 @pytest.mark.parametrize("way", ["mode", "simulator"])
 @pytest.mark.parametrize("loop", [_last_of_sums, _all_of_products, _maps, _two_taps])
 def test_loops_over_nothing_and_their_gradients(loop, way):
@@ -72,6 +75,7 @@ def test_loops_over_nothing_and_their_gradients(loop, way):
             _compare(f, expected, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["mode", "simulator"])
 def test_loops_of_no_steps(way):
     x, steps = tt.dmatrix("x"), tt.lscalar("steps")

@@ -43,17 +43,20 @@ def on_device(nodes):
 x, w, h0 = tt.fmatrix("x"), tt.fmatrix("w"), tt.fvector("h0")
 
 
+@pytest.mark.slow
 def test_a_recurrent_net():
     h, _ = theano.scan(lambda a, h, w: tt.tanh(a + tt.dot(h, w)), sequences=x, outputs_info=h0, non_sequences=w)
     assert on_device(both([x, w, h0], [h, h[-1] * 2], floats(5, 3), floats(3, 3), floats(3)))
 
 
+@pytest.mark.slow
 def test_its_gradient():
     h, _ = theano.scan(lambda a, h, w: tt.tanh(a + tt.dot(h, w)), sequences=x, outputs_info=h0, non_sequences=w)
     grads = tt.grad((h**2).sum(), [x, w, h0])
     assert on_device(both([x, w, h0], grads, floats(4, 3), floats(3, 3), floats(3)))
 
 
+@pytest.mark.slow
 def test_products_of_matrices_in_a_loop_are_left_to_the_device():
     h, _ = theano.scan(lambda h, w: tt.tanh(tt.dot(h, w)), outputs_info=x, non_sequences=w, n_steps=3)
     # What rewrites products of the host fails on those of the device, and that is told and passed over otherwise.
@@ -61,6 +64,7 @@ def test_products_of_matrices_in_a_loop_are_left_to_the_device():
         assert on_device(both([x, w], [h, tt.grad(h.sum(), w)], floats(4, 3), floats(3, 3)))
 
 
+@pytest.mark.slow
 def test_several_taps_and_outputs():
     (a, b), _ = theano.scan(
         lambda s, back2, back1: (back2 + back1 * s, tt.exp(s).sum()),
@@ -70,12 +74,14 @@ def test_several_taps_and_outputs():
     assert on_device(both([x, w], [a, b], floats(5, 3), floats(2, 3)))
 
 
+@pytest.mark.slow
 def test_scalars_round_the_loop():
     v = tt.fvector("v")
     total, _ = theano.scan(lambda s, so_far: so_far + s * s, sequences=v, outputs_info=np.float32(0))
     both([v], [total], floats(6))
 
 
+@pytest.mark.slow
 def test_a_condition():
     powers, _ = theano.scan(
         lambda p: (p * 2, theano.scan_module.until(p.sum() > 20)), outputs_info=h0, n_steps=30, strict=True
@@ -83,6 +89,7 @@ def test_a_condition():
     both([h0], [powers], np.abs(floats(3)) + 1)
 
 
+@pytest.mark.slow
 def test_counting_stays_on_the_host():
     n = tt.lscalar("n")
     steps, _ = theano.scan(

@@ -39,6 +39,7 @@ def optimized(inputs, outputs, at_home=()):
     return theano.function(inputs, outputs, mode=theano.Mode("py", "fast_run").including("opencl"))
 
 
+@pytest.mark.slow_cases("elu", "relu")
 @pytest.mark.parametrize("name", NETS)
 def test_pieces_of_nets_leave_nothing_behind(name, default):
     x = tt.fmatrix()
@@ -51,6 +52,7 @@ def test_pieces_of_nets_leave_nothing_behind(name, default):
     assert not [op for op in ops_of(f) if not op.__name__.startswith("OpenCL") and op is not host.Shape_i]
 
 
+@pytest.mark.slow
 def test_a_softmax_in_two_levels_leaves_only_indexes_behind(default):
     x, w1, b1, w2, b2, y = tt.fmatrix(), tt.fmatrix(), tt.fvector(), tt.ftensor3(), tt.fmatrix(), tt.lvector()
     out = tt.nnet.h_softmax(x, 4, 6, 2, 3, w1, b1, w2, b2, y)

@@ -71,6 +71,7 @@ def test_dtypes_that_differ(x_dtype, y_dtype):
     assert got[0].dtype == want[0].dtype and advanced.OpenCLAdvancedIncSubtensor in ops
 
 
+@pytest.mark.slow
 def test_lifted_with_indexes_at_home():
     x, y, i, j, n = tt.ftensor3(), tt.fmatrix(), tt.lvector(), tt.lmatrix(), tt.lscalar()
     a, b = RNG.uniform(-1, 1, SHAPE).astype("float32"), RNG.uniform(-1, 1, (4, 2)).astype("float32")

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.optimized
 EPSILON, FACTOR = np.array(1e-3), np.array(0.25)
 
 
+@pytest.mark.slow_cases("True-per-activation", "True-axes2")
 @pytest.mark.parametrize("axes", ["per-activation", "spatial", (1, 3)])
 @pytest.mark.parametrize("running", [True, False])
 def test_lifted_with_first_and_second_gradients(axes, running):

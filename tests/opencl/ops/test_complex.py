@@ -93,6 +93,7 @@ def agree(got, want, what, close=None):
         assert near.all(), (what, got[~near], want[~near])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_functions_of_one(each_device_kind, dtype):
     z = np.concatenate([complexes(dtype, (60,)), complexes(dtype, (20,), 30), complexes(dtype, (20,), 1e-3)])
@@ -178,6 +179,7 @@ def test_tangents_of_large_numbers():
         agree(got, UNARY[name](z), name)
 
 
+@pytest.mark.slow
 def test_numbers_made_of_two(each_device_kind):
     for dtype, made in (("float32", "complex64"), ("float64", "complex128"), ("int8", "complex64")):
         x, y = (RNG.uniform(0, 9, 40).astype(dtype) for _ in range(2))
@@ -186,6 +188,7 @@ def test_numbers_made_of_two(each_device_kind):
         agree(got, (x * np.exp(1j * y.astype("float64"))).astype(made), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint32", "float16", "float32", "float64"])
 def test_together_with_real_numbers(each_device_kind, dtype):
     x, z = RNG.integers(0, 5, 40).astype(dtype), complexes("complex64", (40,))
@@ -207,6 +210,7 @@ def laid_out(draw, dtype, shape):
     return value, device_array(value, [draw(STEPS) for _ in shape])
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(COMPLEX))
 @settings(max_examples=40)
 def test_any_layout_and_broadcasting(data, dtype):
@@ -221,6 +225,7 @@ def test_any_layout_and_broadcasting(data, dtype):
     agree(got, np.abs(x), shape)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(COMPLEX), st.sampled_from(["add", "mul"]))
 @settings(max_examples=40)
 def test_reductions_over_any_axes(data, dtype, name):
@@ -250,6 +255,7 @@ def test_products_that_leave_out_zeros(each_device_kind):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_graphs_are_lifted_whole():
     z, x = tt.cmatrix("z"), tt.fmatrix("x")
     a, b = complexes("complex64", (4, 5)), RNG.uniform(1, 2, (4, 5)).astype("float32")
@@ -282,6 +288,7 @@ def test_elementwise_work_is_one_kernel_and_repeats(default):
         np.testing.assert_allclose(z.get_value(), before, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_inputs_and_loops_go_to_the_device(default):
     z = tt.cmatrix("z")
     half, a = np.complex64(0.5j), complexes("complex64", (6, 7))

@@ -53,6 +53,7 @@ def test_classes_that_there_are_not_are_refused(wrong):
         run(node, [device_array(x), device_array(b), y])
 
 
+@pytest.mark.slow_cases("float64-1e-14", "float16-0.002")
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-6), ("float64", 1e-14), ("float16", 2e-3)])
 def test_cross_entropy_of_classes(dtype, rtol):
     p, y = tt.TensorType(dtype, (False, False))(), tt.ivector()

@@ -47,6 +47,7 @@ def broadcast_pair(draw, dtypes):
     return [draw(laid_out(dtypes[0], first)), draw(laid_out(dtypes[1], second))]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=40)
 def test_adds_arrays_of_any_layout_that_broadcast(data):
@@ -54,6 +55,7 @@ def test_adds_arrays_of_any_layout_that_broadcast(data):
     check(scalar.add, data.draw(broadcast_pair(dtypes)))
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(DTYPES))
 @settings(max_examples=30)
 def test_dtypes_come_and_go_as_on_the_host(data, dtype):
@@ -62,6 +64,7 @@ def test_dtypes_come_and_go_as_on_the_host(data, dtype):
     check(scalar.second, pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_casts_to_every_other(each_device_kind, dtype):
     value = np.array([[0, 1, 5], [100, 3, 1]]).astype(dtype)

@@ -14,6 +14,7 @@ from tests.opencl.layouts import device_array, variable
 from tests.opencl.lifted import both
 
 
+@pytest.mark.slow_cases("None")
 @pytest.mark.parametrize("norm", [None, "ortho", "no_norm"])
 def test_lifted_with_gradients(norm):
     x, y = tt.dtensor3(), tt.dtensor4()

@@ -34,6 +34,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_cases("dot")
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_the_host(name):
     on_device, on_host = CASES[name]

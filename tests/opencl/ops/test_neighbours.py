@@ -14,6 +14,7 @@ from tests.opencl.lifted import both, lifted_function, ops_of
 pytestmark = pytest.mark.optimized
 
 
+@pytest.mark.slow
 def test_lifted_with_its_gradient():
     x = tt.ftensor4()
     a = np.random.default_rng(0).normal(size=(2, 2, 6, 8)).astype("float32")

@@ -77,6 +77,7 @@ def test_what_is_mapped_is_left_as_it_was(op):
         np.testing.assert_array_equal(array.get(), POSITIVE)
 
 
+@pytest.mark.slow_cases("cholesky", "det")
 @pytest.mark.parametrize("name", ["cholesky", "inverse", "det", "solve"])
 def test_gradients_through_it(name):
     op, value = CASES[name]

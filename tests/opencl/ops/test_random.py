@@ -67,6 +67,7 @@ def functions(outputs_of, shared_on_device=True, linker="py"):
     return made
 
 
+@pytest.mark.slow_cases("True")
 @with_compiler
 @pytest.mark.parametrize("shared_on_device", [True, False])
 def test_streams_go_on_alike(shared_on_device):
@@ -86,6 +87,7 @@ def test_streams_go_on_alike(shared_on_device):
     assert all(n.op.inplace for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform))
 
 
+@pytest.mark.slow
 def test_normal_numbers():
     def of(rng):
         n = tt.lscalar()
@@ -98,6 +100,7 @@ def test_normal_numbers():
     assert OpenCLMRGUniform in ops_of(on_device)
 
 
+@pytest.mark.slow_cases("cpu")
 @with_compiler
 def test_draws_are_those_of_the_host(each_device_kind):
     p, u, n = tt.fmatrix(), tt.fvector(), tt.iscalar()

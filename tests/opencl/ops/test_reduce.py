@@ -35,6 +35,7 @@ def check(op, value, array):
     np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == "float16" else 1e-5)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(["add", "mul", "maximum", "minimum"]))
 @settings(max_examples=50)
 def test_any_axes_of_any_layout(data, name):
@@ -78,6 +79,7 @@ def test_what_cannot_be_folded_is_refused():
         OpenCLCAReduce(scalar.sub)(x)
 
 
+@pytest.mark.slow_cases("cpu-None-bool", "cpu-0-bool", "gpu-None-bool", "gpu-0-bool")
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float16", "float32", "float64"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_products_that_leave_out_zeros(each_device_kind, dtype, axis):
@@ -90,6 +92,7 @@ def test_products_that_leave_out_zeros(each_device_kind, dtype, axis):
     check(op, value * 0, device_array(value * 0))
 
 
+@pytest.mark.slow
 def test_gradients_of_products_over_zeros():
     x = tt.fmatrix()
     value = np.random.default_rng(5).uniform(0.5, 2, (4, 6)).astype("float32")
@@ -101,6 +104,7 @@ def test_gradients_of_products_over_zeros():
         assert not any(issubclass(op, HOST) and op is not OpenCLCAReduce for op in ops), ops
 
 
+@pytest.mark.slow
 def test_lifted_from_all_classes():
     x = tt.fmatrix()
     a = np.random.default_rng(1).uniform(-1, 1, (4, 5)).astype("float32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import theano
 import theano.tensor as tt
 from theano.tensor.sort import ArgSortOp, SortOp, TopKOp, argtopk, topk, topk_and_argtopk
@@ -11,6 +12,7 @@ from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 from tests.opencl.lifted import both
 
 
+@pytest.mark.slow
 def test_lifted_with_gradients():
     x, axis, k = tt.dmatrix(), tt.iscalar(), tt.iscalar()
     a = np.random.default_rng(0).normal(size=(5, 6))

@@ -20,6 +20,7 @@ from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_parts_are_those_of_numpy(data):
     shape = data.draw(shapes(min_dims=1))
@@ -88,6 +89,7 @@ def test_reshapes_are_those_of_numpy(pair, data):
     np.testing.assert_array_equal(run(node, [array, np.array(wanted, int)])[0], value.reshape(new))
 
 
+@pytest.mark.slow
 @given(reshaped(), st.data())
 def test_strides_are_found_where_numpy_finds_them(pair, data):
     old, new = pair

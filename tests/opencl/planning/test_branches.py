@@ -44,6 +44,7 @@ def assert_alike(ours, theirs):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_phase_has_its_plan():
     x, phase, w = tt.fmatrix("x"), tt.bscalar("phase"), theano.shared(floats(4, 3), "w", target="cpu")
     loss = (net(x, phase, w) ** 2).sum()
@@ -168,6 +169,7 @@ def test_branches_of_other_shapes_are_given_to_the_caller():
         np.testing.assert_allclose(f(value * sign), wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_loops_with_branches_inside():
     x, phase = tt.fmatrix("x"), tt.bscalar("phase")
     total = theano.scan(

@@ -47,6 +47,7 @@ def test_the_inputs_and_numbers_of_a_composite_may_be_used_several_times():
     assert [op.impl(*pair) for pair in ((1, 2), (16, 2), (2, 2))] == [-7, 2, 0]
 
 
+@pytest.mark.slow
 def test_sizes_that_may_be_overwritten_are_computed_once():
     x = tt.fmatrix()
     rows = x.shape[0] - 1
@@ -62,6 +63,7 @@ def test_sizes_that_may_be_overwritten_are_computed_once():
         np.testing.assert_allclose(np.asarray(f(value)), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_numbers_that_change_are_not_lost_where_they_may_be_overwritten():
     x, i = tt.fvector(), tt.lscalar()
     doubled = i * 2

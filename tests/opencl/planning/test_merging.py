@@ -63,6 +63,7 @@ def chain(length):
     return x, w, value
 
 
+@pytest.mark.slow
 def test_many_launches_become_few(merge):
     x, w, value = chain(10)
     got = {}
@@ -78,6 +79,7 @@ def test_many_launches_become_few(merge):
     np.testing.assert_array_equal(got["never"][1], got["always"][1])
 
 
+@pytest.mark.slow
 def test_state_goes_on(merge):
     merge("always")
     f, sim, w, data = training_step()
@@ -91,6 +93,7 @@ def test_state_goes_on(merge):
         np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_values_of_the_host_that_change_are_seen(merge):
     merge("always")
     x, i = tt.fmatrix("x"), tt.iscalar("i")
@@ -102,6 +105,7 @@ def test_values_of_the_host_that_change_are_seen(merge):
             np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_loops_copies_and_fills(merge):
     merge("always")
     x = tt.fmatrix("x")
@@ -115,6 +119,7 @@ def test_loops_copies_and_fills(merge):
     assert enqueued(sim) < plan_of(sim).commands / 4
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 7), min_size=3, max_size=12), st.sampled_from([0, 1, 5, 70]))
 def test_random_functions(seed, choices, rows):
@@ -144,6 +149,7 @@ def test_random_functions(seed, choices, rows):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_it_waits_until_it_pays(merge, monkeypatch):
     merge("auto")
     x, _, value = chain(4)
@@ -163,6 +169,7 @@ def test_it_waits_until_it_pays(merge, monkeypatch):
     assert seen[-1] < 5
 
 
+@pytest.mark.slow
 def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
     merge("auto")
     compiles_in(monkeypatch, 1e-3)
@@ -172,6 +179,7 @@ def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
     assert enqueued(sim) < plan_of(sim).commands
 
 
+@pytest.mark.slow_cases("0-True")
 @pytest.mark.parametrize("seconds, merged", [(0, True), (1, False)])
 def test_launches_of_several_items_are_looked_at(merge, monkeypatch, seconds, merged):
     merge("always")

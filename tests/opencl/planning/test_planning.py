@@ -151,6 +151,7 @@ def train(mode):
     return function, costs, weights.get_value()
 
 
+@pytest.mark.slow
 def test_minibatches_rates_and_updates():
     _, wanted, wanted_weights = train(theano.compile.get_default_mode().excluding("opencl"))
     f, costs, weights = train(MODE)
@@ -198,6 +199,7 @@ def test_an_array_that_grows():
     np.testing.assert_allclose(w.get_value().sum(), sum(1 + bin(n).count("1") for n in range(32)))
 
 
+@pytest.mark.slow
 def test_loops():
     x, h = tt.ftensor3(), tt.fmatrix()
     w = theano.shared(floats(4, 4) / 4)
@@ -229,6 +231,7 @@ def test_masks_of_changing_length():
         np.testing.assert_allclose(np.asarray(f(value)), np.exp(value[value > 0]) * 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_sizes_and_indexes_need_no_compiler():
     x, i = tt.fmatrix(), tt.lscalar()
     function = on_device([x, i], tt.exp(x)[: x.shape[0] - i * 2].reshape((x.shape[1], -1)))
@@ -242,6 +245,7 @@ def test_sizes_and_indexes_need_no_compiler():
     np.testing.assert_allclose(np.asarray(function(value, 1)), np.exp(value[:4]).reshape(2, -1), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_computed_of_a_few_numbers_needs_no_compiler():
     x, v = tt.fmatrix(), tt.fvector()
     sizes = tt.cast(tt.stack([x.shape[0], x.shape[1] * 2]), "float32")
@@ -298,6 +302,7 @@ def test_after_an_error_all_is_well():
         np.testing.assert_allclose(np.asarray(f(value, at)), np.exp(value[at]) + 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_is_shared_by_values_that_do_not_meet():
     x = tt.fvector()
     y = x
@@ -344,6 +349,7 @@ def test_the_flag_turns_it_off():
     np.testing.assert_allclose(np.asarray(f(np.ones(3, "float32"))), np.exp(np.ones(3)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_a_compiler_there_are_plans_as_well():
     code = """
         import numpy as np
@@ -411,6 +417,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
     assert 1 < numbers[4] < nodes
 
 
+@pytest.mark.slow
 def test_a_step_count_of_the_hosts_leaves_the_rest_together():
     x = tt.fmatrix()
     w = theano.shared(floats(10, 10), target="dev0")
@@ -440,6 +447,7 @@ def rows_of(x):
     return as_opencl_variable(tt.cast(x.shape[0], "float32"), "dev0")
 
 
+@pytest.mark.slow
 def test_what_the_host_computes_of_shapes_is_brought_once():
     x = tt.fmatrix()
     f = on_device([x], tt.tanh(x).sum(axis=0) * rows_of(x))
@@ -467,6 +475,7 @@ def test_what_is_overwritten_or_returned_is_brought_each_time():
     assert not any(map(brought_once, (overwritten, returned)))
 
 
+@pytest.mark.slow
 def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shapes():
     """Theano's Shape_i writes into the array that it finds in its cell."""
     x, n = tt.fvector(), tt.iscalar()

@@ -64,6 +64,7 @@ def _function(way):
     return calls[way], lambda: int(sim.get(count))
 
 
+@pytest.mark.slow_cases("mode")
 @pytest.mark.parametrize("way", ["mode", "direct", "copy", "simulator", "loop", "async"])
 def test_each_thread_gets_its_results(way):
     f, count = _function(way)

@@ -37,6 +37,7 @@ def step():
     return f, sim, w, rate, (rng.randn(8, 20).astype("float32"), rng.randint(0, 5, 8).astype("int32"))
 
 
+@pytest.mark.slow
 def test_a_training_step_is_the_functions(step):
     f, sim, w, _, data = step
     for _ in range(4):
@@ -155,6 +156,7 @@ def test_wrong_arguments_are_the_functions_errors(args, kwargs):
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.slow
 def test_outputs_come_in_the_functions_form():
     x = tt.dvector("x")
     data = np.arange(3.0)
@@ -234,6 +236,7 @@ def test_variables_with_the_same_next_value_stay_apart(on_device):
             np.testing.assert_array_equal(sim.get(one), one.get_value())
 
 
+@pytest.mark.slow
 def test_branches_without_a_compiler():
     code = """
         import numpy as np
@@ -253,6 +256,7 @@ def test_random_numbers_are_the_functions():
             np.testing.assert_array_equal(sim(), f())
 
 
+@pytest.mark.slow
 def test_a_loop():
     x, w = tt.fmatrix("x"), theano.shared(np.eye(3, dtype="float32") / 2, name="w")
     states, _ = theano.scan(lambda row, state: tt.tanh(row + state.dot(w)), [x], [tt.zeros(3, "float32")])
@@ -298,6 +302,7 @@ def test_optimize_makes_the_same_in_the_threads_words(step):
     np.testing.assert_allclose(again(*data), f(*data), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_filters_that_are_updated_by_flipped_gradients_stay_where_they_are():
     rng = np.random.RandomState(0)
     image = tt.tensor4("image", dtype="float32")

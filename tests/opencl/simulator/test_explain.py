@@ -58,6 +58,7 @@ def test_an_explanation_of_the_host_is_as_it_was():
     assert not explanation.traffic.transfers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", ["mode=OPENCL", "optdb.device=opencl"])
 def test_the_command_and_the_example_agree(flags):
     example = str(ROOT / "examples" / "check1.py")
@@ -67,6 +68,7 @@ def test_the_command_and_the_example_agree(flags):
     assert "lifted to opencl" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_example_uses_the_host_without_a_flag():
     done = python(str(ROOT / "examples" / "check1.py"), "2", flags="cxx=,floatX=float32")
     assert "Used the cpu" in done.stdout

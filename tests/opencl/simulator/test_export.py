@@ -31,6 +31,7 @@ def adam(features=5, classes=3):
     return train, theano.function([x], p.argmax(axis=1)), [w, mean, square, count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_file_goes_on_where_the_simulator_was(tmp_path, device_kind):
     train, predict, params = adam()
@@ -93,11 +94,13 @@ def test_an_index_that_the_device_computes_is_refused_in_words(tmp_path):
         optdb.SimulatorOCL(f).export(tmp_path / "f.optdb", [(np.zeros(3, "float32"),)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_loop(tmp_path, device_kind):
     _check_a_loop(tmp_path, device_kind)
 
 
+@pytest.mark.slow
 def test_a_loop_whose_op_is_shared(tmp_path):
     with optdb.cache.install():
         _check_a_loop(tmp_path, "cpu")
@@ -119,6 +122,7 @@ def _check_a_loop(tmp_path, device_kind):
         there(floats(6, 9, 4))
 
 
+@pytest.mark.slow
 def test_random_numbers_go_on(tmp_path):
     from theano.sandbox.rng_mrg import MRG_RandomStreams
 

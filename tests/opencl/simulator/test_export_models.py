@@ -44,6 +44,7 @@ def batch_of(data, axes, n):
     return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.slow) for name in CASES]
 )
@@ -63,6 +64,7 @@ def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
                     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
     sim, data = simulator("lstm", layers=1, steps=3)
     sim.export(tmp_path / "step.optdb", [data])
@@ -78,6 +80,7 @@ def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
     assert any(map(tiles.fullmatch, gpu)) and not any(map(blocks.fullmatch, gpu))
 
 
+@pytest.mark.slow
 def test_all_steps_that_stay_on_the_host_are_named(tmp_path):
     sim, data = simulator("gp")
     with pytest.raises(Untraceable, match=r"step cannot be exported: .*Cholesky.*Solve.*\(3 times\).*ahead of"):
@@ -85,6 +88,7 @@ def test_all_steps_that_stay_on_the_host_are_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_loop_that_ends_by_a_condition_is_refused(tmp_path):
     x = theano.tensor.fvector("x")
     values, _ = theano.scan(

@@ -70,6 +70,7 @@ def test_functions_that_are_on_a_device_already():
     agree(f, np.ones((3, 3), "float32"))
 
 
+@pytest.mark.slow_cases("bool", "int8", "uint8", "int64", "uint64", "complex64")
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64", "complex64"]
 )
@@ -80,6 +81,7 @@ def test_dtypes(dtype):
     agree(theano.function([x], [tt.switch(x > 0, x, x) if dtype != "complex64" else x * x, x.T, w[0], x.sum()]), value)
 
 
+@pytest.mark.slow
 def test_numbers_and_indexes():
     w = theano.shared(np.arange(9.0).reshape(3, 3), name="w")
     number, index, indexes = tt.dscalar(), tt.lscalar(), tt.lvector()
@@ -97,6 +99,7 @@ def test_images_of_bytes_go_to_the_device_as_they_are():
     assert optdb.SimulatorOCL(f, device="dev0")._state.find(data).array_type is not None
 
 
+@pytest.mark.slow
 def test_strides_and_nothing():
     x = tt.fmatrix("x")
     f = theano.function([x], [x * 2 + 1, x.sum(), x.T])

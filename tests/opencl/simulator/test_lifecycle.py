@@ -56,6 +56,7 @@ def test_reset_takes_inputs_with_updates_along():
     assert f().tolist() == [10]
 
 
+@pytest.mark.slow
 def test_a_closed_simulator_holds_no_memory():
     _, sim, _ = counter()
     sim(ONE)

@@ -55,6 +55,7 @@ def answers(sim):
     return [sim(X), sim.predict(X), sim.noise(), sim.add(), sim.get("w"), sim.get("count"), sim.predict(X[:2])]
 
 
+@pytest.mark.slow_cases("pickled")
 @pytest.mark.parametrize("travel", [pickled, cloudpickled, copy.copy, copy.deepcopy])
 def test_a_copy_goes_on_where_the_simulator_was(travel):
     sim = make()
@@ -99,6 +100,7 @@ def test_a_variable_that_travels_with_it_is_still_its_own():
     np.testing.assert_array_equal(w.get_value(), np.full((3, 2), 7))
 
 
+@pytest.mark.slow
 def test_the_device_is_looked_for_as_it_was_asked_for(default):
     sim = make("auto")
     assert sim._state.context_name == "dev0"
@@ -107,6 +109,7 @@ def test_the_device_is_looked_for_as_it_was_asked_for(default):
     assert pickle.loads(data)._state.context_name == "dev1"
 
 
+@pytest.mark.slow
 def test_without_that_device_the_default_one_is_taken(default, caplog):
     contexts.register("elsewhere", "opencl")
     data = pickle.dumps(make("elsewhere"))
@@ -179,6 +182,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_another_process_reads_it(folder):
     assert output(READ, cwd=folder) == "SimulatorOCL [1.0, 2.0, 3.0] [4.0, 6.0, 8.0]"
 
@@ -186,20 +190,24 @@ def test_another_process_reads_it(folder):
 HAD = ["True ['__call__', 'get_w']", "[0.0, 1.0, 2.0] [2.0, 4.0, 6.0]", "[1.0, 2.0, 3.0] [4.0, 6.0, 8.0]"]
 
 
+@pytest.mark.slow
 def test_without_a_device_the_functions_are_had(folder):
     assert output(READ_WITHOUT, cwd=folder, env=NO_DEVICE).splitlines() == HAD
 
 
+@pytest.mark.slow
 def test_without_pyopencl_the_functions_are_had(folder):
     code = "import sys; sys.modules['pyopencl'] = None\n" + textwrap.dedent(READ_WITHOUT)
     assert output(code, cwd=folder).splitlines() == HAD
 
 
+@pytest.mark.slow
 def test_without_a_device_the_error_names_the_cure(folder):
     done = run_code(READ, cwd=folder, env=NO_DEVICE)
     assert "SimulatorNotRestored: opencl: no OpenCL platform was found.\nThe cure: install a driver" in done.stderr
 
 
+@pytest.mark.slow
 def test_where_theano_leaves_functions_out_the_error_says_so(folder):
     done = run_code(READ, cwd=folder, flags="unpickle_function=False")
     assert done.stderr.strip().endswith("The cure: THEANO_FLAGS=unpickle_function=True")

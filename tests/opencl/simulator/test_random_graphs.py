@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import theano
 import theano.tensor as tt
 from hypothesis import HealthCheck, given, settings
@@ -36,6 +37,7 @@ def functions(draw):
     return free, outputs, shared, updates, given_values
 
 
+@pytest.mark.slow
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(functions())
 def test_random_functions(function):

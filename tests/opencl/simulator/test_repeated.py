@@ -20,6 +20,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(vm, "kept_by_driver", lambda commands: None)
 
 
+@pytest.mark.slow_cases("kept by the driver-1")
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 30])
 def test_state_and_result_are_the_functions(way, times):
     f, sim, w, data = training_step()

@@ -35,6 +35,7 @@ def expected():
     return [function(A) for _ in range(3)]
 
 
+@pytest.mark.slow
 def test_all_that_a_simulator_does(expected, tmp_path):
     simulator = optdb.SimulatorOCL(net(theano.Mode("py", "fast_run")), device="dev0")
     assert simulator.check(A).ok

@@ -36,6 +36,7 @@ def f(w):
     return theano.function([x], y, updates=[(w, w - tt.grad(y, w))], mode=PY)
 
 
+@pytest.mark.slow
 def test_the_strategy(f, w, xvalue):
     before = w.get_value()
     again = pickle.loads(pickle.dumps(f))

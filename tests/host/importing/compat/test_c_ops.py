@@ -35,6 +35,7 @@ def assert_c_computes_what_python_does(inputs, outputs, values):
         np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance, err_msg=str(variable))
 
 
+@pytest.mark.slow_cases("int8", "complex128")
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "float32", "complex128"])
 def test_rows_are_incremented_and_set(dtype):
     broadcastable = [(False,) * 3, (False, True, False), (True, False, False), (False, False), (True,), ()]
@@ -59,6 +60,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_changes():
     np.testing.assert_array_equal(x.get_value(), [[1, 1], [0, 0], [2, 2]])
 
 
+@pytest.mark.slow_cases("max")
 @pytest.mark.parametrize("mode", ["max", "sum", "average_inc_pad", "average_exc_pad"])
 def test_pooling(mode):
     x, direction = tt.dtensor4("x"), tt.dtensor4("direction")
@@ -72,6 +74,7 @@ def test_pooling(mode):
     assert_c_computes_what_python_does([x, direction], outputs, values)
 
 
+@pytest.mark.slow
 def test_complex_numbers():
     x, y, rest = tt.zmatrix("x"), tt.dvector("y"), tt.cvector("rest")
     outputs = [x * y, x / rest, x - 2, -x, abs(x), tt.exp(x).sum(), tt.real(x) + rest, tt.eq(x, y), x.prod(), y + rest]
@@ -79,6 +82,7 @@ def test_complex_numbers():
     assert_c_computes_what_python_does([x, y, rest], outputs, values)
 
 
+@pytest.mark.slow
 def test_a_new_process_imports_scan_without_a_warning():
     code = "import optdb, theano.scan_module.scan_perform_ext as e; print(e.version)"
     assert float(output(code)) > 0

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_importing_theano_leaves_them_out():
     code = """
         import sys, optdb, theano
@@ -25,6 +26,7 @@ def test_importing_theano_leaves_them_out():
     assert output(code).splitlines() == ["[]", "True True", "False True"]
 
 
+@pytest.mark.slow
 def test_what_theano_uses_of_them_computes_as_they_do():
     code = """
         import json, warnings

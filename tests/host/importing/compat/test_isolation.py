@@ -31,6 +31,7 @@ def modules():
 """
 
 
+@pytest.mark.slow
 def test_theano_changes_nothing_for_others():
     code = LOOK + (
         "there = modules()\n"
@@ -48,6 +49,7 @@ def test_theano_changes_nothing_for_others():
     assert output(code, **QUIETLY).splitlines() == ["[]", "True", "[]"]
 
 
+@pytest.mark.slow
 def test_theano_s_names_are_its_own():
     code = """
         import optdb, theano.tensor.basic, theano.configparser, theano.gof.utils, numpy
@@ -57,6 +59,7 @@ def test_theano_s_names_are_its_own():
     assert output(code, **QUIETLY) in ("True False", "False True")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["theano.tensor.basic", "theano.gof.op"])
 def test_tracebacks_show_theano_s_source(name):
     code = f"""

@@ -38,6 +38,7 @@ def assert_same(value, expected):
         assert value == (pytest.approx(expected, rel=1e-6) if isinstance(value, float) else expected)
 
 
+@pytest.mark.slow_cases("python3.10-numpy1.23-expressions")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_another_version_pickled_computes_the_same(path, case):
@@ -48,18 +49,21 @@ def test_what_another_version_pickled_computes_the_same(path, case):
     assert_same(pickled.compute(case, content), expected)
 
 
+@pytest.mark.slow_cases("function_with_scan")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 def test_this_version_computes_what_the_oldest_does(case):
     _, expected = pickled.read(FILES[0])[case]
     assert_same(pickled.compute(case, pickled.make_bytes(case)), expected)
 
 
+@pytest.mark.slow_cases("function_with_scan")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 def test_pickles_name_no_module_of_optdb(case):
     texts = {argument for _, argument, _ in pickletools.genops(pickled.make_bytes(case)) if isinstance(argument, str)}
     assert not [text for text in texts if text == "optdb" or text.startswith("optdb.")]
 
 
+@pytest.mark.slow_cases("expressions", "function_with_scan", "function_with_updates")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 def test_theano_s_zip_files_are_written_and_read(monkeypatch, case):
     # Theano looks for pygpu at each object, which takes most of the time where there are many folders to look in.

@@ -58,6 +58,7 @@ def step():
     return (lambda: simulated([x, y], [loss, p.max(axis=0)], updates=updates)), data
 
 
+@pytest.mark.slow
 def test_nothing_differs_where_nothing_is_wrong(step):
     make, data = step
     report = make().check(*data)
@@ -84,6 +85,7 @@ def line_of(text):
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
+@pytest.mark.slow_cases("OpenCLElemwise-exp(-exp2(-p = tt.nnet.softmax", "OpenCLCAReduce-) >= (-) <= (-p.max(axis=0)")
 @pytest.mark.parametrize(
     "op, right, wrong, line",
     [
@@ -133,6 +135,7 @@ def test_a_whole_number_that_is_off_by_one_differs(monkeypatch):
     assert report.differing
 
 
+@pytest.mark.slow
 def test_steps_of_all_kinds_are_like_the_hosts():
     x, n = tt.fmatrix("x"), tt.iscalar("n")
     w = theano.shared(np.eye(3, dtype="float32") / 2, name="w")
@@ -165,6 +168,7 @@ def test_only_the_branch_that_is_taken_is_computed():
         assert [why for _, why in report.not_compared] == ["this call did not need it"]
 
 
+@pytest.mark.slow
 def test_inputs_with_updates_and_added_methods():
     x, total = tt.dscalar("x"), tt.dvector("total")
     w = theano.shared(np.ones(3), name="w")
@@ -185,6 +189,7 @@ def test_wrong_arguments_are_those_of_a_call(step):
         sim.check()
 
 
+@pytest.mark.slow
 def test_what_cancels_out_may_be_anything_small():
     # As the gradient of what is added before a mean is taken away: rounding is all that there is.
     x = tt.fmatrix("x")
@@ -227,6 +232,7 @@ def test_shapes_and_dtypes_are_compared():
     assert compare([1], [1], lambda a, b: a == b) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "gp"])
 def test_models_are_like_the_hosts(name):
     model = models.build(name)

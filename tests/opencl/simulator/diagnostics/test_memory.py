@@ -36,6 +36,7 @@ def plan_of(sim):
     return sim._executable.run.plans[-1]
 
 
+@pytest.mark.slow_cases("layers")
 @pytest.mark.parametrize("make", [training_step, layers])
 def test_what_is_traced_is_what_is_taken(make):
     _, sim, *_, data = make()

@@ -94,6 +94,7 @@ def test_the_trace_is_one_that_browsers_read(step, tmp_path):
     assert any(span["args"].get("operations") == 2 * 10 * 30 * 20 for span in on_device)
 
 
+@pytest.mark.slow
 def test_loops_branches_and_added_methods():
     x = tt.fmatrix("x")
     w = theano.shared(np.eye(3, dtype="float32"), name="w")

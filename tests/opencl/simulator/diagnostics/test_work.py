@@ -39,6 +39,7 @@ def test_reduction_with_an_epilogue_on_arrays_of_the_results_shape():
     assert count == 5 * 7 + 2 * 5
 
 
+@pytest.mark.slow
 def test_batch_normalization():
     x, gamma, beta = tt.ftensor4("x"), tt.fvector("gamma"), tt.fvector("beta")
     mean, deviation = x.mean(axis=(0, 2, 3), keepdims=True), x.std(axis=(0, 2, 3), keepdims=True)

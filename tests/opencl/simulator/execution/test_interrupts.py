@@ -67,6 +67,7 @@ def stateful(place):
     return trouble, f, sim, (a, b)
 
 
+@pytest.mark.slow_cases("3-before-press_ctrl_c-KeyboardInterrupt")
 @pytest.mark.parametrize("how, error", WAYS)
 @pytest.mark.parametrize("place", ["before", "between", "behind"])
 @pytest.mark.parametrize("calls", [0, 1, 3])

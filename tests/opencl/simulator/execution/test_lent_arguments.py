@@ -101,6 +101,7 @@ def layouts(draw):
     return length, steps, order, draw(st.integers(0, 3)), draw(st.booleans())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(layouts(), min_size=1, max_size=4))
 def test_any_layouts_in_turn(monkeypatch, kept_sim, given):

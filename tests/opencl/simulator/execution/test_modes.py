@@ -132,6 +132,7 @@ def test_what_a_function_of_the_host_computes_in_place_is_seen(first, there):
         np.testing.assert_allclose(f(X), X.dot(w.get_value()), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_observed_compilation_leaves_watched_shared_variables_watched():
     """The first function for a device may be compiled while each function is shown, as `optdb explain` does."""
     output("""
@@ -224,6 +225,7 @@ def test_it_is_called_as_theanos_machines_are(there):
     np.testing.assert_allclose(f.output_storage[1].storage[0], X.sum(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_streams_of_a_default_mode_on_a_device():
     code = """
         import optdb, theano
@@ -233,6 +235,7 @@ def test_streams_of_a_default_mode_on_a_device():
     assert output(code, flags="mode=OPENCL") == output(code, flags="optimizer=fast_compile")
 
 
+@pytest.mark.slow
 def test_random_numbers_loops_branches_and_strangers(there):
     x = tt.fmatrix("x")
 
@@ -301,6 +304,7 @@ def test_modes_are_derived_and_travel(there):
         np.testing.assert_allclose(f(), np.exp(w.get_value()), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_copies_on_the_device_go_with_their_functions(there):
     w = shared()
     gc.collect()
@@ -335,6 +339,7 @@ LIFTED = "any('OpenCL' in type(node.op).__name__ for node in f.maker.fgraph.topo
 RESULT = "[14.828, 26.828, 50.828] [8.0, 8.0]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, mode, where, seen",
     [
@@ -351,6 +356,7 @@ def test_a_script_as_it_is(flags, mode, where, seen):
     assert output("import optdb\n" + textwrap.dedent(code), flags=flags).splitlines() == [RESULT, seen]
 
 
+@pytest.mark.slow
 def test_the_device_is_not_looked_for_before_it_is_needed():
     code = "import optdb, theano, sys; theano.compile.get_mode('OPENCL'); print('pyopencl' in sys.modules)"
     assert output(code, flags="mode=OPENCL") == "False"

@@ -58,6 +58,7 @@ def test_waiting_twice_gives_the_same():
     assert pending.wait() is pending.wait(timeout=1)
 
 
+@pytest.mark.slow
 def test_python_goes_on_before_the_device_is_done():
     _, sim, _, (x, y) = training_step()
     for number in range(3):

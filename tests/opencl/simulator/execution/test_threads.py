@@ -68,6 +68,7 @@ def test_threads_take_turns_at_one_simulator():
     assert sorted(itertools.chain(*seen)) == list(range(THREADS * STEPS))
 
 
+@pytest.mark.slow
 def test_simulators_run_side_by_side():
     made = [trained(rows=3 + number) for number in range(THREADS)]
     expected = []
@@ -83,6 +84,7 @@ def test_simulators_run_side_by_side():
     assert at_once(call) == expected
 
 
+@pytest.mark.slow
 def test_functions_of_a_mode_run_side_by_side():
     mode = optdb.mode(device="dev0")
     x, w = tt.fmatrix("x"), theano.shared(np.ones((7, 3), "float32"), name="w")
@@ -193,6 +195,7 @@ def test_many_threads_give_the_answers_of_one(make, monkeypatch):
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_answers():
     f, batch = trained()
     sim = optdb.SimulatorOCL(f)
@@ -223,6 +226,7 @@ FORKED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "do",
     [

@@ -42,6 +42,7 @@ def test_what_is_small_is_copied(moved):
     assert moved.take() == (400, 400)
 
 
+@pytest.mark.slow
 def test_arguments_may_be_changed_and_are_not_held():
     class Own(np.ndarray):
         pass
@@ -72,6 +73,7 @@ def test_results_are_the_callers():
         np.testing.assert_array_equal(result, f(numbers(seed)))
 
 
+@pytest.mark.slow
 def test_results_are_not_held():
     _, sim = doubled()
     called(sim, numbers())
@@ -251,6 +253,7 @@ def test_nodes_that_compute_on_the_host(moved):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_index_may_be_a_borrowed_result():
     @as_op(itypes=[tt.fscalar, tt.ivector], otypes=[tt.ivector])
     def later(total, i):
@@ -268,6 +271,7 @@ def test_an_index_may_be_a_borrowed_result():
         np.testing.assert_array_equal(other, wanted)
 
 
+@pytest.mark.slow
 def test_loops(moved):
     x = tt.fmatrix("x")
     ys, _ = theano.scan(lambda row, before: tt.tanh(before + row), sequences=x, outputs_info=tt.zeros_like(x[0]))
@@ -304,6 +308,7 @@ def test_the_device_is_waited_for_before_memory_is_let_go(monkeypatch):
     assert order == ["wait", "let go"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
 def test_a_call_that_is_stopped_lets_go(kind):
     @as_op(itypes=[tt.fvector], otypes=[tt.fvector])
@@ -331,6 +336,7 @@ def test_a_call_that_is_stopped_lets_go(kind):
     np.testing.assert_allclose(sim(good), np.tanh(good) * 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_device():
     x = tt.fvector("x")
     f = theano.function([x], x * 2 + 1, mode=theano.Mode(linker="py"))
@@ -414,6 +420,7 @@ def test_only_what_uses_it_is_rebound():
     assert buffers.fallback(other) is buffers.fallback(other)
 
 
+@pytest.mark.slow_cases("40-True")
 @pytest.mark.parametrize("steps, copied", [(2, False), (40, True)])
 def test_what_many_small_launches_use_is_copied_so_that_they_are_merged(steps, copied, moved):
     x = tt.fvector("x")

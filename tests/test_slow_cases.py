@@ -1,0 +1,53 @@
+"""The mark `slow_cases`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes import python
+
+TESTS = """
+import pytest
+
+@pytest.mark.slow_cases("2-cpu"{more})
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_numbers(number, kind):
+    pass
+
+def test_alone():
+    pass
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs pytest in a folder that has the mark, and returns the exit status and the output."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.slow_cases import pytest_collection_modifyitems, pytest_runtest_setup\n"
+    )
+    (tmp_path / "pytest.ini").write_text('[pytest]\naddopts = -m "not slow"\nmarkers =\n    slow:\n    slow_cases:\n')
+
+    def run(*arguments, more=""):
+        (tmp_path / "test_some.py").write_text(TESTS.format(more=more))
+        env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = python("-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments, env=env, cwd=tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_cases_that_are_named_are_slow(run):
+    status, quick = run()
+    assert status == 0 and "4 passed, 1 deselected" in quick
+    assert "[2-cpu]" not in quick and "[1-cpu]" in quick and "test_alone" in quick
+    _, slow = run("-m", "slow")
+    assert "[2-cpu]" in slow and "1 passed, 4 deselected" in slow
+
+
+def test_a_case_that_is_missing_fails_the_others(run):
+    status, output = run(more=', "3-cpu"')
+    assert status == 1 and "1 passed, 1 deselected, 3 errors" in output
+    assert "['3-cpu'] are no cases of this test: correct its mark slow_cases" in output
+    status, _ = run("test_some.py::test_numbers[1-cpu]", more=', "3-cpu"')
+    assert status == 0
