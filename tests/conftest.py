@@ -8,7 +8,7 @@ and so holds for the processes that tests start too.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,14 +40,11 @@ def _set_environment() -> None:
 _set_environment()
 
 import pytest  # noqa: E402
-from hypothesis import is_hypothesis_test, settings  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
-from tests import slow_cases  # noqa: E402
-from tests.slow_cases import pytest_runtest_setup  # noqa: E402, F401 (a hook)
-
-#: With OPTDB_TESTS=quick, which `make test` sets, Hypothesis makes one of so many of the examples that a test asks for.
-QUICK_SHARE = 4
+from tests.effort import examples  # noqa: E402
+from tests.slow_cases import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -59,26 +56,6 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what takes long, and make fewer examples with OPTDB_TESTS=quick."""
-    slow_cases.pytest_collection_modifyitems(config, items)
-    if os.environ.get("OPTDB_TESTS") != "quick":
-        return
-    # Test functions of a class, or with parameters, share one function.
-    for function in {item.function for item in items if hasattr(item, "function")}:
-        _make_fewer_examples(function)
-
-
-def _make_fewer_examples(function: Callable[..., object]) -> None:
-    if not is_hypothesis_test(function):
-        return
-    # Hypothesis offers no other way to change the settings of a test that has some of its own.
-    own = function._hypothesis_internal_use_settings
-    fewer = max(5, own.max_examples // QUICK_SHARE)
-    function._hypothesis_internal_use_settings = settings(own, max_examples=min(own.max_examples, fewer))
-
-
 # Compiling takes what it takes, and CI is to fail for a change, not by chance.
-settings.register_profile("optdb", deadline=None, derandomize=True)
+settings.register_profile("optdb", deadline=None, derandomize=True, max_examples=examples(100))
 settings.load_profile("optdb")

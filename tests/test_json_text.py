@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.json_text import parse_json
+from tests.effort import examples
 
 VALUES = st.recursive(
     st.none()
@@ -33,7 +34,7 @@ def test_what_python_writes_is_read(value, ascii_only, indent):
     assert parse_json(text.encode()) == value
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=12) | st.text('[]{}",:\\u0dD89aebf-+.EINty \n', max_size=24).map(str.encode))
 def test_any_bytes_are_parsed_as_python_does_or_refused(content):
     try:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.convolve.geometry import Axis, axes_of, paddings, phases_of
 from optdb.codegen.convolve.plan import backward, cover, forward
 from tests.codegen.convolved import Reference, convolutions, lengths_of
+from tests.effort import examples
 
 
 def axes_and_lengths(image, taps, parameters):
@@ -27,7 +28,7 @@ def test_paddings():
 
 
 @given(*[st.integers(1, 9)] * 2, *[st.integers(0, 4)] * 2, *[st.integers(1, 4)] * 2)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_phases_are_all_pairs_of_an_element_and_a_tap(length, taps, low, high, step, dilation):
     axis = Axis(length, taps, low, high, step, dilation)
     pairs, elements = set(), []
@@ -46,7 +47,7 @@ def test_phases_are_all_pairs_of_an_element_and_a_tap(length, taps, low, high, s
 
 
 @given(st.data(), st.sampled_from([1, 4, 16]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_vectors_cover_each_element_once(data, width):
     counts = [data.draw(st.integers(1, 7)) for _ in range(3)]
     origin = [data.draw(st.integers(0, 2)) for _ in range(3)]
@@ -101,7 +102,7 @@ def by_tables(plan, source, matrix, rows, out):
 
 
 @given(convolutions(), st.sampled_from([1, 16]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_tables_give_results_and_gradients(convolution, width):
     image, taps, parameters = convolution
     axes, lengths = axes_and_lengths(*convolution)

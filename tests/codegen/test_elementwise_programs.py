@@ -13,6 +13,7 @@ from optdb.codegen.layout import chunks, collapse
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
 from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64"]
 FUNCTIONS = {"Add": np.add, "Maximum": np.maximum, "Mul": np.multiply, "Sub": np.subtract, "Exp": np.exp}
@@ -44,7 +45,7 @@ def broadcast_pair(draw, dtypes):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_adds_arrays_of_any_layout_that_broadcast(data):
     dtypes = data.draw(st.sampled_from([("float32", "float32"), ("int32", "float32"), ("float64", "int8")]))
     check("Add", data.draw(broadcast_pair(dtypes)))
@@ -52,7 +53,7 @@ def test_adds_arrays_of_any_layout_that_broadcast(data):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(DTYPES))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_all_dtypes(data, dtype):
     check("Maximum", [data.draw(laid_out(dtype, (3, 2))), data.draw(laid_out(dtype, (3, 2)))])
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.joining import JoinArrays, SplitArray, TileArray
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 
 def join(axis, *arrays):
@@ -19,7 +20,7 @@ def join(axis, *arrays):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "int8", "complex128"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_joins_are_those_of_numpy(data, dtype):
     shape = list(data.draw(shapes(min_dims=1)))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -60,7 +61,7 @@ def test_splits():
 
 
 @given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_tiles_are_those_of_numpy(data, repeats):
     value, array = data.draw(laid_out("int16", data.draw(shapes())))
     operation = TileArray(context(), ArraySpec.of(array), max(value.ndim, len(repeats)))

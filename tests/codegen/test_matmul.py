@@ -18,6 +18,7 @@ from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
+from tests.effort import examples
 
 SIZES = st.sampled_from([0, 1, 2, 7, 10, 17, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
@@ -81,7 +82,7 @@ def close(got, want, k):
 @pytest.mark.slow
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.integers(0, 3), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float32", "float64", "float16"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_layout(device_kind, data, batch, m, n, k, dtype):
     context = context_of(device_kind)
     # Which of the arrays is one matrix for all products.
@@ -199,7 +200,7 @@ def test_what_products_are_like():
 @pytest.mark.slow
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.sampled_from([0, 1, 5, 16, 40]), st.sampled_from([0, 1, 7, 33, 100]))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_matrix_and_vector(device_kind, data, m, k):
     context, dtype = context_of(device_kind), data.draw(st.sampled_from(["float32", "float16"]))
     a, b, y = sample(dtype, m, k), sample(dtype, k), sample(dtype, m)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
 from optdb.codegen.layout import view
 from tests.codegen.layouts import STEPS, compute, context, device_array
+from tests.effort import examples
 
 FLOATS = ["float16", "float32", "float64"]
 SIZES = st.sampled_from([0, 1, 2, 5, 33, 40])
@@ -37,7 +38,7 @@ def exact(a, b):
 
 @pytest.mark.slow
 @given(st.data(), SIZES, SIZES, SIZES, st.sampled_from(FLOATS))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_matrices_of_any_layout(data, m, k, n, dtype):
     (a, x), (b, y) = data.draw(operand(dtype, m, k)), data.draw(operand(dtype, k, n))
     close(compute(Product(context(), dtype), x, y)[0], exact(a, b).astype(dtype), k)
@@ -45,7 +46,7 @@ def test_matrices_of_any_layout(data, m, k, n, dtype):
 
 
 @given(st.data(), SIZES, SIZES, SIZES, st.booleans(), st.sampled_from([0.0, 1.0, -0.5]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_added_products(data, m, k, n, inplace, beta):
     (a, x), (b, y), (c, z) = (data.draw(operand("float32", *shape)) for shape in ((m, k), (k, n), (m, n)))
     operation = AddedProduct(context(), "float32", 2, inplace)
@@ -64,7 +65,7 @@ def test_what_is_not_added_is_not_looked_at():
 
 
 @given(st.data(), SIZES, SIZES, st.booleans(), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_added_products_with_vectors(data, m, k, inplace, columns):
     a = sample("float64", m, k)
     x = device_array(a.T, [data.draw(STEPS), data.draw(STEPS)]) if columns else device_array(a)

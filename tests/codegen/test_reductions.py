@@ -12,6 +12,7 @@ from optdb.codegen.reductions.plan import SMALLEST_PART, parts_of
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Program, ProgramBuilder, Scalar
 from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 RNG = np.random.default_rng(17)
 FOLDS = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
@@ -36,7 +37,7 @@ def check(name, value, array, axes, dtype=None, acc_dtype=None):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["Add", "Mul", "Maximum", "Minimum"]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_axes_of_any_layout(data, name):
     shape = data.draw(shapes())
     if name in ("Maximum", "Minimum"):
@@ -125,7 +126,7 @@ def scaled(dtypes):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["Add", "Mul"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_epilogues_of_any_layout(data, name):
     shape = data.draw(shapes())
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1)) if shape else st.just(set()))

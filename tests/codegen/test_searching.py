@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.searching import FindLargest, SearchSorted
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 #: Of the vector, and of the values: equal, promoted to one of them, and to a third one.
 DTYPES = [
@@ -63,7 +64,7 @@ def test_sizes(each_device_kind, length, shape):
 
 
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_all_layouts(data):
     length = data.draw(st.integers(1, 40))
     x, ordered = data.draw(laid_out("float32", (length,)))
@@ -76,7 +77,7 @@ def test_all_layouts(data):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "int8", "float16", "uint64"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_first_of_the_largest(data, dtype):
     shape = tuple(max(length, 1) for length in data.draw(shapes(min_dims=1)))
     value, array = data.draw(laid_out(dtype, shape))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.sorting import SortAlongAxis, TopK
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 #: NumPy 1.25 has moved it.
 AxisError = getattr(np, "exceptions", np).AxisError
@@ -50,7 +51,7 @@ def test_what_is_no_number_stays_as_it_is():
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "bool", "int16"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_all_axes_and_layouts(data, dtype):
     shape = data.draw(shapes(min_dims=1))
     value, array = data.draw(laid_out(dtype, shape))

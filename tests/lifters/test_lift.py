@@ -16,6 +16,7 @@ from theano.ifelse import IfElse, ifelse
 
 import optdb
 from optdb.lifters import Device, GraphToGPU, op_lifter
+from tests.effort import examples
 from tests.lifters.paper import PAPER, FromPaper, OnPaper, PaperType, Recopy, ToPaper, as_paper, paper_lifters
 
 PY = theano.Mode("py", None)
@@ -403,7 +404,7 @@ def graphs(draw):
 
 @pytest.mark.slow
 @given(graphs())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_random_graphs_compute_the_same_without_detours(made):
     inputs, outputs = made
     a, b = np.array([[0.5, -1.0], [2.0, 0.25]]), np.array([[1.0, 0.5], [-0.5, 0.1]])

@@ -11,6 +11,7 @@ from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, IOBi
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.library import cl
 from tests.device import runtime_context
+from tests.effort import examples
 
 
 def memories(count, nbytes=64, context=None):
@@ -71,7 +72,7 @@ def test_a_table_of_bindings_does_not_change():
         io.inputs["z"] = b
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.data())
 def test_values_of_lists_are_those_with_a_buffer_for_each(data):
     """Random lists of fills, uploads and copies, bound, give what they give with NumPy arrays."""

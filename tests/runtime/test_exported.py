@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.exported.archive import array_bytes, pack
+from tests.effort import examples
 from tests.processes import python
 from tests.runtime import planned
 from tests.runtime.planned import (
@@ -103,7 +104,7 @@ def test_a_damaged_file(tmp_path, context):
         load(tmp_path / "none.optdb", context)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**9), st.integers(1, 255), st.booleans())
 def test_no_byte_can_be_changed(place, by, cut):
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"optdb-test-{os.getpid()}.optdb"

@@ -24,6 +24,7 @@ from optdb.runtime.exported import FileError, LimitError, ShapeError, load, prog
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
 from optdb.runtime.library import cl
+from tests.effort import examples
 from tests.runtime.planned import (
     LARGER,
     LAUNCH,
@@ -114,7 +115,7 @@ def changed(manifest, changes):
 
 
 CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3)
-PATIENT = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+PATIENT = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

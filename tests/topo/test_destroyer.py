@@ -20,6 +20,7 @@ import optdb
 from optdb.host.api.graph import io_toposort
 from optdb.host.api.session import optimizing
 from optdb.topo.destroyer import IncrementalDestroyHandler
+from tests.effort import examples
 from tests.topo.graphs import STOCK
 
 
@@ -128,7 +129,7 @@ moves = st.lists(st.tuples(index, names, index, index), max_size=12)
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(graph_steps, moves, st.integers(0, 3))
 def test_it_agrees_with_theano_s_handler(steps, moves, protect):
     """On validity, on orderings and on who is destroyed, whatever is replaced by whatever."""
@@ -171,7 +172,7 @@ def check_order(fgraph):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(graph_steps, st.lists(st.tuples(index, index), max_size=8), st.integers(0, 3))
 def test_its_forecast_comes_true(steps, tries, protect):
     """`may_destroy` says what validation says of the graph with the destroyer in place."""

@@ -12,6 +12,7 @@ from theano.gof import Apply, FunctionGraph, InconsistencyError, Op, Optimizer
 from theano.tensor.opt import topo_constant_folding
 
 import optdb
+from tests.effort import examples
 from tests.topo.graphs import PLAIN, graph_of, ops, rewriter, run
 
 VALUE = np.array([0.5, 1.0, 2.0])
@@ -312,7 +313,7 @@ def test_a_features_veto_is_silent(caplog):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):
     """Cycles and vetos are taken back, and all else goes in.

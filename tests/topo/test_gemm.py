@@ -19,6 +19,7 @@ from optdb.host.api.session import optimizing
 from optdb.topo import gemm
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.translate import translate
+from tests.effort import examples
 from tests.topo.graphs import STOCK
 
 A, B, C = tt.dmatrices("abc")
@@ -57,7 +58,7 @@ def operands():
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(operands(), min_size=1, max_size=2))
 def test_values_stay_and_no_product_is_lost(outputs):
     """As many Gemms as under stock, and as few nodes; where a length is taken from may differ."""

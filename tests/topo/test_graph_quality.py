@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from theano.tensor.signal.pool import pool_2d
 
 import optdb
+from tests.effort import examples
 from tests.topo.graphs import PLAIN, STOCK
 
 
@@ -166,7 +167,7 @@ def densities(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(densities())
 def test_a_density_and_its_gradient_are_no_larger_than_theanos(graph):
     inputs, outputs = graph

@@ -15,6 +15,7 @@ from theano.gof.destroyhandler import DestroyHandler
 from theano.gof.opt import MergeFeature, MergeOptimizer
 
 from optdb.topo.merge import IndexedMergeOptimizer, MergeIndex
+from tests.effort import examples
 from tests.topo.graphs import graph_of, ops, rewriter, run
 
 
@@ -80,7 +81,7 @@ def graphs(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(graphs())
 def test_the_same_as_theano(graph):
     inputs, outputs = graph
@@ -91,7 +92,7 @@ def test_the_same_as_theano(graph):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graph=graphs(), choices=st.lists(st.tuples(st.integers(0), st.integers(0)), max_size=8))
 def test_the_index_follows_each_change(graph, choices):
     """After any replacements: the same graph as one that is merged from scratch."""

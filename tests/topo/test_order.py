@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.topo.order import TopologicalOrder
+from tests.effort import examples
 
 
 class Graph:
@@ -72,7 +73,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_every_edge_is_respected(steps):
     graph = Graph()
@@ -93,7 +94,7 @@ def test_every_edge_is_respected(steps):
         graph.check()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.permutations(range(25)), st.randoms(use_true_random=False))
 def test_any_dag_may_come_edge_by_edge(ranks, random):
     """Edges that agree with a hidden order are all accepted, in whatever order they come."""

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import optdb
+from tests.effort import examples
 from tests.topo.graphs import PLAIN, STOCK
 
 DTYPES = ("float32", "float64", "int8", "int64", "bool")
@@ -251,7 +252,7 @@ def compare(mine, theirs, rtol, what):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_random_graphs(expression):
     """Against Theano's own optimizer, whose answers are the standard, and against no optimizer.

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from optdb.topo.order import TopologicalOrder
 from optdb.topo.worklist import DIRECTIONS, Worklist
+from tests.effort import examples
 
 
 def chain(length, direction="in_to_out"):
@@ -25,7 +26,7 @@ def drained(worklist):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(pushes=st.lists(st.integers(0, 19)))
 def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
     worklist = chain(20, direction)
@@ -35,7 +36,7 @@ def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(steps=st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "discard"]), st.integers(0, 19))))
 def test_against_a_set_and_a_cursor(direction, steps):
     """The reference: the nearest pending node ahead of the last one popped, else on the way back."""

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from optdb.codegen.indexing.index_layout import find, host_indexes, last_mentions, pattern_of
 from tests.codegen.indexing.kinds import kinds_of
+from tests.effort import examples
 
 SHAPE = (3, 4, 2)
 
@@ -53,7 +54,7 @@ def indexed(draw):
 
 @pytest.mark.slow
 @given(indexed())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_found_as_numpy_finds(case):
     shape, index = case
     numbers = np.arange(np.prod(shape)).reshape(shape)

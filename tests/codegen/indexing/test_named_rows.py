@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from optdb.codegen.indexing.named_rows import ChangeRows, TakeRows
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 
 def rows_of(array, rows):
@@ -59,7 +60,7 @@ def test_rows_without_elements_have_the_numbers_that_numpy_accepts():
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "complex64", "int8", "float16"]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_rows_are_taken_as_in_numpy(data, dtype):
     shape = data.draw(shapes(min_dims=1))
     value = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
@@ -71,7 +72,7 @@ def test_rows_are_taken_as_in_numpy(data, dtype):
 
 @pytest.mark.slow
 @given(st.data(), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_rows_are_set_and_incremented_as_in_numpy(data, setting, inplace):
     shape = data.draw(shapes(min_dims=1))
     shape = (shape[0] + 1, *shape[1:])

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from optdb.codegen.indexing.slices import ChangeSlice
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.effort import examples
 
 
 def change(array, y, index, setting, inplace=False):
@@ -21,7 +22,7 @@ def change(array, y, index, setting, inplace=False):
 
 @pytest.mark.slow
 @given(st.data(), st.booleans(), st.booleans(), st.sampled_from(["float32", "int8", "float16", "bool"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_parts_are_set_and_incremented_as_in_numpy(data, setting, inplace, dtype):
     shape = data.draw(shapes(min_dims=1))
     value, array = data.draw(laid_out(dtype, shape))

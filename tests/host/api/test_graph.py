@@ -10,6 +10,7 @@ from theano.gof.graph import inputs as stock_roots
 from theano.gof.graph import io_toposort as stock
 
 from optdb.host.api.graph import io_toposort, roots
+from tests.effort import examples
 
 steps = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=25)
 
@@ -25,7 +26,7 @@ def graph_of(program):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(steps, st.integers(0, 20), st.integers(1, 4))
 def test_the_order_is_theanos(program, first_input, outputs):
     pool = graph_of(program)
@@ -47,7 +48,7 @@ def test_orderings_and_clients_are_theanos():
     assert set(clients[x]) == {first.owner, second.owner}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(steps, st.lists(st.integers(0, 40), max_size=3), st.integers(1, 4))
 def test_the_roots_are_theanos(program, blocked, outputs):
     pool = graph_of(program)

@@ -15,6 +15,7 @@ import optdb
 from optdb.host.api.rewriters import transform_of
 from optdb.host.rewriters.facts import facts_of
 from optdb.topo import rules
+from tests.effort import examples
 from tests.topo.graphs import STOCK
 
 TRUE = tt.constant(np.ones((1, 1), "bool"))
@@ -119,7 +120,7 @@ def test_on_each_operation_and_its_gradient(checked):
 
 @pytest.mark.slow
 def test_on_random_graphs(checked):
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(st.lists(steps, min_size=3, max_size=8))
     def compile_graph(build):
         x, y = tt.dmatrix("x"), tt.fmatrix("y")

@@ -14,6 +14,7 @@ from optdb.host.rewriters.facts import ANY, FACTS, facts_of
 from optdb.host.speedups.algebra import has_unknown_simplifiers
 from optdb.topo.engine import Engine
 from optdb.topo.rewriter import TopoRewriter
+from tests.effort import examples
 from tests.host.rewriters.test_guards import BINARY, UNARY, compile_both, steps
 from tests.topo.graphs import graph_of, ops
 
@@ -54,7 +55,7 @@ def test_on_shapes_and_indices(left_out):
 
 
 def test_on_random_graphs(left_out):
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(st.lists(steps, min_size=3, max_size=8))
     def compile_graph(build):
         x, y = tt.dmatrix("x"), tt.fmatrix("y")

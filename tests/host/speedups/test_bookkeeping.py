@@ -20,6 +20,7 @@ from theano.tensor.elemwise import Elemwise
 
 from optdb.host.api.session import optimizing
 from optdb.host.speedups import bookkeeping
+from tests.effort import examples
 from tests.processes import run_code
 
 
@@ -74,7 +75,7 @@ def play(steps):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(st.tuples(st.integers(0), st.integers(0), st.integers(0, 3)), max_size=8))
 def test_the_same_graph_clients_and_events(steps):
     stock = play(steps)

@@ -14,6 +14,7 @@ from theano.tensor import opt
 import optdb
 from optdb.host.api.session import optimizing
 from optdb.host.speedups import greedy
+from tests.effort import examples
 
 RULES = [
     opt.local_abs_merge,
@@ -51,7 +52,7 @@ def simplified(program, simplify):
     return theano.printing.debugprint(pool[-1], file="str", ids="")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(programs)
 def test_it_simplifies_as_theano_does(program):
     with optimizing():

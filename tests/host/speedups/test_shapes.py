@@ -21,6 +21,7 @@ import optdb
 from optdb.host.api.session import optimizing
 from optdb.host.speedups.shapes import _UNKNOWN as UNKNOWN
 from optdb.host.speedups.shapes import LazyShapeFeature
+from tests.effort import examples
 from tests.topo.graphs import STOCK, uncached_constants
 
 UNARY = [
@@ -92,7 +93,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(builds, st.lists(st.tuples(places, kinds, places, places), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
     """Asked for after each; what is asked for later may be simpler, because it is built from newer parts."""
@@ -290,7 +291,7 @@ RESHAPES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), places, places), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):
     """Whatever is reshaped to whose shape, no rewriter offers a cycle."""

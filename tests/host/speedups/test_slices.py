@@ -13,6 +13,7 @@ from theano.tensor.opt import merge_two_slices as stock_merge_two_slices
 
 from optdb.host.api.session import optimizing
 from optdb.host.speedups import slices
+from tests.effort import examples
 
 bounds = st.none() | st.integers(-5, 5)
 steps = st.none() | st.sampled_from([1, 2, 3, -1, -2])
@@ -30,7 +31,7 @@ def merged(merge, first, second, shifted):
     return [tt.as_tensor_variable(part) for part in (result.start, result.stop, result.step)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(constant_slices, constant_slices, st.booleans())
 def test_two_slices_are_merged_as_theano_merges_them(first, second, shifted):
     stock = merged(stock_merge_two_slices, first, second, shifted)
@@ -38,7 +39,7 @@ def test_two_slices_are_merged_as_theano_merges_them(first, second, shifted):
     assert equal_computations(ours, stock)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(constant_slices, constant_slices, st.booleans())
 def test_the_merged_slice_takes_the_same_elements(first, second, shifted):
     parts = merged(slices.merge_two_slices, first, second, shifted)

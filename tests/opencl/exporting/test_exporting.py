@@ -22,6 +22,7 @@ from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.expressions import AxisLength
 from optdb.runtime.sizes import as_int
 from optdb.runtime.tracing import Trace
+from tests.effort import examples
 from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
 pytestmark = pytest.mark.usefixtures("default")
@@ -198,7 +199,7 @@ def test_shapes_that_were_not_exported(name, device_kind):
             return True
 
         sizes = st.integers(0, 70)
-        settled = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        settled = settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 
         @settled
         @given(sizes, sizes, sizes)

@@ -22,6 +22,7 @@ from optdb.opencl.scalar_programs import program_of
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime.arrays import from_host
 from profiles import models
+from tests.effort import examples
 
 RNG = np.random.default_rng(3)
 
@@ -243,7 +244,7 @@ def graphs(draw):
 
 @pytest.mark.slow
 @given(graphs())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_values_of_random_graphs(outputs):
     plain = theano.function([], outputs, mode=theano.Mode("py", "fast_compile"))
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())

@@ -17,6 +17,7 @@ from optdb.codegen.scalars.types import NoCode, literal
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of, signature
+from tests.effort import examples
 from tests.opencl.layouts import STEPS, device_array, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -212,7 +213,7 @@ def laid_out(draw, dtype, shape):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(COMPLEX))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_layout_and_broadcasting(data, dtype):
     shape = data.draw(shapes())
     narrow = tuple(data.draw(st.sampled_from([1, length])) for length in shape)
@@ -227,7 +228,7 @@ def test_any_layout_and_broadcasting(data, dtype):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(COMPLEX), st.sampled_from(["add", "mul"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_reductions_over_any_axes(data, dtype, name):
     shape = data.draw(shapes())
     axes = data.draw(st.none() | st.sets(st.integers(0, len(shape) - 1)) if shape else st.none())

@@ -15,6 +15,7 @@ from optdb.codegen.convolve.geometry import axes_of
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from tests.codegen.convolved import CASES, Reference, close, convolutions
+from tests.effort import examples
 from tests.opencl.layouts import NAME, device_array, variable
 from tests.opencl.lifted import lifted_function, ops_of
 
@@ -50,7 +51,7 @@ def test_lifted_convolutions_are_as_defined(name):
 
 
 @given(convolutions())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_lengths_are_those_of_the_host(convolution):
     image, taps, parameters = convolution
     numbers = parameters["border_mode"], parameters["subsample"], parameters["filter_dilation"]

@@ -14,6 +14,7 @@ from theano.scalar import basic as scalar
 
 from optdb.opencl import OpenCLArrayType
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
+from tests.effort import examples
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 from tests.opencl.test_scalar_programs import Odd
@@ -49,7 +50,7 @@ def broadcast_pair(draw, dtypes):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_adds_arrays_of_any_layout_that_broadcast(data):
     dtypes = data.draw(st.sampled_from([("float32", "float32"), ("int32", "float32"), ("float64", "int8")]))
     check(scalar.add, data.draw(broadcast_pair(dtypes)))
@@ -57,7 +58,7 @@ def test_adds_arrays_of_any_layout_that_broadcast(data):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(DTYPES))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_dtypes_come_and_go_as_on_the_host(data, dtype):
     pair = [data.draw(laid_out(dtype, (3, 2))), data.draw(laid_out(dtype, (3, 2)))]
     check(scalar.maximum, pair)

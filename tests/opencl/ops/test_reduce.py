@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
 from optdb.opencl.ops.reduce import OpenCLCAReduce
+from tests.effort import examples
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both
 
@@ -37,7 +38,7 @@ def check(op, value, array):
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["add", "mul", "maximum", "minimum"]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_axes_of_any_layout(data, name):
     shape = data.draw(shapes())
     if name in ("maximum", "minimum"):

@@ -16,6 +16,7 @@ from optdb.codegen.views import full_shape, strides_for, subtensor
 from optdb.opencl import contexts
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.runtime.arrays import may_share_memory, to_host
+from tests.effort import examples
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function
 
@@ -78,7 +79,7 @@ def reshaped(draw):
 
 
 @given(reshaped(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_reshapes_are_those_of_numpy(pair, data):
     old, new = pair
     value, array = data.draw(laid_out("float32", old))

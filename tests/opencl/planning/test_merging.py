@@ -16,6 +16,7 @@ from optdb.codegen.kernels import sequencing
 from optdb.opencl import get_context
 from optdb.runtime import merging
 from optdb.runtime.build import BuildError
+from tests.effort import examples
 from tests.opencl.simulator.made import simulated, training_step
 
 
@@ -120,7 +121,7 @@ def test_loops_copies_and_fills(merge):
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 7), min_size=3, max_size=12), st.sampled_from([0, 1, 5, 70]))
 def test_random_functions(seed, choices, rows):
     x = tt.fmatrix("x")

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import optdb
+from tests.effort import examples
 from tests.topo.graphs import STOCK
 from tests.topo.test_values import compare, expressions, tolerance
 
@@ -38,7 +39,7 @@ def functions(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(functions())
 def test_random_functions(function):
     inputs, outputs, shared, updates, values = function

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optdb.runtime import host_buffers
+from tests.effort import examples
 from tests.opencl.simulator.lent import N, called, doubled, numbers
 from tests.opencl.simulator.made import simulated
 
@@ -102,7 +103,7 @@ def layouts(draw):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(layouts(), min_size=1, max_size=4))
 def test_any_layouts_in_turn(monkeypatch, kept_sim, given):
     monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 256)

@@ -1,0 +1,31 @@
+"""How many examples the tests make."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.effort import examples
+
+TESTS = Path(__file__).parent
+
+
+@pytest.mark.parametrize(("count", "fewer"), [(300, 75), (20, 5), (12, 5), (4, 4), (1, 1)])
+def test_quick_tests_make_a_part_of_the_examples(monkeypatch, count, fewer):
+    monkeypatch.setenv("OPTDB_TESTS", "quick")
+    assert examples(count) == fewer
+    monkeypatch.delenv("OPTDB_TESTS")
+    assert examples(count) == count
+
+
+def test_tests_that_ask_for_no_number_make_a_part_of_100():
+    assert settings.get_profile("optdb").max_examples == examples(100)
+
+
+def test_all_numbers_of_examples_depend_on_the_effort():
+    fixed = re.compile(r"max_examples=(?!examples\()\S*")
+    found = {path: fixed.findall(path.read_text()) for path in TESTS.rglob("*.py") if path.name != Path(__file__).name}
+    assert not {path: numbers for path, numbers in found.items() if numbers}
