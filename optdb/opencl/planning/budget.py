@@ -25,7 +25,7 @@ __all__ = ["BudgetedRecorder", "allowed", "check_plan", "named"]
 
 #: How many of the largest values the error names.
 _NAMED = 5
-_ON_THE_WAY = "a value on the way"
+_INTERMEDIATE = "an intermediate value"
 
 
 def allowed(context: cl.Context) -> int:
@@ -71,7 +71,7 @@ class BudgetedRecorder(Recorder):
             held = self._held(memory)
             self._taken[context] = sum(allocation.nbytes for allocation in held)
             sizes = (
-                (named(*origin) if origin else _ON_THE_WAY, allocation.nbytes) for allocation, origin in held.items()
+                (named(*origin) if origin else _INTERMEDIATE, allocation.nbytes) for allocation, origin in held.items()
             )
             _require(context, self._taken[context], self._given[context], sizes)
         return memory
@@ -98,7 +98,7 @@ def check_plan(recording: Recording) -> Check:
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(recording.layouts.items())}
-        sizes = ((named(*names[memory]) if memory in names else _ON_THE_WAY, memory.nbytes) for memory in memories)
+        sizes = ((named(*names[memory]) if memory in names else _INTERMEDIATE, memory.nbytes) for memory in memories)
         _require(context, nbytes, _given_bytes(recording.linked, context), sizes)
 
     return check

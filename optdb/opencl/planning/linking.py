@@ -5,8 +5,8 @@ compiles C for each kind of op among them: from an empty cache that dominates th
 of them only once. So ops that give only numbers and vectors of whole numbers run by their ``perform``, and so do those
 that take only a few numbers.
 
-Theano's linker looks for each input of each node among the outputs, and for numbers of the host that could share a
-place among all nodes that follow. In large functions that takes longer than to make the thunks.
+Theano's linker searches the outputs for each input of each node, and all later nodes for host scalars that could share
+a cell. In large functions these searches take longer than making the thunks.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
     """Exchange nodes of a linker's function that must not overwrite state (see `keep_state`); check next values."""
     exchanged = keep_state(linker.fgraph, state, holds)
     checked = {} if holds else check_next_values(linker.fgraph)
-    # What may not be written to in the next call shares no more memory than before, but for views by the checks.
+    # Protected values share no more memory than before, except views that the checks make.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -174,7 +174,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, [], list(self.fgraph.inputs), list(self.fgraph.outputs)),
                 *(dict(updated_vars), before, post_thunk_clear is not None),
             )
-            # Theano counts what small host work would overwrite as part of the result; here nothing overwrites it.
+            # Theano protects values that small host work would overwrite; here nothing overwrites them.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked)
         machine.turn = turn

@@ -64,7 +64,7 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
     Returns
     -------
     dict
-        The outputs of exchanged nodes to those that took their places.
+        The outputs of exchanged nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -79,7 +79,7 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
 def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
     """Let nodes check the lengths that the types of next values promise, before Theano's machine stores any of them.
 
-    Return each next value that a node checks, and the variable that is stored in its place. The planned machine checks
+    Return each next value that a node checks, and the variable that is stored instead. The planned machine checks
     next values itself.
     """
     checked: dict[Variable, Variable] = {}

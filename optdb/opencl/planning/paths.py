@@ -1,7 +1,7 @@
 """Which nodes a call computes, and in which order: all of them, or those that the conditions of its branches ask for.
 
 A :class:`Path` is one way through a function. A function without branches has a single one. With branches (`ifelse`),
-the conditions select the path, and a plan is made for a path: the values of the conditions are guards, as shapes are.
+the conditions select the path, and a plan is made for a path: the values of the conditions are guards, like the shapes.
 
 :class:`Branches` finds the path of a call, in *rounds*. A round computes all nodes that are certainly needed and whose
 inputs the evaluated conditions allow; then it evaluates the conditions that have been computed by now, and they select
@@ -41,12 +41,12 @@ class Path:
         self.rounds = rounds
         #: Each node that the call computes, with its number.
         self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
-        final = (place for place, (number, _) in enumerate(self.steps) if number in branches.final)
-        #: The place of the first step that overwrites an input of the function; the number of steps, if none does.
+        final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
+        #: The index of the first step that overwrites an input of the function; the number of steps, if none does.
         self.final = next(final, len(self.steps))
-        places = itertools.accumulate(len(round_.order) for round_ in rounds)
-        #: The rounds that ask for conditions, with the place of the step after each.
-        self.guards = [(place, round_) for place, round_ in zip(places, rounds) if round_.asked]
+        starts = itertools.accumulate(len(round_.order) for round_ in rounds)
+        #: The rounds that ask for conditions, with the index of the step after each.
+        self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
 
     def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs that a node uses on this path."""
@@ -60,7 +60,7 @@ class Path:
     @property
     def can_begin_anew(self) -> bool:
         """Whether the function's inputs are still intact wherever a guard fails."""
-        return all(place <= self.final for place, _ in self.guards)
+        return all(index <= self.final for index, _ in self.guards)
 
 
 @dataclass(eq=False)
@@ -99,12 +99,12 @@ class Branches:
         self._before = [[self._number[prior] for prior in linked.before.get(node, ())] for node in nodes]
         choices = [node for node in nodes if _chooses(node)]
         self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
-        self._place = {condition: place for place, condition in enumerate(self.conditions)}
+        self._index = {condition: index for index, condition in enumerate(self.conditions)}
         self._users: dict[Variable, list[int]] = {}
         for number, node in enumerate(nodes):
             for var in node.inputs:
                 self._users.setdefault(var, []).append(number)
-        self._cones = {place: self._early_cone(var) for place, var in enumerate(self.conditions)}
+        self._cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
         self._early: dict[tuple, tuple[int, ...]] = {}
         self._firsts: dict[tuple, Round] = {}
 
@@ -116,11 +116,11 @@ class Branches:
         while True:
             if state not in self._early:
                 pending = self._pending(state, self._reached(state))
-                self._early[state] = tuple(place for place in pending if self._cones[place] is not None)
+                self._early[state] = tuple(index for index in pending if self._cones[index] is not None)
             asked = self._early[state]
             if not asked:
                 break
-            for number in sorted({number for place in asked for number in self._cones[place]}):
+            for number in sorted({number for index in asked for number in self._cones[index]}):
                 compute(number)
             state = self._answered(state, asked)
         if state not in self._firsts:
@@ -136,7 +136,7 @@ class Branches:
 
     def answers(self, done: Round) -> tuple[bool, ...]:
         """Return the values of the conditions that a round asks for."""
-        return tuple(self._truth(place) for place in done.asked)
+        return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
         """Compute what the call needs, from the first round on, and return its path.
@@ -160,18 +160,18 @@ class Branches:
 
     # How rounds are found
 
-    def _truth(self, place: int) -> bool:
-        return bool(np.all(np.asarray(self.linked.value(self.conditions[place])) != 0))
+    def _truth(self, index: int) -> bool:
+        return bool(np.all(np.asarray(self.linked.value(self.conditions[index])) != 0))
 
     def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
-        answers = {place: self._truth(place) for place in asked}
-        return tuple(answers.get(place, value) for place, value in enumerate(state))
+        answers = {index: self._truth(index) for index in asked}
+        return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Apply, state: tuple[bool | None, ...], certainly: bool = True) -> list[Variable]:
         """Return the inputs of a node that are used under these conditions: certainly, or possibly."""
         if not _chooses(node):
             return node.inputs
-        truth = state[self._place[node.inputs[0]]]
+        truth = state[self._index[node.inputs[0]]]
         if truth is None:
             return node.inputs[:1] if certainly else node.inputs
         count = node.op.n_outs
@@ -189,11 +189,11 @@ class Branches:
                     todo.append(number)
         return reached
 
-    def _pending(self, state: tuple[bool | None, ...], needed: Iterable[int]) -> list[int]:
-        """Return the conditions that some nodes need and that have no value yet."""
-        choices = filter(_chooses, (self.nodes[number] for number in sorted(needed)))
-        places = dict.fromkeys(self._place[node.inputs[0]] for node in choices)
-        return [place for place in places if state[place] is None]
+    def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
+        """Return the conditions of these nodes that have no value yet."""
+        choices = filter(_chooses, (self.nodes[number] for number in sorted(nodes)))
+        needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
+        return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: Variable) -> list[int] | None:
         """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
@@ -240,8 +240,8 @@ class Branches:
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
         """Return the conditions that have been computed."""
-        owners = ((place, self.conditions[place].owner) for place in pending)
-        return [place for place, owner in owners if owner is None or self._number[owner] in done]
+        owners = ((index, self.conditions[index].owner) for index in pending)
+        return [index for index, owner in owners if owner is None or self._number[owner] in done]
 
     def _ready(
         self, needed: set[int], possible: set[int], done: set[int], state: tuple[bool | None, ...], with_final: bool

@@ -1,10 +1,10 @@
 """A function's commands with buffers assigned, and the nodes that still compute in Python between them.
 
 A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Steady nodes become commands, each
-other node a :class:`GuardedStep`, which compares the node's inputs with the recording, in value or in place. If nothing
-has changed, its commands are repeated, else the node computes. Its outputs are then moved into the plan's buffers,
-where later nodes read them; only if one does not fit, as with another shape, the later nodes compute in turn. A
-:class:`CommandSegment` compares once for many steps. The plan enqueues the commands that a step returns as ``due``.
+other node a :class:`GuardedStep`, which compares the values or addresses of the node's inputs with the recording. If
+nothing has changed, its commands are repeated, else the node computes. Its outputs are then moved into the plan's
+buffers, where later nodes read them; only if one does not fit, as with another shape, the later nodes compute in turn.
+A :class:`CommandSegment` compares once for many steps. The plan enqueues the commands that a step returns as ``due``.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Plan:
         }
         steps: list[Step] = []
         final = path.final
-        for place, (number, node, segment) in enumerate(recording.steps):
-            guards = [round_ for before, round_ in path.guards if before == place]
+        for index, (number, node, segment) in enumerate(recording.steps):
+            guards = [round_ for before, round_ in path.guards if before == index]
             steps += [BranchGuard(linked.branches, path, round_) for round_ in guards]
-            if place == path.final:
+            if index == path.final:
                 final = len(steps)
             bound = CommandList(map(self.buffers.bind, segment.commands))
             if number in once:
@@ -160,14 +160,14 @@ class Plan:
         return CommandList(command for step in self._steps for command in step.commands)
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy the results for the caller, except at `borrowed` places: the next call overwrites the plan's arrays.
+        """Copy the results for the caller, except the `borrowed` outputs: the next call overwrites the plan's arrays.
 
         Return whether a call with the same arrays may have to copy one.
         """
         copies = False
-        for place, var in enumerate(self.linked.outputs):
+        for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
-            if place in borrowed or not isinstance(cell[0], Array):
+            if index in borrowed or not isinstance(cell[0], Array):
                 continue
             copies = copies or var in self.buffers.io.outputs  # which may lie elsewhere in the next call
             if self.buffers.owns(cell[0]):
@@ -248,7 +248,7 @@ class Step:
         self.commands = commands
         #: The inputs that it compares.
         self.inputs = frozenset(inputs)
-        #: Whether it has to compute next time, whatever its inputs are.
+        #: Whether it has to compute next time, even if its inputs are unchanged.
         self.stale = False
 
     @property
@@ -259,14 +259,14 @@ class Step:
     def restore(self) -> None:
         """Mark that the cells of host values may hold others than the recorded ones.
 
-        The arrays on the device are in place again, and the commands compute them there.
+        The cells hold the plan's device arrays again, and the commands compute into these.
         """
         self.stale = self.stale or bool(self.on_host)
 
     def due(self, changed: set[Variable]) -> Sequence[Command]:
         """Return the commands that repeat the step; or compute it, and return none.
 
-        Outputs whose value or place is not the recorded one are added to `changed`.
+        Outputs whose value or address differs from the recorded one are added to `changed`.
         """
         if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
             return self.commands
@@ -307,7 +307,7 @@ class GuardedStep(Step):
         self._linked.run(self._number)
         self.stale = False
         for cell, var, array, value, owns_memory in self._outputs:
-            unchanged = same(cell[0], value) if array is None else _is_in_place(cell, array, owns_memory)
+            unchanged = same(cell[0], value) if array is None else _ensure_in_plan_memory(cell, array, owns_memory)
             if not unchanged:
                 changed.add(var)
                 self.stale = True
@@ -331,7 +331,7 @@ class BranchGuard(Step):
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
         #: The values on the path of the conditions that the round asks for.
-        self._expected = tuple(path.rounds[-1].state[place] for place in round_.asked)
+        self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[Variable]) -> None:
         if self._branches.answers(self._round) != self._expected:
@@ -380,22 +380,22 @@ def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
     return [*gathered, CommandSegment(together)] if together else gathered
 
 
-def _is_in_place(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Tell whether an output lies in its place; move it there if possible."""
+def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
+    """Tell whether an output lies in the plan's array; move it there if possible."""
     value = cell[0]
     if value is array:
         return True
-    if not _lies_like(value, array) and not (own and overwrite(array, value)):
+    if not _same_memory(value, array) and not (own and overwrite(array, value)):
         return False
     cell[0] = array
     return True
 
 
-def _lies_like(one: Any, other: Array) -> bool:
+def _same_memory(value: Any, array: Array) -> bool:
     return (
-        isinstance(one, Array)
-        and one.shape == other.shape
-        and one.strides == other.strides
-        and one.offset == other.offset
-        and (one.base_data is other.base_data or one.base_data == other.base_data)
+        isinstance(value, Array)
+        and value.shape == array.shape
+        and value.strides == array.strides
+        and value.offset == array.offset
+        and (value.base_data is array.base_data or value.base_data == array.base_data)
     )

@@ -105,7 +105,7 @@ class LinkedFunction:
                 check_kinds(node.op, node.outputs, list(map(self.value, node.outputs)))
         except Exception:
             thunk = self.thunks[number]
-            # The error shows values of inputs. What is held back must not be enqueued for that.
+            # The error shows values of inputs. Held commands must not be enqueued for that.
             listener = listening()
             held = listener.held if isinstance(listener, Recorder) else listener
             shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk

@@ -124,7 +124,10 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Tell whether a node, or one inside of a loop, may read values of the device: whatever is held would run first."""
+    """Tell whether a node, or one inside of a loop, may read values of the device.
+
+    Held commands would have to run before that.
+    """
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

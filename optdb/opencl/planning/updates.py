@@ -4,7 +4,7 @@ Otherwise the arrays would move with each call, and no plan could be used twice.
 present one at the end of a call, unless it was computed there. Other values in that buffer, such as a result that is
 the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
 :func:`commit` does it for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats them
-while all arrays stay in place.
+while no array moves.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def buffer_of(value: Any) -> int | None:
 
 
 def _is_in_place(present: Array, following: Array) -> bool:
-    """Tell whether a next value lies in the buffer of the present one; one of no elements lies nowhere."""
+    """Tell whether a next value needs no copy: it lies in the buffer of the present one, or has no elements."""
     return not (present.size and following.size) or buffer_of(present) == buffer_of(following)
 
 

@@ -1,7 +1,7 @@
 """The virtual machine of functions on a device: it records, plans, and repeats.
 
-It replaces Theano's machine where a function has arrays on a device. The branches that a call takes are guards, as
-shapes are (``paths``): early conditions are evaluated before a plan is selected, others within it.
+It replaces Theano's machine where a function has arrays on a device. The branches that a call takes are guards, like
+the shapes (``paths``): early conditions are evaluated before a plan is selected, others within it.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ class PlannedVM(VM):
         #: The cells of inputs that this machine gives their next values.
         self.advancing: CellPairs = ()
         #: By the shapes of the inputs and the path of the call.
-        self._known: OrderedDict[tuple, _Known] = OrderedDict()
+        self._cache: OrderedDict[tuple, _PlanCacheEntry] = OrderedDict()
         #: The path of the last call with inputs of some shapes, by these and the first round.
         self._expected: dict[tuple, Path] = {}
         self._loaded: Plan | None = None
-        self._fruitless = 0
+        self._unused_recordings = 0
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
         precleared = {id(cell) for cell in linked.clear_before}
         following = set(linked.updates.values())
         self._borrowed = frozenset(
-            place
-            for place, var in enumerate(linked.outputs)
+            index
+            for index, var in enumerate(linked.outputs)
             if var not in following and id(linked.cells[var]) not in precleared
         )
         #: For each borrowed result on the host: its cell, and those of the nodes' values that may share its memory.
         self._reused = [
-            (linked.cells[linked.outputs[place]], [linked.cells[var] for var in linked.aliases(linked.outputs[place])])
-            for place in self._borrowed
-            if not on_device(linked.outputs[place])
+            (linked.cells[linked.outputs[index]], [linked.cells[var] for var in linked.aliases(linked.outputs[index])])
+            for index in self._borrowed
+            if not on_device(linked.outputs[index])
         ]
 
     @property
@@ -87,24 +87,24 @@ class PlannedVM(VM):
     @property
     def plans(self) -> list[Plan]:
         """The cached plans, that of the last call at the end."""
-        return [entry.plan for entry in self._known.values() if entry.plan is not None]
+        return [entry.plan for entry in self._cache.values() if entry.plan is not None]
 
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
-            for (shapes, _), entry in self._known.items()
+            for (shapes, _), entry in self._cache.items()
         ]
 
     def call_memory(self) -> CallMemory | None:
         """Return the memory of the last call that was recorded; None if there was none."""
-        entry = next(reversed(self._known.values()), None)
+        entry = next(reversed(self._cache.values()), None)
         return None if entry is None else recording_memory(entry.recording)
 
     @property
     def recorded(self) -> Recording | None:
         """The recording for inputs like those in the cells now; None if there is none."""
-        entry = self._known_now()
+        entry = self._current_entry()
         return None if entry is None else entry.recording
 
     def __call__(self) -> None:
@@ -114,14 +114,14 @@ class PlannedVM(VM):
         self._spare_arguments()
         with defer_sigint():
             # Within another function, such as a Scan around this one, the outer function is recorded.
-            if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
+            if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
                 self._compute()
             else:
-                shapes, places = self._key()
+                shapes, addresses = self._key()
                 first = self._first()
                 path = self._expected_path(shapes, first)
                 guesses = _MOST_GUESSES
-                while (entry := self._load(shapes, places, path)) is not None:
+                while (entry := self._load(shapes, addresses, path)) is not None:
                     try:
                         entry.plan.run()
                         self._finish(entry)
@@ -129,12 +129,12 @@ class PlannedVM(VM):
                     except BranchTaken as taken:
                         entry.plan.unload()
                         guesses -= 1
-                        path = self._path_behind(taken.round, shapes) if guesses else None
+                        path = self._cached_path_after(taken.round, shapes) if guesses else None
                     except BaseException:
                         entry.plan.unload()
                         raise
                 if entry is None:
-                    path = self._record(shapes, places, first)
+                    path = self._record(shapes, addresses, first)
                 else:
                     self._loaded = entry.plan
                 if path is not None:
@@ -142,7 +142,7 @@ class PlannedVM(VM):
             commit_point()
             advance(self.advancing)
 
-    def _finish(self, entry: _Known) -> None:
+    def _finish(self, entry: _PlanCacheEntry) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
         plan, commit = entry.plan, entry.commit
         # Without Python between the first command and the last one, nothing can raise.
@@ -191,7 +191,7 @@ class PlannedVM(VM):
 
         None if such a call needs Python.
         """
-        entry = self._known_now()
+        entry = self._current_entry()
         is_ready = entry is not None and entry.plan is not None and entry.plan is self._loaded
         if not is_ready or entry.plan.expect(times):
             return None
@@ -208,18 +208,18 @@ class PlannedVM(VM):
             plan.drop_external()
 
     def _key(self) -> tuple[tuple, tuple]:
-        """Return the shapes of the inputs, and the places of those on the device that are not rebound."""
-        shapes, places = [], []
+        """Return the shapes of the inputs, and the addresses of the device arrays that are not rebound."""
+        shapes, addresses = [], []
         rebindable = self.linked.rebindable_inputs
         for var, cell, here in self._inputs:
             value = cell[0]
             shapes.append(getattr(value, "shape", None))
             if here and var in rebindable and pays_zero_copy(value.nbytes):
-                places.append(value.dtype)
+                addresses.append(value.dtype)
             elif here:
                 buffer = value.base_data
-                places.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
-        return tuple(shapes), tuple(places)
+                addresses.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
+        return tuple(shapes), tuple(addresses)
 
     def _spare_arguments(self) -> None:
         """Let nodes compute results into new memory, if the memory of the last ones is an argument now."""
@@ -262,19 +262,19 @@ class PlannedVM(VM):
         """Return the path that a call will probably take: that of the last call like it; None if there was none."""
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
-    def _path_behind(self, found: Round, shapes: tuple) -> Path | None:
+    def _cached_path_after(self, found: Round, shapes: tuple) -> Path | None:
         """Return a cached path that continues a round as its conditions now demand; None if none does."""
         following = self.linked.branches.next(found)
-        paths = [path for known_shapes, path in reversed(self._known) if known_shapes == shapes]
+        paths = [path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes]
         return next((path for path in paths if following in path.rounds), None)
 
-    def _known_now(self) -> _Known | None:
+    def _current_entry(self) -> _PlanCacheEntry | None:
         """Return the cache entry for inputs like those in the cells now."""
-        shapes, places = self._key()
-        entry = self._known.get((shapes, self._expected_path(shapes, self._first())))
-        return entry if entry is not None and entry.places == places else None
+        shapes, addresses = self._key()
+        entry = self._cache.get((shapes, self._expected_path(shapes, self._first())))
+        return entry if entry is not None and entry.addresses == addresses else None
 
-    def _record(self, shapes: tuple, places: tuple, first: Round) -> Path | None:
+    def _record(self, shapes: tuple, addresses: tuple, first: Round) -> Path | None:
         """Compute, and record the commands; return the path that was taken, if it is to be planned."""
         self._unload()
         # A recording only grows, so the collector would run again and again and free nothing.
@@ -295,32 +295,32 @@ class PlannedVM(VM):
         # In the next call, inputs that are copied from now on lie in other buffers.
         if copied or not path.can_begin_anew:
             return None
-        self._known[shapes, path] = _Known(places, recording)
-        if len(self._known) > PLAN_CACHE_SIZE:
-            self._known.popitem(last=False)
+        self._cache[shapes, path] = _PlanCacheEntry(addresses, recording)
+        if len(self._cache) > PLAN_CACHE_SIZE:
+            self._cache.popitem(last=False)
         if len(self._expected) > _MOST_EXPECTED:
             self._expected.clear()
-        self._fruitless += 1
-        if self._fruitless == MAX_UNUSED_RECORDINGS:
-            logger.info("A function's inputs differ from call to call; it goes on without plans.")
+        self._unused_recordings += 1
+        if self._unused_recordings == MAX_UNUSED_RECORDINGS:
+            logger.info("A function's inputs differ from call to call; it runs without plans from now on.")
         return path
 
-    def _load(self, shapes: tuple, places: tuple, path: Path | None) -> _Known | None:
+    def _load(self, shapes: tuple, addresses: tuple, path: Path | None) -> _PlanCacheEntry | None:
         """Return the cache entry of a path, with its plan made and loaded; None if no entry fits."""
-        entry = self._known.get((shapes, path))
-        if entry is None or entry.places != places:
+        entry = self._cache.get((shapes, path))
+        if entry is None or entry.addresses != addresses:
             return None
-        self._known.move_to_end((shapes, path))
+        self._cache.move_to_end((shapes, path))
         if entry.plan is None:
             self._unload()
             self.linked.forget()
             times = 0 if entry.recording.advances_from_external else MAX_RECORDINGS
             entry.plan, entry.commit = self._plan(entry.recording), CommitUpdates(self.linked, times)
-        self._fruitless = 0
+        self._unused_recordings = 0
         if self._loaded is not entry.plan:
             self._unload()
             entry.plan.load()
-        # Set again only after the plan has succeeded: after an error, the cells hold what it left there.
+        # Set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
         return entry
 
@@ -332,7 +332,7 @@ class PlannedVM(VM):
             except MemoryError:
                 if not self.plans:
                     raise
-            for entry in self._known.values():
+            for entry in self._cache.values():
                 entry.plan = entry.commit = None
             return Plan(recording)
 
@@ -343,10 +343,10 @@ class PlannedVM(VM):
 
 
 @dataclass(eq=False)
-class _Known:
-    """A cache entry for inputs of some shapes: the places of arrays, the recording, and its plan once made."""
+class _PlanCacheEntry:
+    """For inputs of some shapes: the addresses of device arrays, the recording, and its plan once made."""
 
-    places: tuple
+    addresses: tuple
     recording: Recording
     plan: Plan | None = None
     commit: CommitUpdates | None = None

@@ -79,7 +79,7 @@ def test_no_plan_has_steps_of_the_other_branch():
     f, machine = compiled([x, phase], ifelse(phase, tt.tanh(x.dot(x)).dot(x), x * 2))
     for number in range(6):
         f(floats(3, 3), number % 2)
-    short, long = sorted(len(path.steps) for _, path in machine._known)
+    short, long = sorted(len(path.steps) for _, path in machine._cache)
     assert short < long < len(machine.linked.nodes)
 
 
