@@ -168,7 +168,7 @@ def register_topo(
         Where to register; a name is looked up in ``theano.compile.optdb``. If it is not given, rewriters go to the
         engine's database, and lifters to that of their device.
     position : float or 'last'
-        Its place among the rewriters of the database. Only databases that
+        Its position among the rewriters of the database. Only databases that
         know positions take one.
     name : str, optional
         The rewriter's own name if not given.

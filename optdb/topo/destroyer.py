@@ -4,7 +4,7 @@ Overwriting a variable puts two conditions on a graph.  No other node may
 overwrite its memory, and no caller may own it; and all other users of that
 memory have to run before.  The second is a set of edges: *user
 ▶ destroyer*.  They go into a topological order that is kept up to date, which
-finds the cycle that an edge would close while it looks for the edge's place.
+finds the cycle that an edge would close while it orders the edge's ends.
 
 Flow of one change::
 
@@ -63,7 +63,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     Notes
     -----
     A destroyer is *claimed* once its roots, its fault (if any) and the other
-    users of its roots are known; whatever may change one of these takes the
+    users of its roots are known; each change that may affect one of these takes the
     claim back. For a claimed destroyer, ``_before`` counts the slots through
     which each other node uses its roots, and stays right change by change.
     Invariant: an edge of the graph, or from a user to a claimed destroyer,

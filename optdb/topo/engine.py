@@ -64,7 +64,7 @@ class Engine:
         The node rewriters.
     on_failure : callable
         Called with ``(error, pairs, rewriter, node)`` when a rewriter raises
-        or its replacement is refused; whatever it raises ends the run.
+        or its replacement is refused; an exception that it raises ends the run.
     after_change : callable
         Called after each replacement.
     on_rewrite : callable, optional
@@ -194,7 +194,7 @@ class Engine:
 
     def queue_unverified(self) -> None:
         """Queue every node that was not looked at since the last change, and has rules that may answer otherwise."""
-        nodes = self._with_open_rules() if self._seen_at else self._order.place_of
+        nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         self._worklist.extend(nodes if self._scope is None else self._scope.intersection(nodes))
 
     def _with_open_rules(self) -> list[Apply]:
@@ -229,8 +229,8 @@ class Engine:
     def fold_all(self) -> None:
         """Compute every constant part of the graph, before any rule sees it.
 
-        A rule may take a constant expression apart whose value would have let another rule do more, or one that is
-        nan: ``0 / c`` becomes 0 whatever ``c`` is.  A constant that is merely broadcast for a user that is not constant
+        A rule may decompose a constant expression whose value would have let another rule do more, or one that is
+        nan: ``0 / c`` becomes 0 for any ``c``.  A constant that is merely broadcast for a user that is not constant
         waits for its own visit, as in Theano: some rules see more in the constant than in its broadcast copy.
         """
         if not self._fold:

@@ -59,7 +59,7 @@ class GroupFusion(FusionOptimizer):
         sorting = time() - start
         groups = Grouping()
         for node in reversed(nodes):
-            groups.place(fgraph, node)
+            groups.add(fgraph, node)
         builder = FusedNodeBuilder()
         replaced = refused = 0
         for group in groups.worth_fusing():
@@ -129,14 +129,14 @@ class Group:
 
 
 class Grouping:
-    """The groups of a graph, found as its nodes are placed, users before what they use."""
+    """The groups of a graph, found as its nodes are added, users first."""
 
     def __init__(self) -> None:
         self._groups_of: dict[Apply, list[Group]] = {}
         self._groups: list[Group] = []
         self._c_code: dict[tuple[Any, tuple[str, ...], str], bool] = {}
 
-    def place(self, fgraph: FunctionGraph, node: Apply) -> None:
+    def add(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Let `node` join its users' groups, or begin one."""
         if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.has_c_code(node):
             return

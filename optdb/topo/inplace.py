@@ -103,8 +103,8 @@ class _InplacePass:
     def _updated_by(self, out: Variable) -> list[Variable]:
         """Return the shared variables whose new value `out` is."""
         mapping = self.fgraph.update_mapping or {}
-        places = [i for client, i in clients(self.fgraph, out) if is_output(client)]
-        return [self.fgraph.inputs[mapping[i]] for i in places if i in mapping]
+        updated = [i for client, i in clients(self.fgraph, out) if is_output(client)]
+        return [self.fgraph.inputs[mapping[i]] for i in updated if i in mapping]
 
     def _rank(self, var: Variable, updated: list[Variable]) -> int:
         """The updated variable itself is best, then what was made by overwriting it."""
@@ -114,7 +114,7 @@ class _InplacePass:
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Put a node that works in place by `pattern` where `node` is; return it unless the graph objects."""
+        """Replace `node` by one that works in place by `pattern`; return it, or None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
         # One by one: a node of many outputs, replaced for each of them, would gather as many traces to that power.
         for before, after in zip(node.outputs, new, strict=True):

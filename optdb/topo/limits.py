@@ -16,7 +16,7 @@ from optdb.host.api.graph import Apply
 MAX_GROWTH = 10
 #: Graphs with a smaller base size are treated as if they had this one.
 MIN_BASE_NODES = 10
-#: A graph may have this many nodes, whatever its base size.
+#: A graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000
 #: How many times its base size a graph may grow to, where that is more.
 MAX_NODE_RATIO = 100

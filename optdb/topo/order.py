@@ -1,19 +1,19 @@
 """An incremental topological order, maintained while its graph changes.
 
-The order is a doubly linked list of places.  Each place carries an integer
+The order is a doubly linked list of positions.  Each carries an integer
 label, and labels grow along the list, so "is a before b?" is one comparison.
 Two algorithms keep it right, and neither ever sorts the whole graph again:
 
 * a new node goes right after the last of its dependencies; where two
-  neighbours leave no label free between them, a stretch of the list is
+  neighbours leave no label free between them, a part of the list is
   relabelled (Dietz and Sleator, "Two algorithms for maintaining order in a
   list", STOC 1987: the simpler of the two);
-* a new edge that runs against the order has the nodes between its ends
-  searched from both ends, and those moved that the edge orders otherwise, as
+* a new edge that runs against the order starts a search from both of its
+  ends for the nodes between them, and moves those that the edge reorders, as
   Pearce and Kelly do ("A dynamic topological sort algorithm for directed
-  acyclic graphs", ACM JEA 11, 2006).  Their order is an array, whose places
-  both searches share out; a list has room everywhere, so that it is enough to
-  move what one search finds, the one that ends first.
+  acyclic graphs", ACM JEA 11, 2006).  Their order is an array, whose indices
+  both searches share out.  A list has room everywhere, so only the nodes that
+  the shorter search finds are moved.
 
 An edge that would close a cycle is found where the searches meet.
 """
@@ -34,7 +34,7 @@ _by_label = attrgetter("label")
 class OrderPosition:
     """One position in the order.
 
-    A place whose node was removed keeps its links, so that a cursor on it
+    A position whose node was removed keeps its links, so that a cursor on it
     can still walk on; its `node` is None.
     """
 
@@ -60,15 +60,15 @@ class _Front:
         self,
         start: Iterable[Node],
         neighbours: Neighbours,
-        place_of: dict[Node, OrderPosition],
+        position_of: dict[Node, OrderPosition],
         window: tuple[float, float],
         nearest: int,
     ) -> None:
         self.found = set(start)
-        self.todo = [(nearest * place_of[node].label, i, node) for i, node in enumerate(self.found)]
+        self.todo = [(nearest * position_of[node].label, i, node) for i, node in enumerate(self.found)]
         heapify(self.todo)
         self._neighbours = neighbours
-        self._place_of = place_of
+        self._position_of = position_of
         self._window = window
         self._nearest = nearest
 
@@ -78,10 +78,10 @@ class _Front:
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
                 return True
-            place = self._place_of.get(node)
-            if place is not None and node not in self.found and lower <= place.label <= upper:
+            position = self._position_of.get(node)
+            if position is not None and node not in self.found and lower <= position.label <= upper:
                 self.found.add(node)
-                heappush(self.todo, (self._nearest * place.label, len(self.found), node))
+                heappush(self.todo, (self._nearest * position.label, len(self.found), node))
         return False
 
 
@@ -96,7 +96,7 @@ class TopologicalOrder:
 
     Notes
     -----
-    Invariants: ``place_of`` holds one live place per node; labels grow
+    Invariants: ``position_of`` holds one live position per node; labels grow
     strictly along the list; for each edge that was reported, the dependency's
     label is the smaller one.
     """
@@ -104,35 +104,35 @@ class TopologicalOrder:
     def __init__(self, dependencies: Neighbours, dependents: Neighbours) -> None:
         self._dependencies = dependencies
         self._dependents = dependents
-        self.place_of: dict[Node, OrderPosition] = {}
+        self.position_of: dict[Node, OrderPosition] = {}
         self.head = OrderPosition(None, -1)
         self.tail = OrderPosition(None, float("inf"))
         self.head.next = self.tail
         self.tail.prev = self.head
 
     def __len__(self) -> int:
-        return len(self.place_of)
+        return len(self.position_of)
 
     def __contains__(self, node: Node) -> bool:
-        return node in self.place_of
+        return node in self.position_of
 
     def __iter__(self) -> Iterator[Node]:
-        place = self.head.next
-        while place is not self.tail:
-            if place.node is not None:
-                yield place.node
-            place = place.next
+        position = self.head.next
+        while position is not self.tail:
+            if position.node is not None:
+                yield position.node
+            position = position.next
 
     def __reversed__(self) -> Iterator[Node]:
-        place = self.tail.prev
-        while place is not self.head:
-            if place.node is not None:
-                yield place.node
-            place = place.prev
+        position = self.tail.prev
+        while position is not self.head:
+            if position.node is not None:
+                yield position.node
+            position = position.prev
 
     def precedes(self, first: Node, second: Node) -> bool:
-        """Tell whether `first` stands before `second`."""
-        return self.place_of[first].label < self.place_of[second].label
+        """Tell whether `first` comes before `second`."""
+        return self.position_of[first].label < self.position_of[second].label
 
     def extend(self, nodes: Iterable[Node]) -> None:
         """Append `nodes`, already in topological order, after all others."""
@@ -141,20 +141,20 @@ class TopologicalOrder:
 
     def insert(self, node: Node) -> None:
         """Add a node whose dependencies are all in the order already."""
-        place_of = self.place_of
+        position_of = self.position_of
         last = self.head
         for dependency in self._dependencies(node):
-            place = place_of[dependency]
-            if place.label > last.label:
-                last = place
+            position = position_of[dependency]
+            if position.label > last.label:
+                last = position
         self._link_after(last, node)
 
     def remove(self, node: Node) -> None:
         """Take `node` out."""
-        place = self.place_of.pop(node)
-        place.prev.next = place.next
-        place.next.prev = place.prev
-        place.node = None
+        position = self.position_of.pop(node)
+        position.prev.next = position.next
+        position.next.prev = position.prev
+        position.node = None
 
     def add_edge(self, first: Node, second: Node) -> bool:
         """Move nodes so that `first` comes before `second`.
@@ -169,7 +169,7 @@ class TopologicalOrder:
         return self.precedes(first, second) or self.put_after(second, (first,))
 
     def put_after(self, node: Node, others: Iterable[Node]) -> bool:
-        """Move nodes so that `node` comes after all `others`, which it does not depend on by an edge.
+        """Move nodes so that `node` comes after all `others`, on which it has no edge.
 
         Returns
         -------
@@ -177,17 +177,17 @@ class TopologicalOrder:
             False where any of the others depends on `node`, or is it. The
             order is then as it was.
         """
-        place_of = self.place_of
-        here = place_of[node]
-        behind = {other for other in others if place_of[other].label >= here.label}
-        if not behind:
+        position_of = self.position_of
+        position = position_of[node]
+        later = {other for other in others if position_of[other].label >= position.label}
+        if not later:
             return True
-        if node in behind:
+        if node in later:
             return False
-        last = max((place_of[other] for other in behind), key=_by_label)
-        window = (here.label, last.label)
-        users = _Front({node}, self._dependents, place_of, window, nearest=-1)
-        needs = _Front(behind, self._dependencies, place_of, window, nearest=1)
+        last = max((position_of[other] for other in later), key=_by_label)
+        window = (position.label, last.label)
+        users = _Front({node}, self._dependents, position_of, window, nearest=-1)
+        needs = _Front(later, self._dependencies, position_of, window, nearest=1)
         while True:
             if users.meets(needs) or needs.meets(users):
                 return False
@@ -195,12 +195,12 @@ class TopologicalOrder:
                 self._move(users.found, last)
                 return True
             if not needs.todo:
-                self._move(needs.found, here.prev)
+                self._move(needs.found, position.prev)
                 return True
 
     def _move(self, nodes: Iterable[Node], anchor: OrderPosition) -> None:
         """Take `nodes` from where they are, and put them after `anchor` in the same order."""
-        for node in sorted(nodes, key=lambda node: self.place_of[node].label):
+        for node in sorted(nodes, key=lambda node: self.position_of[node].label):
             self.remove(node)
             anchor = self._link_after(anchor, node)
 
@@ -212,18 +212,18 @@ class TopologicalOrder:
             if following.label - prev.label < 2:
                 self._spread(prev)
             label = (prev.label + following.label) // 2
-        place = OrderPosition(node, label)
-        place.prev = prev
-        place.next = following
-        prev.next = place
-        following.prev = place
-        self.place_of[node] = place
-        return place
+        position = OrderPosition(node, label)
+        position.prev = prev
+        position.next = following
+        prev.next = position
+        following.prev = position
+        self.position_of[node] = position
+        return position
 
     def _spread(self, start: OrderPosition) -> None:
         """Make room after `start`: relabel the shortest sparse stretch.
 
-        A stretch of j places is sparse enough when its labels span more than
+        A stretch of j positions is sparse enough when its labels span more than
         j squared, which makes the amortized cost of an insertion logarithmic.
         """
         count = 1
@@ -232,7 +232,7 @@ class TopologicalOrder:
             count += 1
             end = end.next
         span = count * _GAP if end is self.tail else end.label - start.label
-        place = start.next
+        position = start.next
         for i in range(1, count):
-            place.label = start.label + span * i // count
-            place = place.next
+            position.label = start.label + span * i // count
+            position = position.next

@@ -42,7 +42,7 @@ class InlineScalars(Optimizer):
 def _fused_users(
     fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
-    """Give each user's output with what takes its place, the user and `node` in one; nothing where one cannot.
+    """Return pairs of a user's output and its replacement, which computes `node` and the user in one.
 
     A user may use another one: it is built when the other one has been replaced.
     """

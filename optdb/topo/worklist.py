@@ -3,7 +3,7 @@
 The worklist is a set of pending nodes and a cursor that walks over a
 :class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and
 back, like an elevator.  The cursor meets nodes that are pushed ahead of it on
-this walk, and those that are pushed behind it on the way back: once, however
+this walk, and those that are pushed behind the cursor on the way back: once, however
 many of their operands changed meanwhile.  Turning around matters: a change that makes
 its users change, and they theirs, goes through the whole graph in one walk
 towards the outputs, where walks in the other direction take one for each step.
@@ -76,13 +76,13 @@ class Worklist:
         pending = self.pending
         if not pending:
             raise IndexError("pop from an empty worklist")
-        place = self._start() if self._cursor is None else self._cursor
+        position = self._start() if self._cursor is None else self._cursor
         while True:
-            place = (place.prev if self.outputs_first else place.next) or self._start()
-            node = place.node
+            position = (position.prev if self.outputs_first else position.next) or self._start()
+            node = position.node
             if node in pending:
                 pending.remove(node)
-                self._cursor = place
+                self._cursor = position
                 return node
 
     def _start(self) -> OrderPosition:

@@ -60,9 +60,9 @@ class Graph:
         for node, needs in self.needs.items():
             for needed in needs:
                 assert position[needed] < position[node]
-        places = [self.order.place_of[node] for node in listed]
-        assert [place.node for place in places] == listed
-        labels = [place.label for place in places]
+        positions = [self.order.position_of[node] for node in listed]
+        assert [position.node for position in positions] == listed
+        labels = [position.label for position in positions]
         assert all(a < b for a, b in pairwise(labels))
         assert all(isinstance(label, int) for label in labels)
 
@@ -120,7 +120,7 @@ def test_labels_are_given_anew_where_they_run_out(count):
     order = graph.order
     listed = list(order)
     assert listed == ["first", *reversed(range(count)), "last"]
-    labels = [order.place_of[node].label for node in listed]
+    labels = [order.position_of[node].label for node in listed]
     assert all(a < b for a, b in pairwise(labels))
 
 
@@ -192,8 +192,8 @@ def test_who_stands_on_a_removed_place_can_walk_on():
     graph = Graph()
     for node in range(4):
         graph.insert(node, [node - 1] if node else [])
-    place = graph.order.place_of[2]
+    position = graph.order.position_of[2]
     graph.remove(2)
-    assert place.node is None
-    assert place.next.node == 3
-    assert place.prev.node == 1
+    assert position.node is None
+    assert position.next.node == 3
+    assert position.prev.node == 1

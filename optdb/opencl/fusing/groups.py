@@ -1,10 +1,10 @@
 """Which nodes become one kernel.
 
-From the outputs to the inputs, a node joins a group of its users. If other nodes use its result,
-too, the kernel has one more output. Two groups that use one value become one. DimShuffles between
+From the outputs to the inputs, a node joins a group of its users. If other nodes use its result
+as well, the kernel has one more output. Two groups that use one value become one. DimShuffles between
 members are seen through.
 
-No path may leave a group and come back. So the groups and all other nodes are kept in a
+No path may leave a group and reenter it. So the groups and all other nodes are kept in a
 topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): a node joins only if its
 other users can be ordered after the group. Nothing is computed twice, and expensive ops are not
 computed for more elements than before.
@@ -72,14 +72,14 @@ def seen(var: Variable, frame: Frame) -> Variable:
 class FusionUnit:
     """A node, or the nodes of a group: one element of the topological order."""
 
-    __slots__ = ("before", "behind", "context_name", "inputs", "members", "pattern", "steps", "wanted")
+    __slots__ = ("after", "before", "context_name", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
         #: The units that it depends on, and those that depend on it.
         self.before: set[FusionUnit] = set()
-        self.behind: set[FusionUnit] = set()
+        self.after: set[FusionUnit] = set()
         if not can_fuse(node):
             return
         out = node.outputs[0]
@@ -104,33 +104,33 @@ def node_program(node: Apply) -> Program:
 class FusionGroups:
     """The groups of a graph."""
 
-    def __init__(self, fgraph: FunctionGraph, apart: Collection[Apply] = ()) -> None:
-        """Find the groups; no node in `apart` joins a group of its users."""
+    def __init__(self, fgraph: FunctionGraph, separate: Collection[Apply] = ()) -> None:
+        """Find the groups; no node in `separate` joins a group of its users."""
         self._fgraph = fgraph
-        self._apart = apart
-        self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.behind)
+        self._separate = separate
+        self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.after)
         nodes = fgraph.toposort()
-        self._place_of = {node: i for i, node in enumerate(nodes)}
+        self._index = {node: i for i, node in enumerate(nodes)}
         self._unit_of = {node: FusionUnit(node) for node in nodes}
         for node, unit in self._unit_of.items():
             for var in node.inputs:
                 if var.owner is not None:
                     unit.before.add(self._unit_of[var.owner])
-                    self._unit_of[var.owner].behind.add(unit)
+                    self._unit_of[var.owner].after.add(unit)
         self._order.extend(self._unit_of.values())
         for node in reversed(nodes):
-            if can_fuse(node) and node not in self._apart:
-                self._place(node)
+            if can_fuse(node) and node not in self._separate:
+                self._join_users(node)
 
     def __iter__(self) -> Iterator[FusionUnit]:
         return iter(dict.fromkeys(unit for unit in self._unit_of.values() if unit.members))
 
     def in_order(self, unit: FusionUnit) -> list[Apply]:
         """Return the nodes of a group, operands first."""
-        return sorted(unit.members, key=self._place_of.__getitem__)
+        return sorted(unit.members, key=self._index.__getitem__)
 
-    def _place(self, node: Apply) -> None:
-        """Let a node join groups of its users."""
+    def _join_users(self, node: Apply) -> None:
+        """Add a node to the groups of its users where possible."""
         for (unit, frame), between in self._users(node).items():
             if self._unit_of[node] is not unit and self._fits(node, unit, frame, between):
                 self._join(node, unit, frame, between)
@@ -161,7 +161,7 @@ class FusionGroups:
         return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> bool:
-        """Tell whether a node may join a group, apart from the topological order."""
+        """Tell whether a node may join a group, if the topological order allows it."""
         node_unit = self._unit_of[node]
         out = node.outputs[0]
         if node_unit.context_name != unit.context_name or not _has_room(unit, node_unit):
@@ -200,26 +200,26 @@ class FusionGroups:
         unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in node_unit.members)
 
     def _merge(self, gone: FusionUnit, kept: FusionUnit) -> bool:
-        """Merge two units at the place of the later one, unless a path leads from one to the other by a third."""
+        """Merge two units at the position of the later one, unless a path leads from one to the other by a third."""
         if gone is kept:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
-        for user in first.behind:
+        for user in first.after:
             if user is not later and not self._order.put_after(user, (later,)):
                 return False
-        self._contract(gone, kept, place_of=later)
+        self._contract(gone, kept, position_of=later)
         return True
 
-    def _contract(self, gone: FusionUnit, kept: FusionUnit, place_of: FusionUnit) -> None:
-        if place_of is not kept:
-            # The remaining unit takes over the later place.
+    def _contract(self, gone: FusionUnit, kept: FusionUnit, position_of: FusionUnit) -> None:
+        if position_of is not kept:
+            # The remaining unit takes over the later position.
             self._order.remove(kept)
-            place = self._order.place_of.pop(gone)
-            place.node = kept
-            self._order.place_of[kept] = place
+            position = self._order.position_of.pop(gone)
+            position.node = kept
+            self._order.position_of[kept] = position
         else:
             self._order.remove(gone)
-        for near, far in (("before", "behind"), ("behind", "before")):
+        for near, far in (("before", "after"), ("after", "before")):
             for unit in getattr(gone, near):
                 others = getattr(unit, far)
                 others.discard(gone)
@@ -253,5 +253,5 @@ def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than to read a value, apart from the scalars in `besides`."""
+    """Tell whether an elementwise op costs no more than to read a value, not counting the scalars in `besides`."""
     return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

@@ -17,7 +17,7 @@ from optdb.opencl.ops.reduce import OpenCLCAReduce
 _QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
 
 
-def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
+def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
     """Return a reduction with its operand's op as prologue; None if that cannot be, or other nodes use the operand."""
     op = node.op
     if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None or op.post_scalar_op is not None:
@@ -32,7 +32,7 @@ def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
     return reduction(*maker.inputs)
 
 
-def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
+def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
     """Return the outputs of an elementwise node, each with its replacement by a reduction with the node as epilogue.
 
     Return none where that cannot be, or does not pay.
@@ -51,7 +51,7 @@ def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variabl
 def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
     """Tell whether a node computes the next value of an input, which it may be able to overwrite."""
     following = getattr(fgraph, "update_mapping", None) or {}
-    return any(fgraph.outputs[place] in node.outputs for place in following)
+    return any(fgraph.outputs[index] in node.outputs for index in following)
 
 
 def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:

@@ -11,7 +11,7 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
-from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
+from optdb.opencl.fusing.reductions import with_epilogue, with_prologue
 from optdb.opencl.fusing.sharing import share_kernels
 from optdb.opencl.fusing.splitting import split_wide_nodes
 
@@ -31,15 +31,15 @@ class OpenCLFusion(Optimizer):
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
-        groups = FusionGroups(fgraph, apart=split_wide_nodes(fgraph))
+        groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
         for unit in groups:
             self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
         for node in fgraph.toposort():
-            reduction = of_what_is_computed(fgraph, node)
+            reduction = with_prologue(fgraph, node)
             if reduction is not None:
                 self._replace(fgraph, [(node.outputs[0], reduction)])
         for node in fgraph.toposort():
-            self._replace(fgraph, behind_a_reduction(fgraph, node))
+            self._replace(fgraph, with_epilogue(fgraph, node))
         share_kernels(fgraph)
 
     def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:

@@ -1,8 +1,8 @@
 """Splits wide sums and products, so that each part becomes one kernel together with its operands.
 
 A sum of hundreds of terms has more arguments than a kernel takes, so no term could join its kernel: each would be a
-kernel of its own. Parts are added in order, each to the sum of those before it. Where the terms are alike, so are the
-parts, and one kernel, built once, computes all of them.
+kernel of its own. Parts are added in order, each to the sum of those before it. If the terms are computed
+in the same way, one kernel, built once, computes all parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Operands:
 
     #: How many scalar ops compute them.
     steps: int = 0
-    #: What these read from elsewhere.
+    #: The other variables that they read.
     arrays: set[Variable] = field(default_factory=set)
     numbers: set[Variable] = field(default_factory=set)
 
@@ -42,14 +42,14 @@ class _Operands:
 
 def split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
     """Split the sums and products of a graph that are too wide; return the nodes of all parts but the last ones."""
-    apart: set[Apply] = set()
+    separate: set[Apply] = set()
     for node in fgraph.toposort():
         if not _may_be_split(node):
             continue
         parts = _parts(fgraph, node)
         if len(parts) > 1:
-            apart.update(_split(fgraph, node, parts))
-    return apart
+            separate.update(_split(fgraph, node, parts))
+    return separate
 
 
 def _may_be_split(node: Apply) -> bool:
@@ -75,7 +75,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
-    """Return what a kernel that computes `var` for a node has to read and to compute: no more than one kernel may."""
+    """Return what a kernel reads and computes to get `var` for a node, up to the limits of one kernel."""
     operands = _Operands()
     todo = [(var, user)]
     while todo:
