@@ -17,7 +17,7 @@ import optdb
 from optdb.cli.graph_layout import lay_out
 from optdb.host.functions.call_memory import CallMemory
 from optdb.host.functions.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
-from optdb.lifters.explain import HOST, explain, place
+from optdb.lifters.explain import HOST, explain, placement_of
 from optdb.lifters.report import LiftReport
 from optdb.topo.result import TopoResult
 
@@ -77,7 +77,7 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
         "after": _graph(after, seen.node_times()),
         "rewriters": _rewriters(seen.around or []),
         "stopped": [f"{run.name}: {run.reason}" for run in seen.around or [] if not run.converged],
-        "places": Counter(place(node.node) for node in after.nodes if node.node is not None),
+        "places": Counter(placement_of(node.node) for node in after.nodes if node.node is not None),
         "lifted": [_lift(report) for report in explanation.reports],
         "compile": _compile_times(seen),
         "calls": profile.fct_callcount,
@@ -104,7 +104,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
                 "types": node.types,
                 "inputs": node.inputs,
                 "line": node.line,
-                "kind": "input" if node.is_input else place(node.node),
+                "kind": "input" if node.is_input else placement_of(node.node),
                 "output": number in outputs,
                 "seconds": times.get(node.node, (None, 0))[0],
                 "x": x,
@@ -189,7 +189,7 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
     return [
         {
             "op": str(node.op)[:200],
-            "where": place(node) if node in lines else HOST,
+            "where": placement_of(node) if node in lines else HOST,
             "line": lines.get(node, ""),
             "calls": calls,
             "seconds": seconds,

@@ -95,7 +95,7 @@ class Device:
         """Return the name of the context that a variable is on; None if it is on the host."""
         return var.type.context_name if self.has(var) else None
 
-    def home(self, var: Variable) -> Variable:
+    def host_variable(self, var: Variable) -> Variable:
         """Return a device variable's value on the host; for a transferred host variable, that variable itself."""
         source = var
         while source.owner is not None and isinstance(source.owner.op, self.between):

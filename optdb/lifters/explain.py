@@ -67,13 +67,13 @@ class Explanation(HtmlTables):
         Returns
         -------
         rich.console.Group
-            The tables of places, of lifted nodes, and of those that stayed on the host; transfers are in bytes.
+            Tables of nodes by device, of lifted nodes, and of nodes that stayed on the host; transfers are in bytes.
         """
         tables = [self._summary(), *[table for report in self.reports for table in report.render().renderables]]
         return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:
-        """Draw the graph, coloured by place.
+        """Draw the graph, coloured by device.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ def _count(graph: FunctionGraph) -> tuple[Counter[str], Counter[str]]:
         if _is_transfer(node):
             transfers[str(node.op)] += 1
         else:
-            places[place(node)] += 1
+            places[placement_of(node)] += 1
     return places, transfers
 
 
@@ -170,16 +170,16 @@ def _is_transfer(node: Apply) -> bool:
     return any(isinstance(node.op, (d.from_host, d.to_host, d.between)) for d in devices())
 
 
-def place(node: Apply) -> str:
+def placement_of(node: Apply) -> str:
     """Return where a node runs: the name of its first output's device and context, or ``'host'``."""
     for device in devices():
         for var in (*node.outputs, *node.inputs):
             if device.has(var):
-                return _place_name(device, var.type.context_name)
+                return _device_name(device, var.type.context_name)
     return HOST
 
 
-def _place_name(device: Device, context_name: str | None) -> str:
+def _device_name(device: Device, context_name: str | None) -> str:
     return device.name if context_name in (None, device.name) else f"{device.name} {context_name}"
 
 
@@ -193,7 +193,7 @@ def _draw(graph: FunctionGraph, path: Path) -> Path:
     names = {node: f"n{number}" for number, node in enumerate(graph.toposort())}
     colours: dict[str, str] = {HOST: HOST_COLOUR}
     for node, name in names.items():
-        where = place(node)
+        where = placement_of(node)
         colours.setdefault(where, CONTEXT_COLOURS[(len(colours) - 1) % len(CONTEXT_COLOURS)])
         colour = TRANSFER_COLOUR if _is_transfer(node) else colours[where]
         drawing.node(name, graphviz.escape(str(node.op)), fillcolor=colour, tooltip=where)

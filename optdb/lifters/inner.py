@@ -48,7 +48,7 @@ def ifelse_lifter(device: Device) -> Lifter:
         """Choose between device variables, by a condition on the host."""
         condition, *branches = inputs
         if device.has(condition):
-            condition = device.home(condition)
+            condition = device.host_variable(condition)
         return ifelse_between(op, condition, [device.as_variable(var, context_name) for var in branches])
 
     return lift_ifelse
@@ -94,7 +94,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
         if is_host_array(var) and _goes(device, var.type.dtype, context_name):
             there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
             inside[var] = there.make_variable(name=var.name)
-    outputs = recompute(body.outputs, {var: device.home(there) for var, there in inside.items()})
+    outputs = recompute(body.outputs, {var: device.host_variable(there) for var, there in inside.items()})
     last = len(outputs) - op.as_while  # the host reads the condition
     outputs = [
         device.as_variable(out, context_name)
@@ -112,7 +112,7 @@ def _outside(device: Device, var: Variable, context_name: ContextName) -> Variab
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return device.contiguous(device.as_variable(var, context_name))
-    return device.home(var) if device.has(var) else var
+    return device.host_variable(var) if device.has(var) else var
 
 
 def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:

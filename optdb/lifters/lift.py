@@ -205,7 +205,7 @@ class LiftBuilder:
             self._build(node)
         pairs = {}
         for out in self.plan.fgraph.outputs:
-            new = self._same_place(out)
+            new = self._same_side(out)
             if new is not out:
                 pairs[out] = new
         return list(pairs.items())
@@ -216,10 +216,10 @@ class LiftBuilder:
 
     def _build(self, node: Apply) -> None:
         if isinstance(node.op, self.device.to_host):
-            self._there[node.outputs[0]] = self._same_place(node.inputs[0])
+            self._there[node.outputs[0]] = self._same_side(node.inputs[0])
         elif isinstance(node.op, (self.device.from_host, self.device.between)):
             self._build_transfer(node)
-        elif node not in self.plan.place:
+        elif node not in self.plan.contexts:
             self._build_on_host(node, self.plan.reasons.get(node))
         else:
             self._lift(node)
@@ -232,7 +232,7 @@ class LiftBuilder:
         self._new[node.outputs[0]] = self.device.as_variable(source, context_name)
 
     def _lift(self, node: Apply) -> None:
-        context_name = self.plan.place[node]
+        context_name = self.plan.contexts[node]
         inputs = [self._for_lifter(var, context_name) for var in node.inputs]
         reason = None
         willing = self.plan.willing.get(node)
@@ -261,7 +261,7 @@ class LiftBuilder:
                 copy_test_value(old, new)
 
     def _build_on_host(self, node: Apply, reason: str | None) -> None:
-        new = rebuild(node, [self._same_place(var) for var in node.inputs])
+        new = rebuild(node, [self._same_side(var) for var in node.inputs])
         if new is not node:
             self._new.update(zip(node.outputs, new.outputs, strict=True))
             for old, out in zip(node.outputs, new.outputs, strict=True):
@@ -278,13 +278,13 @@ class LiftBuilder:
             return self.device.as_variable(var, context_name)
         return self._new.get(var, var)
 
-    def _same_place(self, var: Variable) -> Variable:
+    def _same_side(self, var: Variable) -> Variable:
         """Return the new variable on the same side as the old one."""
         there = self._there.get(var)
         if there is None:
             return self._new.get(var, var)
-        home = transfer_once((there, self.device.to_host), lambda: self.device.home(there))
-        if home.owner is not None and isinstance(home.owner.op, self.device.to_host):
-            copy_trace(var, home)
-            copy_test_value(var, home)
-        return home
+        on_host = transfer_once((there, self.device.to_host), lambda: self.device.host_variable(there))
+        if on_host.owner is not None and isinstance(on_host.owner.op, self.device.to_host):
+            copy_trace(var, on_host)
+            copy_test_value(var, on_host)
+        return on_host

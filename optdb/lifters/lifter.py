@@ -160,7 +160,7 @@ class Lifter(LocalOptimizer):
         lifted = self.offer(node.op, context_name, inputs, node.outputs)
         if isinstance(lifted, Declined):
             return False
-        on_host = [device.home(new) if device.has(new) else new for new in lifted]
+        on_host = [device.host_variable(new) if device.has(new) else new for new in lifted]
         for old, new in zip(node.outputs, on_host, strict=True):
             copy_trace(old, new)
         return on_host
@@ -230,7 +230,7 @@ def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Var
     if len(lifted) != len(outputs):
         raise BadLift(f"lifter {lifter} gave {len(lifted)} outputs for {op}, which has {len(outputs)}")
     for index, (new, old) in enumerate(zip(lifted, outputs, strict=True)):
-        if _alike(new.type, old.type):
+        if _same_type(new.type, old.type):
             continue
         for what in ("dtype", "ndim", "broadcastable"):
             expected, actual = getattr(old.type, what, None), getattr(new.type, what, None)
@@ -238,7 +238,7 @@ def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Var
                 raise BadLift(f"lifter {lifter} gave {what} {actual} for output {index} of {op}, which has {expected}")
 
 
-def _alike(new: Any, old: Any) -> bool:
+def _same_type(new: Any, old: Any) -> bool:
     """Return whether two types are array types of the same dtype and broadcast pattern."""
     pattern = getattr(new, "broadcastable", None)
     return pattern is not None and new.dtype == old.dtype and pattern == old.broadcastable

@@ -14,7 +14,7 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
-#: Larger partitions stay on the device: the transfers at their boundary say little about what they gain.
+#: Larger partitions stay on the device: the transfers at their boundary are a poor measure of their gain.
 MAX_PARTITION_NODES = 32
 
 
@@ -43,7 +43,7 @@ def _move_to_device(plan: PlacementPlan, partition: list[Apply]) -> None:
 
 def _context_for(plan: PlacementPlan, partition: list[Apply]) -> ContextName:
     """Return the context of the users of a partition, the default one if they have none or several."""
-    contexts = {plan.place[user] for node in partition for user in plan.users(node) if user in plan.place}
+    contexts = {plan.contexts[user] for node in partition for user in plan.users(node) if user in plan.contexts}
     return contexts.pop() if len(contexts) == 1 else plan.default
 
 
@@ -84,12 +84,12 @@ def _wants_on_device(plan: PlacementPlan, user: Apply | str, i: int) -> bool:
 
 
 def _runs_on_device(plan: PlacementPlan, node: Apply) -> bool:
-    return node in plan.place or isinstance(node.op, plan.device.from_host)
+    return node in plan.contexts or isinstance(node.op, plan.device.from_host)
 
 
 def _partitions(plan: PlacementPlan, on_device: bool) -> Iterator[list[Apply]]:
     """Yield the small sets of connected nodes on one side that could run on the other."""
-    members = set(plan.place) if on_device else {node for node in plan.nodes if _could_move_to_device(plan, node)}
+    members = set(plan.contexts) if on_device else {node for node in plan.nodes if _could_move_to_device(plan, node)}
     seen: set[Apply] = set()
     for node in plan.nodes:
         if node not in members or node in seen:
@@ -118,5 +118,5 @@ def _forget_unused_inputs(plan: PlacementPlan) -> None:
     """Do not move inputs that no node on the device uses any more."""
     for var in list(plan.moved):
         users = [user for user, _ in clients(plan.fgraph, var)]
-        if not any(not is_output(user) and user in plan.place for user in users):
+        if not any(not is_output(user) and user in plan.contexts for user in users):
             del plan.moved[var]

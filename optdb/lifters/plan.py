@@ -48,7 +48,7 @@ class PlacementPlan:
 
     Attributes
     ----------
-    place : dict
+    contexts : dict
         Node on the device to the name of its context.
     moved : dict
         Input of the graph that moves to the device to the name of its context.
@@ -64,7 +64,7 @@ class PlacementPlan:
         self.fgraph = fgraph
         self.device = device
         self.nodes = nodes
-        self.place: dict[Apply, ContextName] = {}
+        self.contexts: dict[Apply, ContextName] = {}
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
         #: Node to the first of its lifters that accepts it.
@@ -112,7 +112,7 @@ class PlacementPlan:
             return self.context(var.owner.inputs[0])
         if isinstance(var.owner.op, self.device.host_result_ops):
             return _HOST
-        return self.place.get(var.owner, _HOST)
+        return self.contexts.get(var.owner, _HOST)
 
     def on_host(self, var: Variable) -> bool:
         """Return whether `var` will be on the host."""
@@ -178,12 +178,12 @@ class PlacementPlan:
 
     def put(self, node: Apply, context_name: ContextName) -> None:
         """Place a node on the device."""
-        self.place[node] = context_name
+        self.contexts[node] = context_name
         self.reasons.pop(node, None)
 
     def take_back(self, node: Apply, reason: str) -> None:
         """Place a node on the host."""
-        self.place.pop(node, None)
+        self.contexts.pop(node, None)
         self.reasons[node] = reason
 
     def _backward(self, node: Apply) -> None:
@@ -210,7 +210,7 @@ class PlacementPlan:
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):
             return user.op.context_name
-        return self.place.get(user, _HOST)
+        return self.contexts.get(user, _HOST)
 
 
 def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:

@@ -68,7 +68,7 @@ def may_come_to_lie_in(var: Variable, in_place: type[Op]) -> Collection[Variable
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:
     """Return the nodes that overwrite protected variables, or views of them.
 
-    A node that overwrites the result of such a node is none: it comes after it.
+    A node that overwrites the result of such a node is not among them: it runs after it.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dot", "gemm", "gemv"]
 
-#: What the products here take.
+#: The dtypes of the products.
 DTYPES = ("float16", "float32", "float64")
 
 

@@ -1,6 +1,6 @@
 """The OpenCL device, as the lift knows it, and the database of its lifters.
 
-Lifters register in `lifters_db`. It stands in Theano's main database, after
+Lifters register in `lifters_db`. It is in Theano's main database, after
 canonicalization and specialization and before rewrites for CPUs alone, under the
 tag ``opencl``: a mode that includes the tag lifts, and so does every mode where
 the flag ``optdb.device`` names a device.
@@ -26,7 +26,7 @@ from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
-#: Where the lift stands among Theano's phases.
+#: The position of the lift among Theano's phases.
 POSITION = 48.4
 TAG = "opencl"
 
@@ -69,7 +69,7 @@ def is_host_input(op: Op, i: int) -> bool:
     """Tell whether an op, lifted or not, wants its input `i` on the host."""
     counterpart = counterpart_of(type(op))
     if counterpart is not None:
-        return i not in counterpart.device_places(i + 1)
+        return i not in counterpart.device_slots(i + 1)
     return type(op) in FIRST_HOST_INPUT and i >= FIRST_HOST_INPUT[type(op)]
 
 

@@ -33,14 +33,14 @@ class NextValuesInOrder(Optimizer):
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Change the outputs of a function's graph that are updates."""
         mapping = getattr(fgraph, "update_mapping", None) or {}
-        for place in mapping:
-            out = fgraph.outputs[place]
+        for index in mapping:
+            out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
                 ordered = opencl_contiguous(out)
                 copy_trace(out, ordered)
                 if ordered is not out:
                     # As an output alone: within the graph, the value may lie as it does.
-                    fgraph.change_input("output", place, ordered, reason=type(self).__name__)
+                    fgraph.change_input("output", index, ordered, reason=type(self).__name__)
 
 
 def _may_be_out_of_order(out: Variable) -> bool:

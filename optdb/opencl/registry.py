@@ -11,7 +11,7 @@ from optdb.runtime.errors import DeviceError
 
 __all__ = ["DEFAULT_NAME", "ContextNotDefined", "context_of", "contexts", "get_context"]
 
-#: What the context of the flag optdb.device is called, whichever device that names: a pickle
+#: The name of the context of the flag optdb.device, for any device: a pickle
 #: made with one device is read with another.
 DEFAULT_NAME = "opencl"
 
@@ -46,7 +46,7 @@ def get_context(name: Hashable = None) -> Context:
 
 
 def context_of(device: Hashable = "auto") -> Hashable:
-    """Return the name of the context for a device, told as `SimulatorOCL` takes it; give it one if it has none.
+    """Return the name of the context for a device, given as for `SimulatorOCL`; make a context if there is none.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def context_of(device: Hashable = "auto") -> Hashable:
     if device == "cpu":
         raise DeviceError(
             "cpu is the host, and no OpenCL device.\nThe cure: leave the device out, or name the driver of the "
-            "processor, such as pocl; `python -m optdb devices` shows what there is"
+            "processor, such as pocl; `python -m optdb devices` lists the devices"
         )
     if device in contexts:
         return device

@@ -37,7 +37,7 @@ def program_of(op: Any, dtypes: Sequence[str]) -> Program:
 
 
 class FusedScalars(Program):
-    """A program that stands where an elementwise op of the host has a scalar op."""
+    """A program as the scalar op of an elementwise op."""
 
     @classmethod
     def like(cls, program: Program) -> FusedScalars:

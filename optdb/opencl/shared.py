@@ -41,7 +41,7 @@ def opencl_shared(
     name : str, optional
         What it is called.
     strict, allow_downcast : bool
-        What later values may be made of; see `OpenCLArrayType.filter`.
+        The conversions of later values; see `OpenCLArrayType.filter`.
     borrow : bool
         Whether an array on the device may be used itself, not a copy.
     broadcastable : sequence of bool, optional
@@ -61,7 +61,7 @@ def opencl_shared(
     if target == "cpu":
         raise TypeError("for the host")
     is_given = target is not _NOT_GIVEN
-    target = contexts.resolve(target) if is_given else _place_of(value)
+    target = contexts.resolve(target) if is_given else _context_of(value)
     try:
         if isinstance(value, (np.generic, bool, int, float, complex)):
             value = np.asarray(value)
@@ -77,8 +77,8 @@ def opencl_shared(
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
 
-def _place_of(value: Any) -> Hashable:
-    """Return the context that a value goes to by itself: the one it is in, or the default one."""
+def _context_of(value: Any) -> Hashable:
+    """Return the context that a value belongs to: the one that holds it, or the default one."""
     if isinstance(value, arrays.Array):
         here = contexts.name_of(lambda context: context.queue == value.queue)
         if here is None:

@@ -25,9 +25,9 @@ __all__ = [
     "OpenCLFromHost",
     "OpenCLToOpenCL",
     "TransferOp",
+    "as_host_variable",
     "as_opencl_variable",
     "as_typed",
-    "bring_home",
     "host_from_opencl",
 ]
 
@@ -55,7 +55,7 @@ def as_typed(value: np.ndarray, var: Variable) -> np.ndarray:
 
 
 class TransferOp(Op):
-    """What all moves share: the value stays the same, only its place changes."""
+    """A move of a value between memories: the base of all transfers."""
 
     _f16_ok = True
     #: As `OpenCLKernelBase.repeatable`.
@@ -137,7 +137,7 @@ class OpenCLToOpenCL(_ToDevice):
 host_from_opencl = HostFromOpenCL()
 
 
-def bring_home(x: Variable) -> Variable:
+def as_host_variable(x: Variable) -> Variable:
     """Return a variable of the device on the host; the same one each time while a graph is being lifted."""
     return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
 

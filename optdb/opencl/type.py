@@ -191,7 +191,7 @@ class OpenCLArrayType(Type):
             converted = self.convert_variable(moved) if allow_convert else None
             if converted is not None:
                 return converted
-        raise TypeError(f"{other}, of type {other.type}, cannot stand where {self} is wanted; convert it first")
+        raise TypeError(f"{other}, of type {other.type}, does not fit where {self} is required; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
         """Return `var` with fewer axes known to have length 1, None if that is not all that differs."""

@@ -1,7 +1,7 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
 They do all that the host's array variables do: an op of the host that is given one takes
-its value from the device first, until a lifter puts an op of the device in its place.
+its value from the device first, until a lifter replaces it by an op of the device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from optdb.host.api.graph import Constant, Variable
 from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators
-from optdb.opencl.transfers import as_opencl_variable, bring_home
+from optdb.opencl.transfers import as_host_variable, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays
 
@@ -24,7 +24,7 @@ class _Operators(TensorOperators):
     """Arithmetic, indexing and methods, by way of the host."""
 
     def _as_TensorVariable(self) -> Variable:  # noqa: N802 (the host's name)
-        return bring_home(self)
+        return as_host_variable(self)
 
     def _as_OpenCLVariable(self, context_name: Any) -> Variable:  # noqa: N802
         return as_opencl_variable(self, context_name)

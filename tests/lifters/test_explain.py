@@ -11,7 +11,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.lifters import Explanation
-from optdb.lifters.explain import place
+from optdb.lifters.explain import placement_of
 from tests.lifters.paper import paper_lifters
 from tests.processes import output, python, python_path
 
@@ -86,7 +86,7 @@ def test_a_picture_without_the_program(function, tmp_path, monkeypatch):
 
 
 def test_places(function):
-    assert {place(node) for node in function.maker.fgraph.apply_nodes} == {"host", "paper sheet"}
+    assert {placement_of(node) for node in function.maker.fgraph.apply_nodes} == {"host", "paper sheet"}
 
 
 @pytest.mark.slow

@@ -77,10 +77,10 @@ def _patches_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs
 
 def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     ndim = inputs[0].type.ndim
-    device_places = counterpart_of(type(op)).device_places(len(inputs))
+    device_slots = counterpart_of(type(op)).device_slots(len(inputs))
     if min(op.axes) < 0 or max(op.axes) >= ndim:
         return f"there are no axes {op.axes} in an array of {ndim} dimensions"
-    if any(x.type.ndim for i, x in enumerate(inputs) if i not in device_places):
+    if any(x.type.ndim for i, x in enumerate(inputs) if i not in device_slots):
         return "epsilon or the factor of the running averages is an array"
     if len(array_dtypes(op, inputs)) > 1:
         return "its arrays are of different dtypes"

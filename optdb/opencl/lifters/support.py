@@ -53,8 +53,8 @@ def floats_only(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
 
 def array_dtypes(op: Op, inputs: Inputs) -> list[str]:
     """Return the dtypes of the inputs that an op's counterpart takes on the device, each once, in order."""
-    device_places = counterpart_of(type(op)).device_places(len(inputs))
-    return sorted({inputs[i].type.dtype for i in device_places})
+    device_slots = counterpart_of(type(op)).device_slots(len(inputs))
+    return sorted({inputs[i].type.dtype for i in device_slots})
 
 
 def lifts(
@@ -88,8 +88,8 @@ def register_counterparts(
 
     def lift(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
         counterpart = counterpart_of(type(op)).like(op)
-        alike = counterpart.common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
-        if alike or (counterpart.common_dtype is None and type(counterpart).make_node is Counterpart.make_node):
+        same_dtype = counterpart.common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
+        if same_dtype or (counterpart.common_dtype is None and type(counterpart).make_node is Counterpart.make_node):
             return node_like(counterpart, context_name, inputs, outputs)
         return counterpart(*_moved(counterpart, context_name, inputs), return_list=True)
 
@@ -111,8 +111,8 @@ def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
 
 def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
     """Move the inputs of a node to where an op of the device takes them."""
-    device_places = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
-    return [on_device(x, context_name) if i in device_places else to_host_variable(x) for i, x in enumerate(inputs)]
+    device_slots = op.device_slots(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
+    return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]
 
 
 def on_device(x: Variable, context_name: str | None) -> Variable:

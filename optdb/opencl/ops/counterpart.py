@@ -1,7 +1,7 @@
 """Base classes of ops that are counterparts of the host's ops, whose parameters, shapes and gradients they inherit.
 
 `device_inputs` of a counterpart tells which inputs are arrays of the device, and which are numbers of the host. Its
-nodes, its lifter and the plan of a lift ask `device_places`.
+nodes, its lifter and the plan of a lift ask `device_slots`.
 
 A counterpart derives from :class:`Counterpart`, which puts the arrays on the device, and at last from the host's class,
 which gives it the parameters, the shapes and the gradients. The outputs have the types that the host's op gives, so its
@@ -21,7 +21,7 @@ from optdb.host.api.scalars import upcast
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernel_ops import OpenCLKernelBase
-from optdb.opencl.transfers import OpenCLFromHost, as_opencl_variable, bring_home
+from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
 
@@ -80,9 +80,9 @@ class Counterpart:
 
         Other inputs that are on a device, such as indexes computed there, are copied to the host.
         """
-        places = self.device_places(len(inputs))
-        arrays = dict(zip(places, on_one_device([inputs[i] for i in places], self.common_dtype), strict=True))
-        context_name = arrays[places[0]].type.context_name
+        slots = self.device_slots(len(inputs))
+        arrays = dict(zip(slots, on_one_device([inputs[i] for i in slots], self.common_dtype), strict=True))
+        context_name = arrays[slots[0]].type.context_name
         moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
         # The host's op may add inputs that were left out.
@@ -91,7 +91,7 @@ class Counterpart:
         return Apply(like.op, taken, outputs)
 
     @classmethod
-    def device_places(cls, number: int) -> Sequence[int]:
+    def device_slots(cls, number: int) -> Sequence[int]:
         """Return which of a number of inputs are arrays of the device."""
         if isinstance(cls.device_inputs, slice):
             return range(number)[cls.device_inputs]
@@ -164,7 +164,7 @@ def to_host_variable(x: Any) -> Any:
         return x
     if x.owner is not None and isinstance(x.owner.op, OpenCLFromHost):
         return x.owner.inputs[0]
-    return bring_home(x)
+    return as_host_variable(x)
 
 
 def _on_device(x: Any) -> bool:

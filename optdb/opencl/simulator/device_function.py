@@ -195,7 +195,7 @@ class DeviceFunction:
             return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Compute a call step by step, and compare each step with what Theano's own ops give for the same inputs.
+        """Compute a call step by step, and compare each step with Theano's own ops on the same inputs.
 
         Nothing changes: shared variables, and inputs with updates, stay as they are. For a method that was added, it is
         ``simulator.name.check(...)``.
@@ -225,7 +225,7 @@ class DeviceFunction:
         return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure where the time of a call goes: each kernel's on the device, each node's on the host.
+        """Measure the time of a call: of each kernel on the device, and of each node on the host.
 
         Nothing changes, as in `check`. For a method that was added, it is ``simulator.name.profile(...)``.
 
@@ -289,7 +289,7 @@ class DeviceFunction:
         return self._function.name or "function"
 
     def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Take arguments as a call does, and compute nothing; return what `look` returns when they are taken."""
+        """Bind arguments as a call does, without computing; return the result of `look`."""
         inspected: list[T] = []
 
         def compute(output_subset: Any = None) -> list[Any]:
@@ -302,7 +302,7 @@ class DeviceFunction:
     def _override_compute(
         self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Take arguments as a call does, and let `compute` run in the executable's place."""
+        """Take arguments as a call does, and run `compute` instead of the executable."""
         compute.need_update_inputs = False
         self._taker.fn = compute
         try:
@@ -376,13 +376,13 @@ class Future:
         Raises
         ------
         TimeoutError
-            If they are not there then. The device goes on; wait again.
+            If they are not ready by then. The device continues; wait again.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while end is not None and not self._span.done:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
+                raise TimeoutError(f"the device is not done after {timeout:g} seconds, and continues: wait again")
             time.sleep(min(_PATIENCE, left))
         self._span.wait()
         for event in self._events:
@@ -455,5 +455,5 @@ def _names(given: list[str | None]) -> list[str]:
 
 
 def _default(spec: Any) -> Any:
-    """Return the value that stands for an input that is not given."""
+    """Return the default value of an input."""
     return getattr(spec.value, "data", spec.value) if hasattr(spec.value, "storage") else spec.value

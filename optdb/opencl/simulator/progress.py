@@ -19,7 +19,7 @@ UPDATE_INTERVAL_S = 0.25
 
 
 def shows_progress(wanted: bool | None) -> bool:
-    """Tell whether long runs show a bar; if nothing is said, they do where standard error is a terminal."""
+    """Tell whether long runs show a bar; by default, they do where standard error is a terminal."""
     return sys.stderr.isatty() if wanted is None else wanted
 
 

@@ -28,7 +28,7 @@ __all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebui
 #: The name of a simulator's own function among its methods, and in a file if the function has none.
 CALL, OWN = "__call__", "call"
 
-#: Arguments, by place or by name.
+#: Arguments, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
@@ -150,7 +150,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def close(self) -> None:
         """Release the memory on the device. Later use, but for `closed` and ``repr``, raises `SimulatorClosed`.
 
-        What was not copied by `sync_to_theano` is lost. Closing twice is the same as once.
+        Values that `sync_to_theano` has not copied are lost. Closing twice is harmless.
         """
         with self._state.turn:
             if self.closed:
@@ -187,7 +187,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             Where to; an existing file is replaced.
         examples : sequence or mapping, optional
             Calls, each a sequence of arguments or a mapping of them by name; for the methods that were added, a mapping
-            of their names to calls, in which None stands for the simulator's own function. Shapes matter, and whole
+            of their names to calls, in which None is the simulator's own function. Shapes matter, and whole
             numbers that decide over shapes. Without examples, functions are written for calls like their latest ones.
         device_kinds : sequence of str
             For which devices: 'cpu' for processors, 'gpu' for all else.
@@ -223,7 +223,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     # Looking inside
 
     def __debugprint__(self) -> list[FunctionGraph]:
-        """Return what ``theano.printing.debugprint`` prints: the graphs on the device, one for each method."""
+        """Return the text of ``theano.printing.debugprint`` for the graph of each method on the device."""
         with self._state:
             return [function._executable.graph.fgraph for function in self._methods.values()]
 
@@ -246,7 +246,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Returns
         -------
         numpy.ndarray or object
-            An array of the variable's dtype and present shape; what else the variable holds, such as a random state.
+            An array of the variable's dtype and present shape, or the variable's object, such as a random state.
 
         Raises
         ------
@@ -326,7 +326,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def device(self) -> str:
-        """What the device calls itself."""
+        """The name of the device."""
         return self._state.context.profile.name
 
     @property
@@ -392,7 +392,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     Returns
     -------
     callable
-        Takes a compiled function, returns a `SimulatorOCL`, and raises what its constructor raises.
+        Takes a compiled function, returns a `SimulatorOCL`, and raises the errors of its constructor.
     """
     return functools.partial(SimulatorOCL, device=device)
 
@@ -415,7 +415,7 @@ def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], Simu
 
 def _calls(examples: Sequence[Call]) -> list[Call]:
     """Return a function's examples, each of which is to be a call."""
-    # Of an array, the elements are no calls, whatever its shape is.
+    # The elements of an array are no calls, regardless of its shape.
     calls = list(examples)
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:

@@ -1,1 +1,1 @@
-"""What is asked of a function on a device: whether its steps are right, where time and memory go."""
+"""Diagnostics of a function on a device: check its steps, profile its time, account for its memory."""

@@ -46,7 +46,7 @@ class Checker:
     def run(self) -> CheckReport:
         """Check a call with the values in the storage of the function's inputs."""
         self._values: Values = self._executable.given()
-        self._home: Values = {}
+        self._known: Values = {}
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
@@ -54,11 +54,11 @@ class Checker:
         self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
-            self._bring_home(var)
+            self._keep_for_host(var)
         outputs = self._on_device.compute(self._graph.outputs, self._values, self._look)
         report = CheckReport(self._name, self._checks, self._not_compared(), list(map(as_host_value, outputs)))
-        report.places.update(map(_place, self._graph.apply_nodes))
-        del self._values, self._home
+        report.places.update(map(_placement, self._graph.apply_nodes))
+        del self._values, self._known
         return report
 
     def _look(self, node: Apply) -> None:
@@ -66,17 +66,17 @@ class Checker:
         for out in node.outputs:
             if out in self._cuts:
                 self._compare(out)
-            self._bring_home(out)
+            self._keep_for_host(out)
         for var in node.inputs:
             self._uses[var] -= 1
             if not self._uses[var]:
                 self._values.pop(var, None)
 
-    def _bring_home(self, var: Variable) -> None:
+    def _keep_for_host(self, var: Variable) -> None:
         origin = self._origins.get(var)
-        if origin is not None and origin not in self._home and self._needs[origin]:
+        if origin is not None and origin not in self._known and self._needs[origin]:
             value = self._values[var]
-            self._home[origin] = value if on_device(origin) else as_host_value(value)
+            self._known[origin] = value if on_device(origin) else as_host_value(value)
 
     def _compare(self, var: Variable) -> None:
         difference, done = None, False
@@ -85,7 +85,7 @@ class Checker:
                 difference = self._difference(steps, var)
                 done = True
             except NotKnown:
-                self._trouble[var.owner] = "what the host computes it from is nowhere on the device by then"
+                self._trouble[var.owner] = "the device no longer holds the values that the host computes it from"
             except Exception as error:
                 text = str(error).splitlines() or [""]
                 self._trouble[var.owner] = f"the host's own ops raise {type(error).__name__}: {text[0]}"
@@ -96,7 +96,7 @@ class Checker:
         for origin in self._cuts[var]:
             self._needs[origin] -= 1
             if not self._needs[origin]:
-                self._home.pop(origin, None)
+                self._known.pop(origin, None)
 
     def _difference(self, steps: Steps, var: Variable) -> Difference | None:
         """Compare a variable with the value that the host computes by `steps`."""
@@ -114,7 +114,7 @@ class Checker:
         origin, node = self._origins[var], var.owner
         group = self._group(node)
         self._covered.update(group)
-        inputs = [] if difference is None else [source for source in self._cuts[var] if source in self._home]
+        inputs = [] if difference is None else [source for source in self._cuts[var] if source in self._known]
         self._checks.append(
             StepCheck(
                 *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
@@ -122,14 +122,14 @@ class Checker:
                 *(
                     *place_in_code(origin),
                     difference,
-                    [(_name(source), as_host_value(self._home[source])) for source in inputs],
+                    [(_name(source), as_host_value(self._known[source])) for source in inputs],
                 ),
             )
         )
 
     def _host_value(self, steps: Steps, origin: Variable, random: np.random.RandomState | None = None) -> Any:
         """Return what the host computes from values of the device; with `random`, from slightly perturbed ones."""
-        values = {var: value for var, value in self._home.items() if var is not origin}
+        values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:
             values = {var: nudged(value, random) for var, value in values.items()}
         return steps.compute([origin], values)[0]
@@ -141,20 +141,20 @@ class Checker:
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
         """Return the host nodes that compute a variable from values that the device has, too, the last node first."""
-        return _behind(origin.owner, self._is_known)
+        return _unknown_ancestors(origin.owner, self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
         return not isinstance(var, Constant) and (var in self._counterparts or var.owner is None)
 
     def _group(self, node: Apply) -> list[Apply]:
         """Return a node and its predecessors that have no counterpart of their own."""
-        return _behind(
+        return _unknown_ancestors(
             node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TransferOp)
         )
 
     def _not_compared(self) -> list[tuple[str, str]]:
         """Return nodes of the device that were not compared, by their ops, and why."""
-        left = (node for node in self._graph.toposort() if _place(node) == "device" and node not in self._covered)
+        left = (node for node in self._graph.toposort() if _placement(node) == "device" and node not in self._covered)
         return [(str(node.op), self._why_not(node)) for node in left]
 
     def _why_not(self, node: Apply) -> str:
@@ -165,16 +165,16 @@ class Checker:
             return "nothing certain is in it"
         if any(out in self._cuts for out in node.outputs):
             return "this call did not need it"
-        return "no variable of the host's graph stands for it, or for what is made of it"
+        return "no variable of the host's graph corresponds to it, or to what is computed from it"
 
 
-def _place(node: Apply) -> str:
+def _placement(node: Apply) -> str:
     if isinstance(node.op, TransferOp):
         return "transfer"
     return "device" if touches_device(node) else "host"
 
 
-def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
+def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
     """Return a node and the ancestors that compute its unknown inputs."""
     return list(
         reachable([node], lambda node: [var.owner for var in node.inputs if not known(var) and var.owner is not None])
@@ -185,7 +185,7 @@ def _is_compared(var: Variable, origin: Variable) -> bool:
     """Tell whether the device computes a variable, and its value is defined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
-    return _place(var.owner) == "device"
+    return _placement(var.owner) == "device"
 
 
 def _name(var: Variable) -> str:

@@ -1,9 +1,9 @@
 """Compares a device's results with the host's, within tolerances that depend on the dtype.
 
-Two numbers are alike if they differ by no more than a part of either, or a smaller part of the largest one in the array
-(`TOLERANCES`). A sum whose terms cancel out may differ by more, with nothing wrong. So where numbers are not alike, the
-host computes again from inputs that are some units in the last place away: an element may differ by a multiple
-(`FREEDOM`) of the change that this causes.
+Two numbers agree if they differ by no more than a part of either, or a smaller part of the largest number in the array
+(`TOLERANCES`). A sum whose terms cancel out may correctly differ by more. So where numbers disagree, the host computes
+again from inputs that are perturbed by some units in the last place: an element may differ by a multiple (`FREEDOM`) of
+the change that this causes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Difference:
 def compare(
     device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
 ) -> Difference | None:
-    """Compare two values, both on the host: arrays, or anything else; None is returned if they are alike.
+    """Compare two values, both on the host: arrays, or anything else; return None if they agree.
 
     `equal` tells whether values that are no arrays are equal. `again` returns what the host computes from perturbed
-    inputs; it is called only where the two are not alike.
+    inputs; it is called only if the two disagree.
     """
     arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
     if arrays and device.shape != host.shape:
@@ -77,7 +77,7 @@ def compare(
 
 
 def nudged(value: Any, random: np.random.RandomState) -> Any:
-    """Return a value with its numbers some units in the last place away; return a value without floats as it is."""
+    """Return a value with its floats perturbed by some units in the last place."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
         return value
     factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
@@ -101,7 +101,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return how far elements are apart: infinitely where only one is finite, or both are not but differ."""
+    """Return the distances of elements: infinite where only one is finite, or two that are not finite differ."""
     if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -115,7 +115,7 @@ def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any
     beyond = np.where(far > allowed, far, -1.0)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), far.shape))
     finite = bool(np.isfinite(far[index]))
-    what = f"by {far[index]:.3g} at most" if finite else "what is not finite stands elsewhere"
+    what = f"by {far[index]:.3g} at most" if finite else "the elements that are not finite differ"
     return Difference(
         *(what, index, device[index], host[index], int((beyond >= 0).sum()), far.size),
         *(float(allowed[index]), device, host),

@@ -39,13 +39,13 @@ _LARGEST = 5
 
 @dataclass(frozen=True)
 class MemoryReport(HtmlTables):
-    """What a call takes on the device, in bytes."""
+    """The device memory of a call, in bytes."""
 
     #: Results of nodes; values that do not live at the same time share memory.
     values: int
     #: The same with a buffer for each.
     separately: int
-    #: What the call is given.
+    #: The arguments of the call.
     inputs: int
     #: The shared variables of all methods.
     shared: int
@@ -99,7 +99,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
-        raise Untraceable("the function runs without plans: what it takes is not known beforehand")
+        raise Untraceable("the function runs without plans: its memory is not known beforehand")
     recording = machine.recorded
     if recording is not None:
         live, io = plan_liveness(recording), recording.io

@@ -41,9 +41,9 @@ class Row:
     kind: str = ""
     #: Seconds on the device; None where nothing was put there.
     device: float | None = None
-    #: Seconds of Python, without a plan, with what it waits for.
+    #: Seconds of Python without a plan, with the time that it waits.
     host: float = 0.0
-    #: What was read and written, each array once.
+    #: The bytes read and written, each array once.
     nbytes: int = 0
     #: Floating-point operations of the node, at the longest of its commands; None if unknown.
     operations: int | None = None
@@ -69,8 +69,8 @@ class Span:
     #: Seconds from the beginning of the call.
     begin: float
     seconds: float
-    #: What else is known.
-    told: dict[str, Any] = field(default_factory=dict)
+    #: Further details.
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class ProfileReport(HtmlTables):
                 {
                     **{"name": span.name or "node", "cat": span.where, "ph": "X", "pid": 1, "tid": threads[span.where]},
                     **{"ts": span.begin * 1e6, "dur": span.seconds * 1e6},
-                    "args": {key: value for key, value in span.told.items() if value not in (None, "")},
+                    "args": {key: value for key, value in span.details.items() if value not in (None, "")},
                 }
             )
         path = Path(path)

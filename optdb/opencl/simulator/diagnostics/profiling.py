@@ -1,4 +1,4 @@
-"""Measures where the time of a call goes: runs its nodes one by one, and the device times each command.
+"""Profiles a call: runs its nodes one by one, while the device times each command.
 
 Flow: as a check does, a profile computes the device graph node by node (``stepping``), without a plan and without
 changing anything; commands go into a queue that keeps times (``optdb.runtime.timing``). The first round is a warm-up:
@@ -58,7 +58,7 @@ class Profiler:
         self.spans: list[Span] = []
 
     def run(self) -> list[Row]:
-        """Measure a call; return its rows in the order of what they tell of."""
+        """Measure a call; return its rows in the order of execution."""
         self._timer = Timer()
         self._rows: list[Row] = []
         self.spans = []
@@ -68,7 +68,7 @@ class Profiler:
         for var, value in self._arguments.items():
             self._transfer("argument", var, functools.partial(from_host, var.type.context, value, values[var]))
         outputs = self._steps.compute(self._graph.outputs, values)
-        for var, array in self._executable.brought_home(outputs):
+        for var, array in self._executable.downloaded(outputs):
             self._transfer("result", var, functools.partial(to_host, array))
         self.spans += self._on_device()
         return self._rows
@@ -93,7 +93,7 @@ class Profiler:
         self._write(Row(op, str(var), "", "", where="device"), begun, ended, [], None)
 
     def _timed(self, function: Callable[[], Any]) -> tuple[float, float]:
-        """Call a function, and wait for what it has enqueued; return when it began, and when Python was done."""
+        """Call a function, and wait for its commands; return its start time, and when Python was done."""
         self._timer.begin()
         with listened(self._timer):
             begun = time.perf_counter()
@@ -135,14 +135,14 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
     """Return the rows of a round with the medians of all; leave out rounds whose commands differ from the last."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
-    alike = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
+    matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
         replace(
             rows[-1],
             device=None if rows[-1].device is None else statistics.median(row.device for row in rows),
             host=statistics.median(row.host for row in rows),
         )
-        for rows in zip(*alike, strict=True)
+        for rows in zip(*matching, strict=True)
     ]
 
 

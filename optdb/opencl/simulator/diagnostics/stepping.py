@@ -100,7 +100,7 @@ class NodeStep:
         if not self._lazy:
             return [var for var in self._node.inputs if var not in values and not isinstance(var, Constant)]
         self._fill(values)
-        return [self._node.inputs[place] for place in self._thunk() or ()]
+        return [self._node.inputs[index] for index in self._thunk() or ()]
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
         """Return the values of the outputs; `around` is that of `Steps`."""
@@ -134,6 +134,6 @@ def count_moves(executable: Executable) -> Traffic:
     """Compute node by node, and count what a call moves between the host and the device; nothing is changed."""
     with count_transfers() as traffic:
         outputs = Steps().compute(executable.graph.fgraph.outputs, executable.given())
-        for _, array in executable.brought_home(outputs):
+        for _, array in executable.downloaded(outputs):
             record_transfer(RESULTS, array.nbytes)
     return traffic

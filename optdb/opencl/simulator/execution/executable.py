@@ -1,4 +1,4 @@
-"""Computes a function's graph on a device: uploads the inputs, runs the machine, brings the outputs home.
+"""Computes a function's graph on a device: uploads the inputs, runs the machine, downloads the outputs.
 
 Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. What it calls to
 compute is an :class:`Executable`. Its state decides where shared variables have their values: on the device, for a
@@ -31,7 +31,7 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """Computes a graph on a device from the values in Theano's storages; called as a machine of Theano's is.
+    """Computes a graph on a device from the values in Theano's storages; called like a machine of Theano's.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Executable:
     inputs : sequence of (Variable, list)
         For each input of the graph, Theano's variable and its storage, of one element.
     updates : mapping
-        Place of an output to the place of the input whose next value it is. Those are the last outputs.
+        Index of an output to the index of the input whose next value it is. Those are the last outputs.
     mutable : collection of Variable
         The inputs that may be overwritten.
     borrowed : sequence of bool
@@ -166,7 +166,7 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Compute; return all outputs, whichever Theano asks for, and nothing in the place of next values.
+        """Compute; return all outputs, even those that Theano does not ask for, and None for each next value.
 
         All variables get their next values, or none of them if that raises.
 
@@ -175,7 +175,7 @@ class Executable:
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
-            # From the machine's commit point on, an interrupt waits until all next values are in place. A `run` of many
+            # From the machine's commit point on, an interrupt waits until all next values are stored. A `run` of many
             # steps stops after one of them.
             with defer_sigint() if run is None else contextlib.nullcontext():
                 try:
@@ -188,7 +188,7 @@ class Executable:
                         binding.lose()
                     raise
                 for binding, value in following:
-                    binding.bring_home(value)
+                    binding.update_host(value)
                 for binding in self.inputs:
                     binding.give_back()
             outputs = [output.give(scope, events) for output in self.outputs]
@@ -197,7 +197,7 @@ class Executable:
         return outputs + self._padding
 
     def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Shared, Any]]:
-        """Return the next values that Theano's storages get; if that raises, undo what the machine has put there."""
+        """Return the next values that Theano's storages get; if that raises, undo the machine's writes."""
         try:
             return [(binding, binding.value()) for binding in self._changing]
         except BaseException:
@@ -217,8 +217,8 @@ class Executable:
     def sparing_arguments(self) -> Iterator[None]:
         """Leave the arguments of calls as they are until the block exits: the calls have the same ones.
 
-        Otherwise a call may overwrite arguments on the host that are `mutable`. What an op of the user overwrites is
-        not spared.
+        Otherwise a call may overwrite arguments on the host that are `mutable`. Arguments that an op of
+        the user overwrites are not spared.
         """
         for binding in self.inputs:
             binding.spares_argument = True
@@ -245,7 +245,7 @@ class Executable:
         self.take()
         return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
-    def brought_home(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
+    def downloaded(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
         """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]

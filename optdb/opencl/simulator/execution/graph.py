@@ -1,4 +1,4 @@
-"""A function's optimized graph, made one for the device.
+"""Makes a function's optimized graph one for the device.
 
 The copy has the same inputs and outputs, in the same order; those that are placed on the device are arrays there, and
 so is each output that is computed there. The phases of Theano's optimizer from the lift on run on the copy: the lift
@@ -45,21 +45,21 @@ class DeviceGraph:
 
     #: Ready to be linked.
     fgraph: FunctionGraph
-    #: What the lift did.
+    #: The report of the lift.
     lifted: LiftReport
     #: Variable of it to the one of the function's own graph that has the same value, as far as is known.
     origins: dict[Variable, Variable]
 
 
 class Origins:
-    """Follows variables of a graph as they are replaced: by it, the two graphs can be compared step by step."""
+    """Follows variables of a graph as they are replaced, so that two graphs can be compared step by step."""
 
     def __init__(self, of: dict[Variable, Variable]) -> None:
-        #: Variable to where it comes from.
+        #: Variable to its origin.
         self.of = of
 
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
-        """Take note of a lift: pairs of old variables and new ones."""
+        """Record the replacements of a lift: pairs of old and new variables."""
         for old, new in pairs:
             if old in self.of:
                 self.of.setdefault(new, self.of[old])
@@ -67,7 +67,7 @@ class Origins:
     def on_change_input(
         self, fgraph: FunctionGraph, node: Any, i: int, old: Variable, new: Variable, reason: Any = None
     ) -> None:
-        """Take note of a replacement."""
+        """Record a replacement."""
         self.on_lifted(fgraph, [(old, new)])
 
 
@@ -81,7 +81,7 @@ def device_graph(
 ) -> DeviceGraph:
     """Copy the optimized graph of a compiled function for a device, on which the inputs in `placed` are.
 
-    `updates` has for the place of an output that of the input whose next value it is; `mutable` the inputs that may be
+    `updates` maps the index of an output to that of the input whose next value it is. The inputs in `mutable` may be
     overwritten.
     """
     inputs = {
@@ -94,18 +94,20 @@ def device_graph(
     in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
     copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
-    for place, number in updates.items():
+    for index, number in updates.items():
         if source.inputs[number] in placed:
-            outputs[place] = as_opencl_variable(outputs[place], context_name)
+            outputs[index] = as_opencl_variable(outputs[index], context_name)
     lift, *later = _phases()
     origins = Origins({new: old for old, new in (*copies.items(), *inputs.items())})
     with optimizing():
         lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
         lifting.attach_feature(origins)
         lift.optimize(lifting)
-        at_home = {place for place, number in updates.items() if source.inputs[number] not in placed}
-        outputs = [var if place in at_home else _there_already(var) for place, var in enumerate(lifting.outputs)]
-        outputs = _apart(outputs, lifting.inputs, updates)
+        kept_on_host = {index for index, number in updates.items() if source.inputs[number] not in placed}
+        outputs = [
+            var if index in kept_on_host else _without_transfer(var) for index, var in enumerate(lifting.outputs)
+        ]
+        outputs = _copy_aliased_outputs(outputs, lifting.inputs, updates)
         clones = clone_get_equiv(lifting.inputs, outputs)
         fgraph = FunctionGraph([clones[var] for var in lifting.inputs], [clones[var] for var in outputs], clone=False)
         origins = Origins({clones[var]: origin for var, origin in origins.of.items() if var in clones})
@@ -118,7 +120,7 @@ def device_graph(
             if not (in_place and phase.name == _FUSION):
                 phase.optimize(fgraph)
         called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
-        _part_again(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
+        _copy_aliased_updates(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
     final_origins = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
@@ -139,40 +141,43 @@ def _phases() -> list[Optimizer]:
     return [phase for phase in whole if position.get(phase.name, 0) >= POSITION]
 
 
-def _there_already(var: Variable) -> Variable:
-    """Return an output where it is computed: the caller downloads the outputs that it wants."""
+def _without_transfer(var: Variable) -> Variable:
+    """Return an output on the device that computes it: the caller downloads the outputs that it wants."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
-def _apart(outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]) -> list[Variable]:
-    """Copy outputs that would be lost, or become another one, when next values are written over the present ones."""
+def _copy_aliased_outputs(
+    outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]
+) -> list[Variable]:
+    """Copy outputs whose memory changes when next values are written over the present ones."""
     changing = {inputs[number] for number in updates.values()}
     taken: set[Variable] = set()
-    apart = []
-    for place, var in enumerate(outputs):
+    copied = []
+    for index, var in enumerate(outputs):
         root = view_root(var)
-        if place in updates:
-            mine = root is inputs[updates[place]]
-            apart.append(deep_copy_op(var) if root in taken or (root.owner is None and not mine) else var)
+        if index in updates:
+            is_unchanged = root is inputs[updates[index]]
+            is_aliased = root in taken or (root.owner is None and not is_unchanged)
+            copied.append(deep_copy_op(var) if is_aliased else var)
             taken.add(root)
         else:
-            apart.append(deep_copy_op(var) if root in changing else var)
-    return apart
+            copied.append(deep_copy_op(var) if root in changing else var)
+    return copied
 
 
-def _part_again(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
-    """Copy next values that are another one's as well, or lie in an argument that a node has overwritten.
+def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
+    """Copy next values that share memory with each other, or with an argument that a node has overwritten.
 
-    Two copies of one value may have been merged to one. The memory of an argument that may be overwritten
-    (``In(mutable=True)``) is the caller's on the host, and the next call's argument gets it on the device.
+    The optimizer may have merged two copies of one value. The memory of an argument that may be overwritten
+    (``In(mutable=True)``) belongs to the caller on the host, and to the next call's argument on the device.
     """
     taken: set[Variable] = set()
-    for place, number in updates.items():
-        var = fgraph.outputs[place]
+    for index, number in updates.items():
+        var = fgraph.outputs[index]
         others = arguments - {fgraph.inputs[number]}
         if view_root(var) in taken or not others.isdisjoint(may_lie_in(var)):
             var = deep_copy_op(var)
-            fgraph.change_input("output", place, var, reason="next values are apart")
+            fgraph.change_input("output", index, var, reason="next values share no memory")
         taken.add(view_root(var))
 
 
@@ -204,7 +209,7 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether all that is made of a variable, until it is an array of floats, is made on the device."""
+    """Tell whether the device computes all that depends on a variable, up to arrays of floats."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

@@ -1,7 +1,7 @@
 """The inputs and outputs of a function on a device: between Theano's storage and the machine.
 
-An :class:`Input` brings an argument to the device, or lends it; an :class:`Output` brings a result home, unless it was
-computed there.
+An :class:`Input` uploads an argument, or lends it; an :class:`Output` downloads a result, unless the device wrote it
+into the host's memory.
 
 A device that shares the host's memory reads arguments and writes results where the caller has them:
 :class:`ZeroCopyScope` binds large ones for the time of a call. After the call, even an interrupted one, the device is
@@ -42,9 +42,9 @@ class Input:
 
     #: Of the original graph.
     variable: Variable
-    #: Where Theano's Function puts its value.
+    #: The cell in which Theano's Function stores its value.
     storage: list[Any]
-    #: Where the machine looks for it.
+    #: The cell from which the machine reads it.
     cell: list[Any]
     #: Whether it is on the device.
     placed: bool
@@ -54,7 +54,7 @@ class Input:
     mutable: bool
     #: Whether an op of the user overwrites it, so that the caller sees what is written.
     overwritten_by_user: bool = False
-    #: Whether the machine gets a copy where it might overwrite the caller's array: calls to come read that again.
+    #: Whether the machine gets a copy where it might overwrite the caller's array: later calls read that again.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
@@ -117,33 +117,32 @@ class Input:
 class Output:
     """An output."""
 
-    #: Where the machine puts it.
+    #: The cell in which the machine stores it.
     cell: list[Any]
     #: Whether the caller wants it on the host.
     on_host: bool
-    #: Whether the next call may overwrite what the caller was given.
+    #: Whether the next call may overwrite the caller's result.
     borrow: bool
-    #: What the caller was given by the last call, if it is borrowed.
+    #: The caller's result of the last call, if it is borrowed.
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | None, events: list[Any] | None = None) -> Any:
         """Return the value, the caller's own unless it is borrowed.
 
-        `scope` has lent an array for it; without one, values may be on their way still, and `events` gets the event of
-        a copy that is not waited for.
+        `scope` has lent an array for it. Without a scope, the copy is not waited for, and `events` gets its event.
         """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
             return value if self.borrow and scope is not None else deep_copy(value)
         if scope is None:
             return fetch(value, events)
-        home = scope.take_output(self.cell)
-        if home is None:
+        result = scope.take_output(self.cell)
+        if result is None:
             record_transfer(RESULTS, value.nbytes)
-            home = to_host(value, scope.reusable(self.last))
+            result = to_host(value, scope.reusable(self.last))
         if self.borrow:
-            self.last = home
-        return home
+            self.last = result
+        return result
 
 
 class ZeroCopyScope:
@@ -173,10 +172,10 @@ class ZeroCopyScope:
             for var, output in here:
                 linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
         #: The arrays that belong to the call: those that are lent, and others that nodes read during it.
-        self._minded: list[np.ndarray] = []
+        self._in_use: list[np.ndarray] = []
         self._buffers: list[Any] = []
         #: By the cell: the array for a result, and the buffer that the machine writes.
-        self._homes: dict[int, tuple[np.ndarray, Any]] = {}
+        self._result_arrays: dict[int, tuple[np.ndarray, Any]] = {}
 
     def __enter__(self) -> ZeroCopyScope:
         self._settle()  # arrays left over from a call that was interrupted twice
@@ -197,9 +196,9 @@ class ZeroCopyScope:
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Take note of an argument that is not lent: no result is to be computed over it."""
+        """Track an argument that is not lent: no result may overwrite it."""
         if isinstance(value, np.ndarray):
-            self._minded.append(value)
+            self._in_use.append(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
         """Lend an array for a result: that of the last call, if it fits and is no argument, or else a new one.
@@ -208,24 +207,24 @@ class ZeroCopyScope:
         """
         if not self._open:
             return None
-        if id(output.cell) in self._homes:
-            home, buffer = self._homes[id(output.cell)]
+        if id(output.cell) in self._result_arrays:
+            result, buffer = self._result_arrays[id(output.cell)]
             # A call that has found another branch to be taken may want another array.
-            if home.shape == layout.shape and home.dtype == layout.dtype:
+            if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
-        home = fitting(self.reusable(output.last), layout)
-        buffer = self._note(home, wrap_host_array(self._context, home, writes=True))
+        result = fitting(self.reusable(output.last), layout)
+        buffer = self._note(result, wrap_host_array(self._context, result, writes=True))
         if buffer is not None:
-            self._homes[id(output.cell)] = home, buffer
+            self._result_arrays[id(output.cell)] = result, buffer
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
-        """Return the array where a result is, the first time that it is asked for; None if it is elsewhere."""
-        home, buffer = self._homes.pop(id(cell), (None, None))
-        if home is None or cell[0].base_data is not buffer or cell[0].shape != home.shape:
+        """Return the array that holds a result, once; None if no lent array does."""
+        result, buffer = self._result_arrays.pop(id(cell), (None, None))
+        if result is None or cell[0].base_data is not buffer or cell[0].shape != result.shape:
             return None
         sync_to_host(self._context, buffer)
-        return home
+        return result
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
         """Return the array of a last result if it may be written over: it may be an argument, or a variable's value."""
@@ -237,17 +236,17 @@ class ZeroCopyScope:
 
     def _overlaps(self, value: np.ndarray) -> bool:
         """Tell whether an array may share memory with one that belongs to the call."""
-        return any(np.may_share_memory(value, other) for other in self._minded)
+        return any(np.may_share_memory(value, other) for other in self._in_use)
 
     def _note(self, value: np.ndarray, buffer: Any) -> Any:
         if buffer is not None:
-            self._minded.append(value)
+            self._in_use.append(value)
             self._buffers.append(buffer)
         return buffer
 
     def _settle(self) -> None:
         """Wait for the device, and drop every reference to arrays that were lent."""
-        self._minded.clear()
+        self._in_use.clear()
         if not self._buffers:
             return
         self._context.queue.finish()
@@ -257,5 +256,5 @@ class ZeroCopyScope:
             value = cell[0]
             if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
                 cell[0] = value.base_data = None  # the array may be kept for its shape
-        self._homes.clear()
+        self._result_arrays.clear()
         self._buffers.clear()

@@ -35,7 +35,7 @@ def link(
     Return the thunk, which computes from the values in the input cells and stores the next values there, and the cells
     of the outputs. The inputs in `state` have values that outlive a call.
     """
-    following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
+    following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # The next call must not write to next values, nor to results of the host, which may be its arguments. Results of

@@ -24,12 +24,12 @@ __all__ = ["HostState", "Mirror", "host_state_of", "link_with_host_state"]
 
 
 class Mirror(Shared):
-    """The copy on the device of a shared variable that is at home on the host."""
+    """The copy on the device of a shared variable whose value Theano keeps on the host."""
 
     def from_theano(self) -> None:
         """Take Theano's value."""
         container_version = version(self.variable.container)
-        self.lose()  # as long as it is not all there
+        self.lose()  # until the copy is complete
         super().from_theano()
         self._version = container_version
 
@@ -40,8 +40,8 @@ class Mirror(Shared):
         if not is_current or has_unmarked_writer(container):
             self.from_theano()
 
-    def bring_home(self, value: Any) -> None:
-        """Let Theano have the value, which is that on the device."""
+    def update_host(self, value: Any) -> None:
+        """Store the device's value in Theano's storage."""
         self._storage[0] = self._seen = value
 
     def lose(self) -> None:
@@ -57,7 +57,7 @@ class HostState(State):
 
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
-        self._known = weakref.WeakValueDictionary()
+        self._by_storage = weakref.WeakValueDictionary()
         # One turn for all functions: with one for each, two that call each other could wait for each other for ever.
         self.turn = self.context.turn
 

@@ -24,7 +24,7 @@ from optdb.runtime.context import Turn
 
 __all__ = ["Shared", "SimulatorClosed", "State", "UnknownShared"]
 
-#: What transfers are called that are no op's.
+#: Names of transfers that no op makes.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
 
 
@@ -46,7 +46,7 @@ class Shared:
         self.variable = variable
         #: Whether it is on the device, though Theano has it on the host.
         self.placed = placed
-        #: What it is on the device; None if it is on the host.
+        #: Its type on the device; None if it is on the host.
         self.array_type: OpenCLArrayType | None = None
         if isinstance(variable.type, OpenCLArrayType):
             self.array_type = variable.type
@@ -67,7 +67,7 @@ class Shared:
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
-        """Return a copy of the value on the host: an array of NumPy, or what else the variable holds."""
+        """Return a copy of the value on the host: an array of NumPy, or another object that the variable holds."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return deep_copy(value)
@@ -102,7 +102,7 @@ class State:
 
     #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
     is_only_copy = True
-    #: What it makes of a shared variable of Theano's.
+    #: The class of its shared variables.
     _kind = Shared
 
     def __init__(self, context_name: Hashable) -> None:
@@ -110,10 +110,10 @@ class State:
         self.context = get_context(context_name)
         #: Held by a thread that uses the shared variables.
         self.turn = Turn(self.context)
-        #: What the simulator was when it was closed, in words; None as long as it is open.
+        #: The description of the simulator when it was closed; None as long as it is open.
         self.closed_as: str | None = None
         #: By Theano's storage, which is the same in all functions that share a variable.
-        self._known: MutableMapping[int, Shared] = {}
+        self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
 
     def __enter__(self) -> State:
@@ -156,19 +156,19 @@ class State:
             )
 
     def __iter__(self) -> Iterator[Shared]:
-        return iter(self._known.values())
+        return iter(self._by_storage.values())
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_storage)
 
     def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
         """Return the shared variable of Theano's storage; take it in, with Theano's value, if it is new.
 
         It is where the first function has wanted it. None is returned if functions use Theano's storage itself.
         """
-        shared = self._known.get(id(storage))
+        shared = self._by_storage.get(id(storage))
         if shared is None:
-            shared = self._known[id(storage)] = self._kind(variable, storage, on_device, self.context_name)
+            shared = self._by_storage[id(storage)] = self._kind(variable, storage, on_device, self.context_name)
         return shared
 
     def find(self, which: Any) -> Shared:
