@@ -74,7 +74,7 @@ def restore(
     SimulatorNotRestored
         If there is no device at all.
     RuntimeError
-        If Theano was told not to unpickle functions.
+        If Theano's flags forbid unpickling functions.
     """
     if any(function is None for function in functions.values()):
         raise RuntimeError(

@@ -1,9 +1,9 @@
 """Copies and pickles of shared ops give the shared op.
 
-While the cache is installed, these functions stand in for methods of all op classes.  A pickle stays one that Theano
-reads without optdb: it holds the op as Theano pickles it, inside a call of ``copy.copy``.  Where the cache is
+While the cache is installed, these functions replace methods of all op classes.  Theano reads the pickles
+without optdb: it holds the op as Theano pickles it, inside a call of ``copy.copy``.  Where the cache is
 installed, that call gives the one op; elsewhere it gives a copy.  Ops in pickles without that call, and others that
-come into being without a constructor, are exchanged for the one op when they become part of a node.
+are made without a constructor, are exchanged for the one op when they become part of a node.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _restore_node(self: Apply, state: dict[str, Any]) -> None:
 
 
 def copy_patches() -> list[Patch]:
-    """Return the patches by which no op comes into being beside the shared one."""
+    """Return the patches that prevent copies beside the shared op."""
     return [
         Patch(PureOp, "__copy__", copy_of_shared, "a copy of a shared op is that op"),
         Patch(PureOp, "__deepcopy__", copy_of_shared, "a copy of a shared op is that op"),

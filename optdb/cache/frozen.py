@@ -1,12 +1,12 @@
-"""Turns values into keys: equal keys stand for values that are equal in type and in content.
+"""Turns values into keys: two keys are equal if the values are, in type and in content.
 
 Python's own equality will not do: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
 differs from itself, a dtype equals its name, and a list has no hash. A
 :class:`Freezer` takes any value and gives something hashable that is equal for
 values that mean the same, and different for the rest.
 
-Functions are alike if they have the same code and nothing bound to it. Other
-values without an equality of their own (modules, loggers) are alike if they are
+Functions are equal if they have the same code and nothing bound to it. Other
+values without an equality of their own (modules, loggers) are equal if they are
 one object.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-#: Arrays above this size are told apart by identity: their contents would be kept in the key.
+#: Arrays above this size are compared by identity: their contents would be kept in the key.
 LARGEST_ARRAY = 4096  # bytes
 
 _ITSELF = frozenset({str, bytes, type(None), type(Ellipsis), type(NotImplemented)})

@@ -2,9 +2,9 @@
 
 Theano allows such changes, and some ops count in a prop how often they ran. So
 the guard makes the change, drops the op from the store, and warns of the class
-and the attribute; a warning filter makes it an error. Where the op also stands
+and the attribute; a warning filter makes it an error. Where the op was also returned
 for a copy, the guard refuses the change: the original must not change with its
-copy. Attributes that come later, such as an op's own caches, are not watched.
+copy. Attributes that are set later, such as an op's own caches, are not watched.
 
 The guard exists only where ``__debug__`` is true: under ``python -O`` it costs
 nothing.
@@ -47,7 +47,7 @@ def set_attribute(op: Any, name: str, value: Any) -> None:
     Raises
     ------
     SharedOpChanged
-        If the op also stands for copies of it: changing a copy must not change the original.
+        If the op was also returned for copies of it: changing a copy must not change the original.
     """
     _check(op, name, value)
     object.__setattr__(op, name, value)

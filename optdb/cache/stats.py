@@ -29,19 +29,19 @@ class Counts:
         self.found = 0
         self.shared = 0
         self._refused: Counter[tuple[str, str]] = Counter()
-        self._apart: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._different: Counter[tuple[str, tuple[str, ...]]] = Counter()
 
     def refuse(self, cls: type, reason: str) -> None:
         """Count an op that was built as without the cache."""
         self._refused[_name(cls), reason] += 1
 
-    def keep_apart(self, cls: type, attributes: tuple[str, ...]) -> None:
+    def add_difference(self, cls: type, attributes: tuple[str, ...]) -> None:
         """Count an op that differs from one with the same props by other attributes."""
-        self._apart[_name(cls), attributes] += 1
+        self._different[_name(cls), attributes] += 1
 
     def report(self, installed: bool, alive: int) -> Stats:
         """Return the counts as they are now."""
-        return Stats(installed, self.found, self.shared, alive, dict(self._refused), dict(self._apart))
+        return Stats(installed, self.found, self.shared, alive, dict(self._refused), dict(self._different))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Stats(HtmlTables):
         for (name, reason), count in sorted(self.uncached.items()):
             table.add_row(Text(name), Text(f"not shared: {reason}"), str(count))
         for (name, attributes), count in sorted(self.kept_apart.items()):
-            difference = f"kept apart: differ in {', '.join(attributes)}, which __props__ leaves out"
+            difference = f"not shared: differ in {', '.join(attributes)}, which __props__ leaves out"
             table.add_row(Text(name), Text(difference), str(count))
         return table
 

@@ -170,7 +170,7 @@ class Store:
         return op
 
     def _compare_with_likeness(self, entry: SharedOpRef) -> None:
-        """Note what keeps an op apart from another one with the same props."""
+        """Count an op that differs from another one with the same props by other attributes."""
         key = entry.key
         if not has_props(key.declared[0]):
             return
@@ -178,7 +178,7 @@ class Store:
         if like() is None:
             self._by_props[key.declared] = entry
         elif like.key.rest != key.rest:
-            self.counts.keep_apart(key.declared[0], _difference(like.key, key))
+            self.counts.add_difference(key.declared[0], _difference(like.key, key))
 
     def _gone(self, entry: SharedOpRef) -> None:
         """Take out an op that is going; the rest is swept later."""

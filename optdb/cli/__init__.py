@@ -51,7 +51,7 @@ def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Call
 def explain(
     is_module: bool, topo: bool, pictures: Path | None, html: Path | None, script: str, args: tuple[str, ...]
 ) -> Callable[[], None]:
-    """Run SCRIPT, then tell where the ops of its functions ran, and why."""
+    """Run SCRIPT, then report where the ops of its functions ran, and why."""
     from optdb.cli.explain import can_draw, explain_script
 
     # Checked before the script runs, which may take long.
@@ -125,7 +125,7 @@ def install_theano(pip_options: tuple[str, ...]) -> int:
 @cli.command()
 @click.option("--profiles", is_flag=True, help="Show what each device can do, and its driver's quirks.")
 def devices(profiles: bool) -> int:
-    """Show the OpenCL devices, each of them tried, and what optdb.device calls them."""
+    """Show the OpenCL devices, whether they work, and their names for optdb.device."""
     from optdb.cli.hardware import report
 
     return report(profiles)
@@ -134,7 +134,7 @@ def devices(profiles: bool) -> int:
 @cli.command()
 @click.option("--clear", is_flag=True, help="Remove all of them.")
 def cache(clear: bool) -> int:
-    """Show where built OpenCL programs are kept, and how much there is of them."""
+    """Show the folder and the size of the cache of OpenCL programs."""
     from optdb.cli.kernels import report
 
     return report(clear)
@@ -153,7 +153,7 @@ def cache(clear: bool) -> int:
 @click.option("--clblast/--no-clblast", default=True, help="Measure CLBlast, too, if it is installed (the default).")
 @click.option("--forget", is_flag=True, help="Remove the results of tuning, and use the defaults.")
 def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> int:
-    """Measure how matrix products are best computed on a device, and keep what was found."""
+    """Measure the fastest kernels for matrix products on a device, and store the result."""
     from optdb.cli.tune import report
 
     return report(device, dtypes, forget, clblast)

@@ -1,4 +1,4 @@
-"""What ``python -m optdb doctor`` looks at, and the table it prints.
+"""The checks of ``python -m optdb doctor``, and the table that it prints.
 
 Each check is a function that returns its finding, or raises `CheckFailed` with the problem
 and the cure. `CHECKS` lists a check after those that it depends on. After the first fatal
@@ -21,7 +21,7 @@ from optdb.runtime.errors import DeviceError
 
 
 class CheckFailed(Exception):
-    """Something that a check looked at does not work.
+    """A check failed.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ def _with_progress(results: Iterator[_Result | str]) -> Iterator[_Result]:
     """Yield the results, and show the running check on standard error: a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        console.print("optdb: looking at what works here; the first time, that compiles C code for up to a minute")
-    with console.status("looking at what works here") as status:
+        console.print("optdb: checking the installation; the first time, that compiles C code for up to a minute")
+    with console.status("checking the installation") as status:
         for result in results:
             if isinstance(result, str):
                 status.update(f"looking at {escape(result)} (the first time, C code is compiled)")

@@ -1,4 +1,4 @@
-"""What ``python -m optdb devices`` prints: each OpenCL device, and whether it works."""
+"""The output of ``python -m optdb devices``: each OpenCL device, and whether it works."""
 
 from __future__ import annotations
 

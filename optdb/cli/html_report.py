@@ -93,7 +93,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
-    places = lay_out([node.inputs for node in graph.nodes])
+    positions = lay_out([node.inputs for node in graph.nodes])
     outputs = set(graph.outputs)
     return {
         **count,
@@ -110,7 +110,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
                 "x": x,
                 "y": y,
             }
-            for number, (node, (x, y)) in enumerate(zip(graph.nodes, places, strict=True))
+            for number, (node, (x, y)) in enumerate(zip(graph.nodes, positions, strict=True))
         ],
     }
 

@@ -23,8 +23,8 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
     arguments : sequence of CallArgument
         Of the function.
     axes : mapping, optional
-        For arguments, by variable or name, their axis, or None where all workers get all of it. Axis 0, if it is not
-        said, and nothing for numbers.
+        For arguments, by variable or name, their axis, or None where all workers get all of it. The default is
+        axis 0; numbers are not split.
 
     Raises
     ------
@@ -99,9 +99,9 @@ def parts_of(
         if argument.variable in axes
     }
     if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{var} has {length} along axis {axes[var]}" for var, length in lengths.items())
+        lengths_named = ", ".join(f"{var} has {length} along axis {axes[var]}" for var, length in lengths.items())
         raise ValueError(
-            f"all arguments that are split have to have one length, and {told}.\n"
+            f"all arguments that are split have to have one length, and {lengths_named}.\n"
             "The cure: name the axes, None for what all workers are to get whole: DataParallel(step, axes={'x': 1, "
             "'table': None})"
         )

@@ -2,10 +2,10 @@
 
 The client knows how many steps are committed. An attempt at a step is given to all workers; once all have prepared it,
 it is committed, and the message of the next step says so. If a worker dies before, the others forget the attempt, and
-it is made anew without it. Whatever a worker is told twice it does once, since it is told the number of steps.
+it is made anew without it. A message that arrives twice takes effect once, since it has the number of steps.
 
-A worker that appears later, such as the one that dask starts in place of a dead one, gets the functions, then the state
-from one that is in, directly, and takes part from the next step on.
+A worker that appears later, such as the one that dask starts to replace a dead one, gets the functions, then the state
+directly from an active one, and takes part from the next step on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
     found : sequence of (str, str, int)
         The host's devices: the text that selects each, its kind, and its compute units.
     count : int, optional
-        How many workers the host has. One for each GPU, or, where there is none, two, if it is not said.
+        How many workers the host has. By default one for each GPU, or two without a GPU.
 
     Returns
     -------
@@ -353,7 +353,7 @@ class ClusterGroup:
         lost: dict[str, str] = {}
         end = time.monotonic() + self._timeout + GRACE_S
         pending = set(calls)
-        told = False
+        aborted = False
         while pending:
             done, pending = await asyncio.wait(pending, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
             for call in done:
@@ -375,8 +375,8 @@ class ClusterGroup:
                 call.cancel()
                 pending.discard(call)
             failed = lost or any(answer["status"] != "OK" for answer in answers.values())
-            if failed and not told:
-                told = True
+            if failed and not aborted:
+                aborted = True
                 await self._abort(attempt, [calls[call] for call in pending])
         return self._judged(members, answers, lost)
 

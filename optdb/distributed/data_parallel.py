@@ -42,10 +42,10 @@ class DataParallel:
         needed. With one, the workers of each host use them in turn.
     axes : mapping, optional
         For arguments, by name or variable, the axis along which they are split, or None if all workers get all of it.
-        Axis 0, if it is not said; numbers are never split.
+        The default is axis 0; numbers are never split.
     outputs : mapping or sequence, optional
         For outputs, by number, how workers' values become one: 'mean' (weighted by the length of parts), 'sum' or
-        'concatenate'. If it is not said, an exact step returns what one device would, and one with `average_every` a
+        'concatenate'. By default, an exact step returns what one device would, and one with `average_every` a
         mean.
     gradients : mapping, optional
         Shared variables to gradients, the variables of your graph, each a mean over the batch. For graphs in which they
@@ -62,7 +62,7 @@ class DataParallel:
     timeout : float
         Seconds after which a worker that does not answer counts as dead.
     progress_bar : bool, optional
-        Whether `train` shows one; where standard error is a terminal, if it is not said.
+        Whether `train` shows one; by default, if standard error is a terminal.
 
     Raises
     ------

@@ -140,7 +140,7 @@ class Exchange:
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker is the one that computes what all would compute alike."""
+        """Whether this worker computes the values that are the same on all workers."""
         return self._rank == 0
 
     def pass_on(self, arrays: Sequence[np.ndarray]) -> None:

@@ -74,7 +74,7 @@ def loose_plan(original: Original, reductions: Mapping[int, str], average_every:
     original : Original
         The user's graph.
     reductions : mapping
-        For outputs, by number, 'mean', 'sum' or 'concatenate'; a mean if it is not said.
+        For outputs, by number, 'mean', 'sum' or 'concatenate'; by default a mean.
     average_every : int
         After how many steps the workers' values are averaged.
     """

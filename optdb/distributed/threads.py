@@ -112,7 +112,7 @@ class ThreadGroup:
             raise
         errors = {rank: future.exception() for rank, future in enumerate(futures) if future.exception() is not None}
         if errors:
-            # The others were only told to give up.
+            # The others only stopped because of it.
             rank = next((rank for rank, error in errors.items() if not isinstance(error, Aborted)), min(errors))
             raise WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}") from errors[rank]
         self.steps += 1

@@ -127,7 +127,7 @@ class Session:
                 message = {"op": "optdb_pieces", "reply": False, "session": self.name, "sender": self.address}
                 await comm.write({**message, "tag": list(tag), "arrays": [to_serialize(array) for array in arrays]})
         except OSError as error:
-            # The next message makes a new connection: the worker may have been told of its death wrongly.
+            # The next message makes a new connection: the report that it died may be wrong.
             self._outboxes.pop(address, None)
             self.mailbox.abort(tag[0], f"no connection to {address}: {error}")
         finally:

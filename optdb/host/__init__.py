@@ -1,11 +1,11 @@
 """The host: the compiler that optdb plugs into, Theano 1.0.5.
 
 This is the only folder that imports Theano. The rest of the package takes its words from ``api``, so that another host
-can be put in its place. The import of this package imports nothing.
+can replace it. The import of this package imports nothing.
 
 - ``api``: the vocabulary, what a second host would have to give.
-- ``functions``: compiled functions, observed, copied and taken apart.
-- ``speedups``: what is exchanged in Theano so that it takes less time.
+- ``functions``: compiled functions, observed, copied and decomposed.
+- ``speedups``: replacements of Theano's functions that take less time.
 - ``rewriters``: what is known of Theano's rewriters.
 - ``clinker``: C code in batches.
 - ``importing``: what makes ``import theano`` work.

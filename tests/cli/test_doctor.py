@@ -76,7 +76,7 @@ def test_what_is_optional_is_no_failure(table):
 def test_it_says_what_it_looks_at(monkeypatch, capsys):
     monkeypatch.setattr(checks, "CHECKS", {"one": _nothing})
     checks.report()
-    assert "looking at what works here" in capsys.readouterr().err
+    assert "checking the installation" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@
 ``update``
     takes the same sums, and lets shared variables have their next values.
 
-So whatever fails while workers wait for each other, no copy of the state has changed.
+So if anything fails while workers wait for each other, no copy of the state has changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.distributed.sharding.collective import AllReduce
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
-from optdb.host.api.traces import place_in_code
+from optdb.host.api.traces import source_location
 from optdb.host.functions.originals import Original, compile_step, int_scalar
 
 __all__ = ["exact_plan"]
@@ -93,8 +93,8 @@ def _whole(spreader: Spreader, value: Value, var: Variable) -> Variable:
 
 def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
     name = shared.name or "w"
-    line = place_in_code(error.node.outputs[0])[0] if error.node is not None and error.node.outputs else ""
-    where = f"\nIt was made {'by ' if not line.startswith('behind') else ''}{line}" if line else ""
+    line = source_location(error.node.outputs[0])[0] if error.node is not None and error.node.outputs else ""
+    where = f"\nIt was made {'by ' if not line.startswith('after') else ''}{line}" if line else ""
     return NoGradients(
         f"exact training cannot find how the next value of {shared.name or shared} follows from sums over workers. "
         f"{error}{where}\n"

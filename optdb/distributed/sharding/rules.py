@@ -256,7 +256,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         layout = Sharded(out, axis, unit)
         return [Sharded(spreader.own_rows(out, layout, node), axis)]
     old_lengths = [value.var.shape[i] for i in range(value.var.ndim)]
-    before, behind = old_lengths[: value.axis], old_lengths[value.axis + 1 :]
+    before, old_after = old_lengths[: value.axis], old_lengths[value.axis + 1 :]
     lead, after = ([entry.var for entry in entries[:axis]], [entry.var for entry in entries[axis + 1 :]])
     is_length = isinstance(entries[axis], Length)
     if any(_is_constant(var, -1) for var in (*lead, *after)):
@@ -267,12 +267,12 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
-            checks.append((tensor.mod(_product(behind), _product(after)), tensor.constant(0)))
+            checks.append((tensor.mod(_product(old_after), _product(after)), tensor.constant(0)))
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"axis {value.axis}, along which the batch is split, is not an axis of the result")
-    # Rows stay whole if what is behind the axis is as large as before.
-    checks.append((_product(after), _product(behind)))
+    # Rows stay whole if the axes after it keep their product.
+    checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
     elif not is_length and axis:

@@ -90,7 +90,7 @@ def scan_around(
 
 
 def _position(database: DB) -> float | None:
-    """Return where a database stands in Theano's main database; None if it does not."""
+    """Return the position of a database in Theano's main database; None if it has none."""
     main = compile_db()
     return main.__position__.get(getattr(database, "name", None))
 

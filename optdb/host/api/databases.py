@@ -42,7 +42,7 @@ def compile_db() -> SequenceDB:
 
 
 def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
-    """Return a method to take the place of ``EquilibriumDB.query``, which is `query`.
+    """Return a replacement of ``EquilibriumDB.query``, which is `query`.
 
     Theano's walks through linked lists of the members several times, and asks each one for its hash each time.
     """
@@ -82,8 +82,8 @@ def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
     """Return the optimizer that `db` makes of `members`."""
     final = [member for member in members if db.__final__.get(member.name)]
     cleanup = [member for member in members if db.__cleanup__.get(member.name)]
-    apart = set(map(id, final + cleanup))
-    own = [member for member in members if id(member) not in apart]
+    separate = set(map(id, final + cleanup))
+    own = [member for member in members if id(member) not in separate]
     optimizer = EquilibriumOptimizer(
         [member for member in own if not isinstance(member, LocalOptimizer)],
         max_use_ratio=config.optdb.max_use_ratio,

@@ -1,7 +1,7 @@
 """What defines an op of Theano: its ``__props__``, and what they leave out.
 
-Two ops with equal ``__props__`` are equal to Theano, which lets one stand in
-for the other. Not every class lists there all that its instances differ in
+Two ops with equal ``__props__`` are equal to Theano, which may replace one
+by the other. Not every class lists there all that its instances differ in
 (``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
 ``Elemwise.nfunc_spec``), and some compare themselves without ``__props__``. So
 an op is described here by all of its attributes, save those that only name it

@@ -140,7 +140,7 @@ def io_toposort(
 def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
     """Return what `outputs` are computed from, in the order in which Theano's ``graph.inputs`` finds it.
 
-    Theano's looks for each variable in the list of the blockers, behind which nothing is looked at.
+    Theano's searches the list of the blockers for each variable. The search stops at a blocker.
     """
     seen = set()
     blocked = set(blockers or ())

@@ -49,7 +49,7 @@ class OpNumbering:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
         #: Distinct ops, by a key that equal ones share.
-        self._alike: dict[Any, list[tuple[Any, int, int]]] = {}
+        self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
         #: Hash and number, by class and props, of ops that Theano compares by these two.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
         self._count = 0
@@ -81,19 +81,19 @@ class OpNumbering:
         equal = _original(type(op), "__eq__", _originals_eq)
         # Equal scans may have different hashes: a scan's hash counts the mode of its
         # inner function, its equality does not. Equality is what Theano merges by.
-        alike = self._alike.setdefault(type(op) if isinstance(op, Scan) else value, [])
-        for other, its_hash, its_number in alike:
+        candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
+        for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
                 return (op, its_hash, its_number)
         self._count += 1
         entry = (op, value, self._count)
-        alike.append(entry)
+        candidates.append(entry)
         return entry
 
     def clear(self) -> None:
         """Clear the numbers."""
         self.of.clear()
-        self._alike.clear()
+        self._by_value.clear()
         self._by_props.clear()
         _props_of.cache_clear()
 
@@ -235,7 +235,7 @@ def install(holder: str) -> None:
             return
         _holders.add(holder)
         if not _patches:
-            reason = "a constant equals itself, whatever its size"
+            reason = "a constant equals itself, even a large one"
             _patches.extend(_installed([Wrapper(TensorConstant, "equals", _same_or, reason)]))
         _cover(op_classes())
 

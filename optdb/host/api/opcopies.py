@@ -1,4 +1,4 @@
-"""Copies of ops that are made to be changed, and places in Theano that make such copies."""
+"""Copies of ops that are made to be changed, and functions of Theano that make such copies."""
 
 from __future__ import annotations
 

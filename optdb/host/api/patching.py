@@ -140,7 +140,7 @@ class _Stack:
             values.clear()
 
     def _as_seen(self, value: Any) -> Any:
-        """Return what ``owner.name`` is while `value` stands in the owner's dictionary."""
+        """Return the value of ``owner.name`` while `value` is in the owner's dictionary."""
         return value.__get__(None, self.owner) if isinstance(value, (staticmethod, classmethod)) else value
 
 

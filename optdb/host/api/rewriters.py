@@ -162,10 +162,10 @@ def name_of(rewriter: Any) -> str:
 
 
 def report_failure(error: Exception, navigator: Any, pairs: list, rewriter: Any, node: Apply) -> None:
-    """Treat a rewriter's failure as ``config.on_opt_error`` says.
+    """Treat a rewriter's failure as ``config.on_opt_error`` demands.
 
     'warn' logs it, 'raise' raises it, 'pdb' stops there, 'ignore' goes on;
-    an AssertionError is raised whatever the flag says, as Theano does.
+    an AssertionError is always raised, as Theano does.
     """
     NavigatorOptimizer.warn(error, navigator, pairs, rewriter, node)
 

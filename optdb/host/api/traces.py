@@ -12,7 +12,7 @@ from theano.gof.utils import get_variable_trace_string
 
 from optdb.host.api.graph import Variable
 
-__all__ = ["creation_trace", "place_in_code", "user_line"]
+__all__ = ["creation_trace", "source_location", "user_line"]
 
 #: Whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
@@ -20,16 +20,16 @@ _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
 _FAR = 1000
 
 
-def place_in_code(var: Variable) -> tuple[str, str]:
-    """Return where a variable comes from: the user's line, and the call stack that led to it.
+def source_location(var: Variable) -> tuple[str, str]:
+    """Return the user's line that made a variable, and its call stack.
 
     Many of Theano's rewriters forget the lines. Then it is the nearest line that the variable is computed from, as
-    ``behind train.py:11: h = x.dot(w)``. Both are empty if no line is known.
+    ``after train.py:11: h = x.dot(w)``. Both are empty if no line is known.
     """
     nearest = _nearest(var)
     if nearest is None:
         return "", ""
-    return ("" if nearest is var else "behind ") + user_line(nearest), creation_trace(nearest)
+    return ("" if nearest is var else "after ") + user_line(nearest), creation_trace(nearest)
 
 
 def _nearest(var: Variable) -> Variable | None:
@@ -47,7 +47,7 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def creation_trace(var: Variable) -> str:
-    """Return how the user's code came to make a variable, line by line; nothing if that is not known."""
+    """Return the call stack that made a variable, line by line; nothing if it is not known."""
     return get_variable_trace_string(var).strip() if user_line(var) else ""
 
 

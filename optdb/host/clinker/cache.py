@@ -213,10 +213,10 @@ class SharedModuleCache(ModuleCache):
             module = StoredModule(wanted.module_hash, translation.name, translation.source, wanted.key)
             self.store.publish(module, library)
             return
-        place = self.store.stage().folder() / f"{wanted.translation.name}.{cmodule.get_lib_extension()}"
-        link(library, place)
-        (place.parent / "mod.cpp").write_text(wanted.translation.source)
-        self._remember(wanted, place)
+        target = self.store.stage().folder() / f"{wanted.translation.name}.{cmodule.get_lib_extension()}"
+        link(library, target)
+        (target.parent / "mod.cpp").write_text(wanted.translation.source)
+        self._remember(wanted, target)
 
     def _compile_as_theano(self, wanted: Wanted, linker: Any) -> Path:
         """Compile one module by Theano's command, for its error."""

@@ -63,7 +63,7 @@ def _do_nothing(*args: Any, **options: Any) -> None:
 
 
 def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., Any]:
-    """Return a `compile_str` that compiles in a staging folder and then moves the library to Theano's place."""
+    """Return a `compile_str` that compiles in a staging folder and then moves the library to Theano's folder."""
 
     @functools.wraps(compile_str)
     def compiled(
@@ -80,11 +80,11 @@ def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., A
             compile_str(module_name, src_code, str(folder), *args, py_module=False, **options)
             (library,) = (path for path in folder.iterdir() if path.name.startswith(f"{module_name}."))
             shutil.copyfile(folder / "mod.cpp", Path(location, "mod.cpp"))
-            place = Path(location, library.name)
-            library.replace(place)
+            target = Path(location, library.name)
+            library.replace(target)
         finally:
             store.close()
         Path(location, "__init__.py").touch()
-        return dlimport(str(place)) if py_module else None
+        return dlimport(str(target)) if py_module else None
 
     return compiled

@@ -1,6 +1,6 @@
 """Caches Theano's queries of the compiler, and times the compiler that Theano starts.
 
-Theano queries the compiler in three places: while it declares its flags (is there a g++, and which version), before it
+Theano queries the compiler three times: while it declares its flags (is there a g++, and which version), before it
 compiles the first module (the flags of ``-march=native``), and where it tries an op or a library by a small program.
 """
 

@@ -89,8 +89,8 @@ def _value(constant: Constant) -> Hashable:
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
     """Correct Theano's test of which modules other processes may load.
 
-    Theano takes an op with ``__props__ = ()`` for an unversioned one, because it looks for an empty tuple among the
-    versions and the props alike, and compiles its module again in each process. The corrected method returns a key
+    Theano takes an op with ``__props__ = ()`` for an unversioned one, because it looks for an empty tuple among
+    both the versions and the props, and compiles its module again in each process. The corrected method returns a key
     with the same parts, which lacks a version only if an op or a type has none.
 
     Parameters

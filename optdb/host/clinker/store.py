@@ -8,7 +8,7 @@ the flags and the versions), so that one file system look-up finds a module::
         tmp<digest>/         a module: __init__.py, mod.cpp, <name>.so, key.pkl
         optdb/
             locks/           locks on the modules that are being compiled
-            staging/         unfinished files, by process; renamed into place when they are complete
+            staging/         unfinished files, by process; renamed when they are complete
             headers/         precompiled headers
 
 The modules of one translation unit are one shared library, hard-linked into the folder of each.
@@ -108,7 +108,7 @@ class ModuleStore:
         _remove_abandoned(self.folder / "locks")
 
     def publish(self, module: StoredModule, library: Path) -> Path:
-        """Move a module to its place.
+        """Move a module to its final folder.
 
         Parameters
         ----------
@@ -122,19 +122,19 @@ class ModuleStore:
         Path
             The path of its shared library, which another process may have stored first.
         """
-        place = self.library(module.module_hash, module.name)
+        target = self.library(module.module_hash, module.name)
         draft = self.stage().folder()
-        key_data = KeyData({module.key}, module.module_hash, str(place.parent / "key.pkl"), str(place))
+        key_data = KeyData({module.key}, module.module_hash, str(target.parent / "key.pkl"), str(target))
         (draft / "mod.cpp").write_text(module.source)
         (draft / "__init__.py").touch()
         (draft / "key.pkl").write_bytes(_pickled(key_data))
-        link(library, draft / place.name)
-        rename(draft, place.parent)
-        if not place.exists():
-            # The place holds the rest of a module that was partly removed.
-            shutil.rmtree(place.parent, ignore_errors=True)
+        link(library, draft / target.name)
+        rename(draft, target.parent)
+        if not target.exists():
+            # The folder holds the rest of a module that was partly removed.
+            shutil.rmtree(target.parent, ignore_errors=True)
             return self.publish(module, library)
-        return place
+        return target
 
     def clean_up(self, max_age_s: float) -> None:
         """Remove files of dead processes, and, once a day for all processes, modules that were not read for long.
@@ -192,11 +192,11 @@ class Stage:
         self._lock.release(remove=True)
 
 
-def rename(draft: Path, place: Path) -> None:
-    """Move a folder to its place atomically; if the place exists, remove the draft."""
+def rename(draft: Path, target: Path) -> None:
+    """Rename a folder atomically; if the target exists, remove the draft."""
     try:
         draft.chmod(0o777 & ~_umask())
-        draft.rename(place)
+        draft.rename(target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -219,13 +219,13 @@ def _pickled(key_data: KeyData) -> bytes:
         return pickle.dumps(bare, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def link(library: Path, place: Path) -> None:
-    """Hard-link or copy a file to another place."""
+def link(library: Path, target: Path) -> None:
+    """Hard-link or copy a file to another path."""
     try:
-        place.hardlink_to(library)
+        target.hardlink_to(library)
     except OSError:
         # Some file systems have no hard links, or few for each file.
-        shutil.copyfile(library, place)
+        shutil.copyfile(library, target)
 
 
 def _remove_abandoned(parent: Path) -> None:

@@ -1,1 +1,1 @@
-"""Compiled functions of the host: observed, copied, taken apart, printed."""
+"""Compiled functions of the host: observed, copied, decomposed, printed."""

@@ -1,4 +1,4 @@
-"""Compiled functions: observes and wraps their compilation, and makes work-alikes of them."""
+"""Compiled functions: observes and wraps their compilation, and replaces them by equivalents."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return which outputs of a function's graph are next values: place of the output to place of the input.
+    """Return which outputs of a function's graph are next values: index of the output to index of the input.
 
     The graph itself does not know if it is a copy.
     """
@@ -79,14 +79,14 @@ def updates_of(function: Function) -> dict[int, int]:
 
 
 def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Return a work-alike of a compiled function, made by a backend.
+    """Return an equivalent of a compiled function, made by a backend.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
         It stays as it is.
     backend : callable
-        Makes the work-alike, such as `opencl_backend` returns.
+        Makes the equivalent; `opencl_backend` returns one.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def watching(see: Callable[[Any], None]) -> Iterator[None]:
     Parameters
     ----------
     see : callable
-        Told the function; functions inside of others (loops of Scan) among them.
+        Called with the function, also with functions inside of others (loops of Scan).
     """
 
     def showing(create: Callable[..., Function]) -> Callable[..., Function]:

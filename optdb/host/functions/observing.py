@@ -41,7 +41,7 @@ class NodeSnapshot:
     types : tuple of str
         Of the outputs.
     inputs : tuple of int
-        The places, in the snapshot, of the nodes that make its inputs; constants are left out.
+        The indices, in the snapshot, of the nodes that compute its inputs; constants are left out.
     is_input : bool
         Whether it is an input of the graph.
     line : str
@@ -60,7 +60,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True)
 class GraphSnapshot:
-    """A graph as it was: nodes in topological order, and the places of those that make the outputs."""
+    """A graph as it was: nodes in topological order, and the indices of those that compute the outputs."""
 
     nodes: tuple[NodeSnapshot, ...]
     outputs: tuple[int, ...]
@@ -167,30 +167,30 @@ def _node_of(key: Any) -> Apply:
 def snapshot(outputs: Iterable[Variable]) -> GraphSnapshot:
     """Return the graph that computes some variables, as text."""
     outputs = list(outputs)
-    places: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
     nodes: list[NodeSnapshot] = []
 
-    def place_of(var: Variable) -> int | None:
+    def index_of(var: Variable) -> int | None:
         if var.owner is not None:
-            return places[var.owner]
+            return indices[var.owner]
         if isinstance(var, Constant):
             return None
-        if var not in places:
-            places[var] = len(nodes)
+        if var not in indices:
+            indices[var] = len(nodes)
             nodes.append(NodeSnapshot(str(var), (str(var.type),), (), is_input=True))
-        return places[var]
+        return indices[var]
 
     for node in io_toposort([], outputs):
-        inputs = tuple(dict.fromkeys(place for place in map(place_of, node.inputs) if place is not None))
+        inputs = tuple(dict.fromkeys(index for index in map(index_of, node.inputs) if index is not None))
         types = tuple(str(out.type) for out in node.outputs)
-        places[node] = len(nodes)
+        indices[node] = len(nodes)
         nodes.append(NodeSnapshot(str(node.op)[:MAX_OP_CHARS], types, inputs, line=_line_of(node), node=node))
-    ends = tuple(place for place in map(place_of, outputs) if place is not None)
+    ends = tuple(index for index in map(index_of, outputs) if index is not None)
     return GraphSnapshot(tuple(nodes), ends)
 
 
 def _line_of(node: Apply) -> str:
-    """Return where a node was made, as Theano has noted it: the innermost frame of the user's."""
+    """Return the line that made a node, as Theano has recorded it: the innermost frame of the user's."""
     for out in node.outputs:
         for trace in getattr(out.tag, "trace", None) or ():
             if trace:

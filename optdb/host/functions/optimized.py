@@ -131,7 +131,7 @@ def _let_change(fgraph: FunctionGraph) -> None:
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
-        # A ConvOp that is told lengths of one knows more of its result than the abstract convolution does.
+        # A ConvOp that is given lengths of 1 infers more of its result's type than the abstract convolution does.
         out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
@@ -145,7 +145,7 @@ def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> lis
     return node.clone_with_new_inputs(inputs).outputs
 
 
-def _not_in_place(op: Op) -> Op:
+def _without_inplace(op: Op) -> Op:
     return type(op)(inplace=False)
 
 
@@ -176,7 +176,7 @@ _PLAIN: Plain = {
     Elemwise: _plain_elemwise,
     IncSubtensor: _plain_part,
     AdvancedIncSubtensor1: _plain_change,
-    **dict.fromkeys((Gemm, Gemv, CGemv, SparseBlockGemv, SparseBlockOuter), _not_in_place),
+    **dict.fromkeys((Gemm, Gemv, CGemv, SparseBlockGemv, SparseBlockOuter), _without_inplace),
     **dict.fromkeys((Ger, CGer, ScipyGer), lambda op: Ger(False)),
     mrg_uniform: lambda op: mrg_uniform(op.output_type),
     RandomFunction: _plain_random,
@@ -189,9 +189,9 @@ def _has_abstract(node: Apply) -> bool:
     op = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
-    # Theano's own rule for the shape of a gradient that was not told leaves dilation out.
-    told = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
-    return told or set(op.filter_dilation) == {1}
+    # Theano's own rule for the shape of a gradient that was not given ignores dilation.
+    has_shape = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
+    return has_shape or set(op.filter_dilation) == {1}
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: type[Op]) -> Variable:
@@ -211,7 +211,7 @@ def _convolution(op: Any, inputs: Sequence[Variable], abstract: type[Op]) -> Var
 
 
 def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
-    """Return how large the result of a gradient is that was not told: the op knows."""
+    """Return the lengths of a gradient whose shape was not given, as the op infers them."""
     node = op.make_node(*arrays)
     whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
     return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]

@@ -28,7 +28,7 @@ class CallArgument:
     name: str | None
     #: Whether a call has to give it.
     required: bool
-    #: The value that stands for it otherwise.
+    #: The value if a call gives none.
     default: Any
     #: Whether a float array of a wider type is taken, too.
     allow_downcast: bool | None

@@ -50,7 +50,7 @@ def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return how many ops and inputs stand in the text of a graph in which nothing is shared."""
+    """Return how many ops and inputs the text of a graph has if nothing is shared."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
@@ -60,7 +60,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 def _steps(graph: FunctionGraph) -> list[str]:
     """Return the variables that are used more than once, each of them once, and the outputs."""
-    shown = {var: var.type(f"i{place}") for place, var in enumerate(graph.inputs)}
+    shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
     steps = []
     for node in graph.toposort():
         copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])

@@ -22,7 +22,7 @@ CANDIDATES = ("-lopenblas", "-lblas")
 #: Longest time for the compiler, or the program, to answer. Both take a tenth of a second.
 TIMEOUT_S = 20
 
-# C and C++ alike: config.cxx is a C++ compiler, but a plain name is what BLAS exports.
+# Both C and C++: config.cxx is a C++ compiler, but a plain name is what BLAS exports.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()

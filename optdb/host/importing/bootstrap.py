@@ -151,7 +151,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             # Only the default is replaced: Theano calls it when nothing else gives a value.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # The modules that Theano's keys do not cover (its virtual machine, Scan) are not for NumPy 1 and 2 alike.
+            # The modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)

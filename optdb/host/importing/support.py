@@ -50,7 +50,7 @@ class UnusableCompiledir(RuntimeError):
         self.finding = finding
 
 
-#: The errors of a folder that cannot be written, whatever the file.
+#: The errors of a folder that cannot be written, for any file.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
 
 
@@ -61,7 +61,7 @@ def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
     Raises
     ------
     UnusableCompiledir
-        In place of such an error. A compiler's complaint about a full disk counts.
+        Instead of such an error. A compiler's complaint about a full disk counts.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Cheap tests that show that a rewriter of Theano's does not apply to a node.
+"""Guards: necessary conditions, cheap to test, for Theano's rewriters to apply to a node.
 
 Of a hundred attempts one changes something. Some of Theano's rewriters take long to find out that they do not apply:
-they build a unification, take a product apart, or catch an exception for each operand. A guard first tests a
+they build a unification, decompose a product, or catch an exception for each operand. A guard first tests a
 necessary condition. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
 """
 
@@ -296,7 +296,7 @@ def _is_zero(var: Variable) -> bool:
     return np.size(value) == 1 and bool(value == 0)
 
 
-#: Ops whose first input Theano's get_scalar_constant_value looks at in their place.
+#: Ops that Theano's get_scalar_constant_value sees through to their first input.
 _PASSED_THROUGH = (
     tt.Alloc,
     DimShuffle,

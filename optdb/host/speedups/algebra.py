@@ -3,9 +3,9 @@
 ``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
 and every product of a graph, several times each, and nearly always find them
 in order.  Theano's Canonizer learns that by putting constants together and
-comparing lists through NumPy.  While graphs are optimized, the methods here
-stand in for its own: they answer the same, find "nothing to do" without an
-array operation, and walk long chains without recursion.
+comparing lists through NumPy.  While graphs are optimized, these methods
+replace its own: they return the same, find "nothing to do" without an array
+operation, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands still to be taken apart, the next one last, each with the
+    # The operands still to be decomposed, the next one last, each with the
     # list that it belongs to and the opposite one.
     todo = [(input, num, denum)]
     while todo:
@@ -222,5 +222,5 @@ def patches() -> list[Patch]:
         Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are walked once"),
         Patch(Canonizer, "simplify", simplify, "what cannot change is not looked at"),
         Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
-        Patch(Canonizer, "transform", transform, "a product that cannot change is not taken apart"),
+        Patch(Canonizer, "transform", transform, "a product that cannot change is not decomposed"),
     ]

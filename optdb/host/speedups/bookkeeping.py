@@ -1,6 +1,6 @@
 """The FunctionGraph's own bookkeeping, without the work that grows with the graph.
 
-These functions stand in for methods of Theano's FunctionGraph while graphs are
+These functions replace methods of Theano's FunctionGraph while graphs are
 optimized (see :mod:`optdb.host.api.session`).  They do what the originals do, call
 the features in the same order, and raise the same errors; they leave out the
 copy of the set of all variables for each import, the search of all inputs for
@@ -89,8 +89,8 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
         listen(self, *args, **kwargs)
 
 
-def _told_of_change(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
-    """Return what is to be called with `fgraph` and the event's arguments, after a change.
+def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
+    """Return the listeners to call with `fgraph` and the event's arguments after a change.
 
     A replacement makes these calls itself: with the arguments in a tuple and a dictionary, they would take half as long
     again.
@@ -222,7 +222,7 @@ def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reas
     reason_text = str(reason)
     for node in new_nodes:
         import_one(self, node, reason_text)
-        for listen in _told_of_change(self, "on_import"):
+        for listen in _change_listeners(self, "on_import"):
             listen(self, node, reason)
 
 
@@ -250,7 +250,7 @@ def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
 
 
 def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-    """Take in a node whose operands `fgraph` has; no feature is told."""
+    """Import a node whose operands `fgraph` has; notify no feature."""
     variables = fgraph.variables
     fgraph.__setup_node__(node)
     fgraph.apply_nodes.add(node)
@@ -311,7 +311,7 @@ def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
 def _exchange(
     fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
 ) -> None:
-    """Put `new` at the place `i` of what `node` has used, and prune what this leaves without users."""
+    """Replace input `i` of `node` by `new`, and prune what this leaves without users."""
     old = used[i]
     used[i] = new
     if old is new:
@@ -320,23 +320,23 @@ def _exchange(
         fgraph.__import_r__(new, reason=reason)
     new.clients.append((node, i))
     fgraph.__remove_client__(old, (node, i), reason=reason)
-    for listen in _told_of_change(fgraph, "on_change_input"):
+    for listen in _change_listeners(fgraph, "on_change_input"):
         listen(fgraph, node, i, old, new, reason=reason)
 
 
 def remove_client(
     self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
 ) -> None:
-    """Take a user of `r` away, and what has no user then out of the graph."""
+    """Remove a user of `r`, and from the graph what has no user then."""
     todo = [(r, *client_to_remove)]
     reason_text = None
     while todo:
         var, user, slot = todo.pop()
         users = var.clients
         # `list.remove` would compare nodes, which Theano's classes make slow.
-        for place, (node, i) in enumerate(users):
+        for index, (node, i) in enumerate(users):
             if i == slot and (node is user or (node.__class__ is str and node == user)):
-                del users[place]
+                del users[index]
                 break
         else:
             raise ValueError(f"{user} does not use {var} at {slot}")
@@ -355,7 +355,7 @@ def remove_client(
         _note(node, "removed_by", reason_text)
         self.apply_nodes.remove(node)
         self.variables.difference_update(outputs)
-        for listen in _told_of_change(self, "on_prune"):
+        for listen in _change_listeners(self, "on_prune"):
             listen(self, node, reason)
         for i, operand in enumerate(node.inputs):
             todo.append((operand, node, i))

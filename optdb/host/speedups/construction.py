@@ -4,7 +4,7 @@ A rewrite makes a few ops and nodes; Theano spends most of that time on results
 that it computed for an earlier node: it reads the C file of DimShuffle again,
 builds scalar variables to infer the output types of a scalar op, and makes a
 type object for each output.  While graphs are optimized, these
-functions stand in for Theano's and remember the answers.
+functions replace Theano's and cache the results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """New variables and nodes, made in fewer steps.
 
 An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
-and extracts a stack of no frames: while a function is compiled, no traces are recorded.  These functions stand in for
-Theano's while that is so, and make what those make; where more than the plain case is asked for, Theano's own do it.
+and extracts a stack of no frames: while a function is compiled, no traces are recorded.  These functions replace
+Theano's meanwhile, and return equal objects; Theano's own handle all but the plain case.
 """
 
 from __future__ import annotations

@@ -40,14 +40,14 @@ def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]
-    places = {var: place for place, var in enumerate(variables)}
-    steps = [(node.op.impl, [places[var] for var in node.inputs]) for node in needed]
-    constant_values, wanted = [var.data for var in constants], places[out]
+    indices = {var: index for index, var in enumerate(variables)}
+    steps = [(node.op.impl, [indices[var] for var in node.inputs]) for node in needed]
+    constant_values, wanted = [var.data for var in constants], indices[out]
 
     def compute(inputs: Sequence[Any]) -> Any:
         values = [*inputs, *constant_values]
         for impl, operands in steps:
-            values.append(impl(*[values[place] for place in operands]))
+            values.append(impl(*[values[index] for index in operands]))
         return values[wanted]
 
     return compute

@@ -237,7 +237,7 @@ def test_no_op_is_kept_alive():
     gc.collect()
     assert gone() is None
     assert not numbers.of
-    assert not numbers._alike
+    assert not numbers._by_value
 
 
 def test_an_id_is_never_taken_for_another_op():

@@ -19,7 +19,7 @@ import numpy as np
 
 from optdb.host.api.graph import Apply, Constant, Variable, clients, reachable
 from optdb.host.api.ops import AllocEmpty
-from optdb.host.api.traces import place_in_code
+from optdb.host.api.traces import source_location
 from optdb.opencl.planning.roles import on_device, touches_device
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.diagnostics.comparing import TRIALS, Difference, compare, nudged
@@ -120,7 +120,7 @@ class Checker:
                 *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
                 *([str(host_node.op) for host_node in self._host_nodes(origin)], node.outputs.index(var)),
                 *(
-                    *place_in_code(origin),
+                    *source_location(origin),
                     difference,
                     [(_name(source), as_host_value(self._known[source])) for source in inputs],
                 ),

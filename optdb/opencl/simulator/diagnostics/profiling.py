@@ -21,7 +21,7 @@ import numpy as np
 from optdb.codegen.scalars.program import Program
 from optdb.host.api.fusion import Composite
 from optdb.host.api.graph import Apply, Variable
-from optdb.host.api.traces import place_in_code
+from optdb.host.api.traces import source_location
 from optdb.opencl.ops import blas
 from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -151,8 +151,8 @@ def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str
     for out in node.outputs:
         origin = origins.get(out)
         if origin is not None:
-            return out.name or "", *place_in_code(origin)
-    return "", *place_in_code(node.outputs[0])
+            return out.name or "", *source_location(origin)
+    return "", *source_location(node.outputs[0])
 
 
 #: Values of a node's inputs, or outputs.

@@ -225,8 +225,8 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
     result = numpy.unique(value, return_index, return_inverse, *rest, **options)
     if not return_inverse:
         return result
-    place = 1 + bool(return_index)
-    return tuple(part.reshape(-1) if i == place else part for i, part in enumerate(result))
+    inverse = 1 + bool(return_index)
+    return tuple(part.reshape(-1) if i == inverse else part for i, part in enumerate(result))
 
 
 class _FloatingUfunc:

@@ -1,3 +1,3 @@
-"""Which BLAS NumPy was built with: NumPy has not told since version 1.22. optdb looks for one itself."""
+"""The BLAS that NumPy was built with: unknown since NumPy 1.22. optdb looks for a BLAS itself."""
 
 blas_opt_info: dict[str, object] = {}
