@@ -1,7 +1,7 @@
 """Compares what a way did with what stock did, test by test, and has every suspect run again.
 
 A test is a regression only if it passes under stock and fails with the engine both times: in its file and alone, or,
-where it passes alone, in its file again, as what others have left behind may be what it fails for. One that fails once,
+where it passes alone, in its file again, since leftovers of others may be the cause. One that fails once,
 or that stock itself fails when it is run again in this way, is unsteady: it is shown, and does not count.
 """
 

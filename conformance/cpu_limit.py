@@ -42,5 +42,5 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def start(config: pytest.Config) -> None:
     """Start the clock, again if it runs: a test of many cases has the limit for each."""
-    # It repeats, because Theano has places that swallow any exception.
+    # It repeats, because some code of Theano swallows any exception.
     signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), REPEAT_SECONDS)

@@ -58,9 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Give each test the same random numbers whatever ran before it: in both ways, and when it is run alone."""
+    """Give each test the same random numbers in both ways, in any order, and when it is run alone."""
     if os.getppid() != PARENT:
-        pytest.exit("whoever started this process is gone")
+        pytest.exit("the process that started this one is gone")
     _seed()
 
 

@@ -1,7 +1,7 @@
 """What became of each test: the record, and the lines in which a pytest process writes it down.
 
 The pytest process appends one JSON line when a test starts and one per result, and flushes each, so that a process
-which dies leaves behind all that it knew, and which test it was at. `read_log` turns the lines back into records.
+which dies leaves all its records, and the test that it ran. `read_log` turns the lines back into records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Result:
     Parameters
     ----------
     id : str
-        The test's pytest node id, relative to the folder that holds the suites, with ``#case`` behind it where the
+        The test's pytest node id, relative to the folder that holds the suites, followed by ``#case`` where the
         test is one of many cases.
     test : str
         The node id that pytest can be given to run it again.

@@ -18,7 +18,7 @@ ERROR_LINES = 12
 
 
 def show(console: Console, suites: Mapping[str, Sequence[Comparison]], way: str) -> None:
-    """Print everything that is to be said about a run.
+    """Print the report of a run.
 
     Parameters
     ----------

@@ -81,11 +81,11 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     KeyboardInterrupt
         If pytest was interrupted.
     """
-    place = settings.work / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
-    place.mkdir(parents=True, exist_ok=True)
+    folder = settings.work / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
+    folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Result] = {}
     while True:
-        log, ending = _run_process(settings, place, list(tests) or [path], way, results)
+        log, ending = _run_process(settings, folder, list(tests) or [path], way, results)
         if ending == pytest.ExitCode.INTERRUPTED:
             # The terminal's Ctrl-C reaches this process and pytest's; half a file must not pass for a whole one.
             raise KeyboardInterrupt
@@ -95,19 +95,19 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
         lost = log.running or path
         known = lost in results
         stalled = ending == -signal.SIGKILL
-        results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(place, ending))
+        results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(folder, ending))
         # Nothing to go on with: the process died outside of a test, or at one that it was to leave out.
         if log.running is None or known:
             return results
 
 
 def _run_process(
-    settings: Settings, place: Path, targets: list[str], way: str, known: dict[str, Result]
+    settings: Settings, folder: Path, targets: list[str], way: str, known: dict[str, Result]
 ) -> tuple[Log, int]:
     """Start one pytest process, watch it, and return what it wrote and its exit status."""
-    events = place / "events.jsonl"
+    events = folder / "events.jsonl"
     events.unlink(missing_ok=True)
-    leave_out = place / "leave-out.txt"
+    leave_out = folder / "leave-out.txt"
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
     command = [settings.python, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
     command += [part for plugin in PLUGINS for part in ("-p", plugin)]
@@ -115,9 +115,9 @@ def _run_process(
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}", f"--cpu-limit={settings.timeout}"]
     command += ["-k", settings.select] if settings.select else []
     command += [str(settings.root / target) for target in targets]
-    with (place / "output.txt").open("w") as output:
+    with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
-            command, cwd=place, env=_environment(settings, place), stdout=output, stderr=subprocess.STDOUT
+            command, cwd=folder, env=_environment(settings, folder), stdout=output, stderr=subprocess.STDOUT
         )
         try:
             _watch(process, events, settings.timeout)
@@ -127,7 +127,7 @@ def _run_process(
     return read_log(events), process.returncode
 
 
-def _environment(settings: Settings, place: Path) -> dict[str, str]:
+def _environment(settings: Settings, folder: Path) -> dict[str, str]:
     python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return os.environ | {
         "PYTHONPATH": python_path,
@@ -139,7 +139,7 @@ def _environment(settings: Settings, place: Path) -> dict[str, str]:
         # The threads of NumPy's BLAS would only count double.
         "OPENBLAS_NUM_THREADS": "1",
         # A compile directory of its own spares a process the others' locks.
-        "THEANO_FLAGS": f"{settings.flags},base_compiledir={place / 'compiledir'}",
+        "THEANO_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",
     }
 
 
@@ -157,7 +157,7 @@ def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> No
             return
 
 
-def _last_words(place: Path, ending: int) -> str:
+def _last_words(folder: Path, ending: int) -> str:
     how = f"killed by {signal.Signals(-ending).name}" if ending < 0 else f"exit status {ending}"
-    tail = (place / "output.txt").read_text(errors="replace").splitlines()[-ERROR_LINES:]
+    tail = (folder / "output.txt").read_text(errors="replace").splitlines()[-ERROR_LINES:]
     return "\n".join([*tail, f"the process ended: {how}"])

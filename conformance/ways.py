@@ -1,7 +1,7 @@
 """The ways in which a suite can be run: stock Theano, or Theano with some of optdb switched on.
 
 A way is chosen by name (``--way``) and switched on once, in the process that runs the suite, before the suite's
-modules are imported: many of them take the default mode apart at import. A new way is a new entry of `WAYS`.
+modules are imported: many of them read the default mode at import. A new way is a new entry of `WAYS`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ WAYS: dict[str, Way] = {
     way.name: way
     for way in (
         Way(STOCK, "Theano as it is; compared with the baseline it shows the unsteady tests", _stock),
-        Way("topo", "optdb's engine behind Theano's phases: optdb.enable()", _topo),
+        Way("topo", "Theano's phases with optdb's engine: optdb.enable()", _topo),
         Way("clinker", "C code built by optdb, for --flags cxx=g++: optdb.clinker", _clinker),
         Way("cache", "one object for one op: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),

@@ -90,7 +90,7 @@ class _Comparison:
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)
             self._ours.of(call.function).set(index, np.array(value))
-        self._look_again(f"before call {number}")
+        self._check_held(f"before call {number}")
         arguments = self._arguments(call)
         copies = list(map(np.array, arguments))
         try:
@@ -108,7 +108,7 @@ class _Comparison:
                 self._ours.of(call.function).get(index),
                 self._reference.of(call.function).get(index),
             )
-        self._look_again(f"after {where}", call.function)
+        self._check_held(f"after {where}", call.function)
         self._overwrite(call, arguments)
         self._checked += 1
 
@@ -160,8 +160,8 @@ class _Comparison:
             ):
                 self._held.append(_Held(what, ours, np.array(theirs), call.function))
 
-    def _look_again(self, where: str, called: int | None = None) -> None:
-        """See that held results are what they were; forget those that a call of their function may have changed."""
+    def _check_held(self, where: str, called: int | None = None) -> None:
+        """Check that held results are unchanged; forget those that a call of their function may have changed."""
         now = where.removeprefix("after ")
         self._held = [
             held

@@ -67,7 +67,7 @@ class Case:
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays: small whole numbers, so that sums are exact.
 
-        Where the largest is searched for, all are different: Theano's Python compares it with elements behind those
+        Where the largest is searched for, all are different: Theano's Python compares it with elements after those
         windows that begin in the padding, too.
         """
         rng = np.random.RandomState(sum(map(sum, self.shapes)))
@@ -189,8 +189,8 @@ def convolutions(draw: Any) -> Case:
         parameters["imshp"] = x
         parameters["kshp"] = w
     if kind == "forward" and draw(st.integers(0, 7)) == 0:
-        place = draw(st.integers(0, len(w) - 1))
-        w = (*w[:place], w[place] + 1, *w[place + 1 :])
+        axis = draw(st.integers(0, len(w) - 1))
+        w = (*w[:axis], w[axis] + 1, *w[axis + 1 :])
         parameters.pop("imshp", None)
         parameters.pop("kshp", None)
     op = _CONVOLUTIONS[dims, kind](**parameters)

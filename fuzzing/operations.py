@@ -77,7 +77,7 @@ class Operation:
     shape : callable
         Returns its lengths, from the values of the arguments.
     slots : tuple of callable
-        For each argument, whether a value may be it; also told the arguments before it.
+        For each argument, whether a value may be it; also gets the arguments before it.
     params : tuple
         Of which the parameter is one.
     """

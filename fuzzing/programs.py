@@ -142,8 +142,8 @@ class Program:
         sizes = dict(call.sizes)
         seeds = dict(call.assigned)
         if number == 0 or self.calls[number - 1].sizes != call.sizes:
-            seeds = {place: 100 + place for place in range(len(self.shared))} | seeds
-        return {place: self.shared[place].value(sizes, seed) for place, seed in seeds.items()}
+            seeds = {index: 100 + index for index in range(len(self.shared))} | seeds
+        return {index: self.shared[index].value(sizes, seed) for index, seed in seeds.items()}
 
     def script(self) -> str:
         """Return the program as Python code."""
@@ -168,15 +168,15 @@ class Graph:
         self.program = program
         sizes = _TEST_SIZES if tested else dict(program.calls[0].sizes)
         self.inputs = [
-            tt.TensorType(leaf.dtype, [False] * len(leaf.shape))(f"v{place}")
-            for place, leaf in enumerate(program.inputs)
+            tt.TensorType(leaf.dtype, [False] * len(leaf.shape))(f"v{index}")
+            for index, leaf in enumerate(program.inputs)
         ]
         if tested:
             for var, leaf in zip(self.inputs, program.inputs, strict=True):
                 var.tag.test_value = leaf.value(sizes, 0)
         self.shared = [
-            theano.shared(leaf.value(sizes, 100 + place), f"s{place}", target=target)
-            for place, leaf in enumerate(program.shared)
+            theano.shared(leaf.value(sizes, 100 + index), f"s{index}", target=target)
+            for index, leaf in enumerate(program.shared)
         ]
         self.values = [
             Value(var, leaf.shape)

@@ -199,10 +199,10 @@ def _writes_parts(value: Value) -> bool:
 def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> tuple[tuple[int, int], ...]:
     """Draw next values of shared variables: each a value of the same type and lengths, or none."""
     found = []
-    for place in range(shared):
-        present = values[inputs + place]
+    for index in range(shared):
+        present = values[inputs + index]
         candidates = [number for number, value in enumerate(values) if value.is_like(present)]
-        # What works in place on the host is what a device has to see.
+        # A device has to notice nodes that work in place on the host.
         in_place = [number for number in candidates if _writes_parts(values[number])]
         following = draw(
             st.one_of(
@@ -213,5 +213,5 @@ def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> t
             )
         )
         if following is not None:
-            found.append((place, following))
+            found.append((index, following))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Arrays of the device in several layouts, none with a byte to spare behind its last element.
+"""Arrays of the device in several layouts, none with a spare byte after its last element.
 
 A kernel that goes only one element too far leaves the buffer, and is found out.
 """

@@ -62,9 +62,9 @@ class Writer:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def start(self, place: int, run: str, case: str) -> None:
-        """Say that a run begins, its place in the table, and whose it is."""
-        self._write({"start": place, "run": run, "case": case})
+    def start(self, index: int, run: str, case: str) -> None:
+        """Record the start of a run: its index in the table, and its case."""
+        self._write({"start": index, "run": run, "case": case})
 
     def result(self, result: Result) -> None:
         """Say what became of it."""
@@ -91,7 +91,7 @@ class Writer:
 
 @dataclass
 class Log:
-    """What a worker wrote: results, the run it was at (place, name, case), and whether it got to its end."""
+    """What a worker wrote: results, the run in progress (index, name, case), and whether it finished."""
 
     results: list[Result] = field(default_factory=list)
     running: tuple[int, str, str] | None = None

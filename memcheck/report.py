@@ -21,7 +21,7 @@ SLOW = 3.0
 def show(
     console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str], partial: bool = False
 ) -> None:
-    """Print everything that is to be said.
+    """Print the report.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ def _show_slow(console: Console, results: Iterable[Result]) -> None:
 
 
 def _show_errors(console: Console, failed: Iterable[Result]) -> None:
-    alike: dict[tuple[str, str], list[Result]] = {}
+    by_error: dict[tuple[str, str], list[Result]] = {}
     for result in failed:
-        alike.setdefault((result.case, result.error.splitlines()[-1]), []).append(result)
-    for first, *others in alike.values():
+        by_error.setdefault((result.case, result.error.splitlines()[-1]), []).append(result)
+    for first, *others in by_error.values():
         more = f" and {len(others)} more runs of this case" if others else ""
         heading = f"{escape(first.run)}, {first.device_kind}{more}"
         console.print(f"\n[bold red]failed[/] {heading}", soft_wrap=True, highlight=False)

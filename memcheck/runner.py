@@ -1,4 +1,4 @@
-"""Starts workers, which share the cases, watches them, and starts them again behind a run in which they died."""
+"""Starts workers, which share the cases, watches them, and restarts them after a run in which they died."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> 
                 return results
             if log.running is None:
                 raise CannotRun(f"the worker for kind {device_kind} cannot run: {last_words}")
-            place, run, case = log.running
+            index, run, case = log.running
             results.append(Result(run, case, device_kind, error=last_words))
-            first = place + 1
+            first = index + 1
 
 
 def _run_process(
@@ -118,7 +118,7 @@ def _environment(log: Path, folder: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(python_path),
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_LOG": str(log),
-        # Not one may be passed over: they are told apart afterwards.
+        # None may be skipped: a later step separates them.
         "OCLGRIND_MAX_ERRORS": "1000000000",
         # Work items take turns in the same order each time.
         "OCLGRIND_NUM_THREADS": "1",

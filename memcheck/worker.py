@@ -90,16 +90,16 @@ def check(run: Run, context: Context, log: Path) -> Result:
 
 
 def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int, Run]]:
-    """Return the places and runs of some cases: those of one case stay together, as they have the same kernels."""
+    """Return the indices and runs of some cases: those of one case stay together, as they have the same kernels."""
     cases = {case: number for number, case in enumerate(dict.fromkeys(str(run.case) for run in runs))}
-    return ((place, run) for place, run in enumerate(runs) if cases[str(run.case)] % shares == share)
+    return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 
 
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
-@click.option("--first", default=0, help="The place of the first run.")
+@click.option("--first", default=0, help="The index of the first run.")
 @click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
@@ -116,10 +116,10 @@ def main(
     context.profile = context.profile.as_kind(device_kind)
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        for place, run in of_share(load(table, select), *share):
-            if place < first:
+        for index, run in of_share(load(table, select), *share):
+            if index < first:
                 continue
-            writer.start(place, str(run), str(run.case))
+            writer.start(index, str(run), str(run.case))
             writer.result(check(run, context, log))
         writer.finish()
 

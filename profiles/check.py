@@ -38,7 +38,7 @@ class Agreement:
     agree
         Whether every array is within its tolerance.
     error
-        The largest error, infinite where shapes or places of infinities differ.
+        The largest error, infinite where shapes or the indices of infinities differ.
     where
         The array that has it.
     """

@@ -1,6 +1,6 @@
 """How long a training step is in coming: from the start of a process, with empty caches and again with full ones.
 
-`measure` has `profiles.starts` start it for the device, for Theano's C code behind optdb's optimizer, and for Theano
+`measure` has `profiles.starts` start it for the device, for Theano's C code after optdb's optimizer, and for Theano
 without optdb.
 """
 

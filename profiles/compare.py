@@ -58,7 +58,7 @@ def compare(
 def compare_all(
     builders: list[Callable[[], models.Model]], baseline: str, repeat: int, values: bool
 ) -> list[report.Comparison]:
-    """Compare models one after another, behind a progress bar on standard error."""
+    """Compare models one after another, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

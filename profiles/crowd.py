@@ -1,6 +1,6 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-What counts is that each process that was left alone ends with the right numbers, that nothing is left behind, and how
+What counts is that each process that was left alone ends with the right numbers, that no files are left over, and how
 long it takes beside one process that builds, optimizes, compiles and calls all the same functions, one after the other.
 The processes import Theano each for itself, which the one does once.
 """
@@ -127,7 +127,7 @@ class _Stopwatch:
 def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float) -> None:
     """Compare processes that start at once, each with one of MODELS, with one process that does all their work.
 
-    The exit status is 1 where a number is not the one process's, or something is left behind.
+    The exit status is 1 where a number is not the one process's, or files are left over.
     """
     if killed >= processes:
         raise click.BadParameter(f"{killed} of {processes} processes leaves none", param_hint="--killed")
@@ -151,7 +151,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
         left = crowd.leftovers()
     pairs = zip(names, expected, results, strict=True)
     wrong = sorted({name for name, values, result in pairs if result not in (None, [values])})
-    click.echo(f"wrong numbers: {', '.join(wrong) or 'none'}; left behind: {', '.join(map(str, left)) or 'nothing'}")
+    click.echo(f"wrong numbers: {', '.join(wrong) or 'none'}; left over: {', '.join(map(str, left)) or 'nothing'}")
     sys.exit(1 if wrong or left else 0)
 
 

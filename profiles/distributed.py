@@ -232,14 +232,14 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
             moved = total() / steps
     for key in rows[0]:
         table.add_row(key, f"{1e3 * float(np.median([row[key] for row in rows])):.2f}")
-    table.add_row("of it, to bring home", f"{1e3 * _home_seconds(f, batches[0], workers):.2f}")
+    table.add_row("of it, to download", f"{1e3 * _download_seconds(f, batches[0], workers):.2f}")
     screen.console().print(table)
     size = sum(shared.get_value(borrow=True).nbytes for shared in f.get_shared())
     print(f"state {size:,} bytes, batch {sum(a.nbytes for a in batches[0]):,} bytes")
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
 
 
-def _home_seconds(f: Any, batch: Sequence[Any], workers: int) -> float:
+def _download_seconds(f: Any, batch: Sequence[Any], workers: int) -> float:
     """Return how long the gradients of a worker's part take to the host, on the first of as many devices."""
     original = original_of(f)
     plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
@@ -270,7 +270,7 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     rest = whole - compute - update - least["exchange"]
     return {
         "whole step": whole,
-        "compute, and bring home": compute,
+        "compute, and download": compute,
         "exchange": least["exchange"],
         "update": update,
         "dask, messages and waiting": rest,
@@ -341,15 +341,15 @@ def devices(devices: Sequence[str], width: int, batch: int, blocks: int, size: i
     for statistics in ("whole", "parts"):
         with DataParallel(f, devices=names, statistics=statistics) as train:
             rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
-            told = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+            listed = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
         table.add_row(f"exact, threads, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
-        print(f"threads, statistics of {statistics}: ms of the last step: {told}")
+        print(f"threads, statistics of {statistics}: ms of the last step: {listed}")
         if dask:
             with local_client(2) as client, DataParallel(f, client, names, statistics=statistics) as train:
                 rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
-                told = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+                listed = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
             table.add_row(f"exact, dask's workers, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
-            print(f"dask, statistics of {statistics}: ms of the last step: {told}")
+            print(f"dask, statistics of {statistics}: ms of the last step: {listed}")
     screen.console().print(table)
 
 

@@ -49,7 +49,7 @@ def write_json(comparisons: list[Comparison], baseline: str, path: Path) -> None
 
 def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None:
     """Draw two stacked bars for each model, as shares of what stock takes."""
-    # Matplotlib takes a second to import, and asks for a display unless told otherwise.
+    # Matplotlib takes a second to import, and asks for a display by default.
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,7 +1,7 @@
 """Compares the optimizer on models of other libraries: ``python -m profiles.libraries [MODELS]``.
 
 The models are those of `models` (Keras, Lasagne, PyMC3), which need an environment of their own: ``make models`` makes
-it in build/. Each model has a process of its own, with the flags that its library leaves behind; in it, stock and optdb
+it in build/. Each model has a process of its own, with the flags that its library sets; in it, stock and optdb
 take turns. What counts is the median of the CPU seconds of each way.
 """
 

@@ -21,7 +21,7 @@ class UnknownFunction(LookupError):
 
 
 def find(dotted: str) -> FunctionType:
-    """The function behind a dotted name.
+    """The function of a dotted name.
 
     Parameters
     ----------

@@ -255,7 +255,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         before = len(graph.apply_nodes)
         seconds = dict.fromkeys(PHASES, 0.0)
         compiled = _modules_compiled()
-        # What earlier runs left behind is not to be collected at this one's expense.
+        # The garbage of earlier runs must not be collected within this one.
         gc.collect()
 
         start = time.process_time()

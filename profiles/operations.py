@@ -23,7 +23,7 @@ DEVICE, THEANO, OPENMP, NUMPY, NATIVE = "device", "Theano C", "Theano C, OpenMP"
 CONTENDERS = (DEVICE, THEANO, OPENMP, NUMPY, NATIVE)
 
 TURN, SETTLE = 0.25, 5.0
-"""Seconds of training, step behind step, that are a turn, and those before, in which plans become what they will be."""
+"""Seconds of consecutive training steps in a turn, and those of the warm-up, in which plans are made and merged."""
 
 Contender = Callable[[], object]
 

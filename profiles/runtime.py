@@ -4,7 +4,7 @@ Single operations and training steps, by the device, by Theano's C code, and, wh
 program: wall-clock medians, all contenders taking turns in one process. With ``--cold MODEL`` it is instead the time
 from the start of a process to the first result of a training step, with empty caches and with full ones.
 
-Training goes on for many steps: a turn is some steps behind each other, after some seconds of training.
+Training goes on for many steps: a turn is some consecutive steps, after some seconds of training.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def write_json(numbers: dict[str, object], path: Path) -> None:
 
 def write_plot(races: Sequence[Race], path: Path) -> None:
     """Draw, for each task, how many times faster than Theano's C code everybody is."""
-    # Matplotlib takes a second to import, and asks for a display unless told otherwise.
+    # Matplotlib takes a second to import, and asks for a display by default.
     import matplotlib
 
     matplotlib.use("Agg")
@@ -113,9 +113,9 @@ def write_plot(races: Sequence[Race], path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.4 * len(races)), layout="constrained")
     for contender in operations.CONTENDERS:
-        there = [(place, race) for place, race in enumerate(races) if contender in race.seconds]
+        there = [(row, race) for row, race in enumerate(races) if contender in race.seconds]
         times = [race.median(operations.THEANO) / race.median(contender) for _, race in there]
-        axes.plot(times, [place for place, _ in there], "o", label=contender)
+        axes.plot(times, [row for row, _ in there], "o", label=contender)
     axes.set_yticks(range(len(races)), [race.task for race in races])
     axes.invert_yaxis()
     axes.set_xscale("log")

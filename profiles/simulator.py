@@ -1,4 +1,4 @@
-"""What a plan costs in Python for each kernel, and whether many calls leave anything behind.
+"""The cost of a plan in Python for each kernel, and the memory that many calls leave allocated.
 
 ``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by PyOpenCL's
 enqueue alone, for the same kernels with their arguments bound, and by Theano's virtual machine with C code.
@@ -78,10 +78,10 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     table.add_row("bound commands, the same", f"{each['bound']:.2f}")
     table.add_row("ratio (1.5 at most is wanted)", f"{each['plan'] / each['bound']:.2f}")
     screen.console().print(table)
-    table = Table("a call, in microseconds", "in turns", "in a loop", title="medians; results are brought home")
-    for name, said in _SAID.items():
+    table = Table("a call, in microseconds", "in turns", "in a loop", title="medians; results are downloaded")
+    for name, description in _DESCRIPTIONS.items():
         medians = [np.median(seconds[name]) * 1e6 for seconds in (taking_turns, looped)]
-        table.add_row(said, *(f"{median:.0f}" for median in medians))
+        table.add_row(description, *(f"{median:.0f}" for median in medians))
     screen.console().print(table)
 
 
@@ -129,7 +129,7 @@ def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[
     return call
 
 
-_SAID = {
+_DESCRIPTIONS = {
     "device": "on the device, launch by launch",
     "merged": "on the device, launches merged",
     "C code": "by Theano's virtual machine, in C",
@@ -156,7 +156,7 @@ def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None)
     if target is None:
         in_c = theano.Mode(theano.gof.vm.VM_Linker(use_cloop=True), mode.provided_optimizer)
         return theano.function([], theano.Out(value, borrow=True), mode=in_c)
-    # Left there: bringing it home is no part of what a plan costs.
+    # It stays on the device: the download is no part of a plan's cost.
     return theano.function([], theano.Out(value.transfer(target), borrow=True), mode=mode.including("opencl"))
 
 

@@ -1,7 +1,7 @@
 """Starts of processes: from an interpreter with empty or full caches to a compiled function, and its first calls.
 
-`start` runs in the new process and takes its parts apart; `measure` starts it for several sides, which differ by
-THEANO_FLAGS, each with folders of its own for whatever compilers keep: Theano's compiled modules, and OpenCL programs
+`start` runs in the new process and times its parts; `measure` starts it for several sides, which differ by
+THEANO_FLAGS, each with folders of its own for the compilers' caches: Theano's compiled modules, and OpenCL programs
 of optdb's, PyOpenCL's and the driver's. A compiler in front of the true one counts how often it is called. Seconds are
 those of processors, of the process and of the compilers that it starts, and those of the clock.
 """

@@ -33,7 +33,7 @@ STYLES = {SAME: "green", CHAOTIC: "yellow", DIFFERS: "bold red", FAILS: "bold re
 
 
 def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[Comparison]:
-    """Compare models one after another, behind a progress bar on standard error."""
+    """Compare models one after another, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -46,13 +46,13 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
             progress.advance(task)
             # Said here already, because a long run may be stopped before its tables.
             for trained in with_calm(comparisons[-1:]):
-                said = f"{described(trained)}: {trained.verdict}"
-                progress.console.print(said, style=STYLES[trained.verdict], highlight=False)
+                line = f"{described(trained)}: {trained.verdict}"
+                progress.console.print(line, style=STYLES[trained.verdict], highlight=False)
     return comparisons
 
 
 def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
-    """Yield comparisons, behind each one what was made of it where the model is calm, if it was."""
+    """Yield comparisons; after each one its repetition with a calm model, if there was one."""
     for comparison in comparisons:
         yield comparison
         if comparison.calm is not None:

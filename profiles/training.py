@@ -1,4 +1,4 @@
-"""A model trained on both sides, each in a process of its own, and how far they are apart.
+"""A model trained on both sides, each in a process of its own, and their distance.
 
 `train` runs in the new process, and says in a `Training` what came of it; `compare` starts the processes, and makes a
 `Comparison` of the two.
@@ -173,7 +173,7 @@ def _by_step(theirs: list[list[Any]], ours: list[list[Any]]) -> list[float]:
 def difference(a: Any, b: Any) -> float:
     """Return the largest difference of two arrays' numbers, relative to the largest number.
 
-    Infinite where the shapes differ, or the places of what is not finite.
+    Infinite where the shapes differ, or which elements are finite.
     """
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
@@ -211,8 +211,8 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
     state = [(variable, variable.get_value()) for variable in function.get_shared()] if nudge else []
     outputs, seconds = _steps(function, model.data, steps)
     explanation = optdb.explain(function, *model.data)
-    places = dict(explanation.places)
-    on_host = places.pop("host", 0)
+    counts = dict(explanation.places)
+    on_host = counts.pop("host", 0)
     stayed = [[op, why, n] for report in explanation.reports for (op, why), n in report.by_reason().most_common()]
     nudged = []
     for seed in range(NUDGES if nudge else 0):
@@ -223,7 +223,7 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
         outputs=outputs,
         compiling=compiling,
         step=float(np.median(seconds[1:] or seconds)),
-        on_device=sum(places.values()),
+        on_device=sum(counts.values()),
         on_host=on_host,
         transfers=sum(explanation.traffic.transfers.values()),
         nbytes=sum(explanation.traffic.nbytes.values()),

@@ -66,7 +66,7 @@ def stock(baseline: str = "fast_run") -> Way:
 
 
 def topological() -> Way:
-    """Theano's ``fast_run`` with optdb's engine behind its phases."""
+    """Theano's ``fast_run`` with optdb's engine in its phases."""
     return Way("optdb", _fast_run, optdb.enable)
 
 

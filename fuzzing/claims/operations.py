@@ -37,7 +37,7 @@ class Operation:
 
 
 class Resized(Op):
-    """A user's op whose results have lengths of the call's, whatever its type promises."""
+    """A user's op whose results have the lengths of the call, even if its type promises others."""
 
     __props__ = ("pattern",)
 
@@ -74,7 +74,7 @@ def _promising(var: Any, *_: Any) -> bool:
     return any(var.broadcastable)
 
 
-def _alike(var: Any, first: Any, *_: Any) -> bool:
+def _same_ndim(var: Any, first: Any, *_: Any) -> bool:
     return var.ndim == first.ndim
 
 
@@ -170,14 +170,14 @@ OPERATIONS: dict[str, Operation] = {
     "head": Operation(lambda a, lengths, _: a[: lengths[0]], (_array,)),
     "first": Operation(lambda a, *_: a[0], (_array,)),
     "last": Operation(lambda a, *_: a[..., -1], (_array,)),
-    "joined": Operation(lambda a, b, _, axis: tt.concatenate([a, b], axis % a.ndim), (_array, _alike), (0, 1)),
+    "joined": Operation(lambda a, b, _, axis: tt.concatenate([a, b], axis % a.ndim), (_array, _same_ndim), (0, 1)),
     "stacked": Operation(lambda a, b, *_: tt.stack([a, b]), (_vector, _vector)),
     "tiled": Operation(lambda a, *_: tt.tile(a, (2,) * a.ndim, ndim=a.ndim), (_array,)),
     "repeated": Operation(lambda a, *_: tt.repeat(a, 2, axis=0), (_array,)),
     "allocated": Operation(lambda a, lengths, _: tt.alloc(a, 2, *lengths[: a.ndim]), (_vector,)),
     "allocated_one": Operation(lambda a, lengths, _: tt.alloc(a, lengths[0], 1), (_vector,)),
     "increased": Operation(lambda a, b, *_: _added(a, b), (_array, lambda b, a: 0 < b.ndim <= a.ndim)),
-    "set_first": Operation(lambda a, b, *_: tt.set_subtensor(a[:1], b[:1]), (_array, _alike)),
+    "set_first": Operation(lambda a, b, *_: tt.set_subtensor(a[:1], b[:1]), (_array, _same_ndim)),
     "taken": Operation(lambda a, *_: a[tt.constant([0, 0])], (_array,)),
     "increased_rows": Operation(lambda a, b, *_: tt.inc_subtensor(a[tt.constant([0, 0])], b), (_matrix, _vector)),
     "diagonal": Operation(lambda a, *_: tt.diagonal(a), (_matrix,)),

@@ -1,4 +1,4 @@
-"""Files of plans, altered at random in a way that gets past their digests: whatever they say, they are refused or run.
+"""Files of plans, altered at random in a way that gets past their digests: each file is refused or runs.
 
 The way of the data::
 

@@ -61,9 +61,9 @@ def _original(path: Path) -> Original:
     return Original(path.stem, manifest, members, {name: tuple(map(_value, args)) for name, args in arguments.items()})
 
 
-def _value(said: list[Any]) -> np.ndarray:
+def _value(spec: list[Any]) -> np.ndarray:
     """Return an array of zeros, as its dtype and shape say."""
-    dtype, shape = said
+    dtype, shape = spec
     return np.zeros(shape, dtype)
 
 
@@ -100,5 +100,5 @@ def write_exports(folder: Path) -> None:
         function = theano.function(inputs, outputs, updates=updates, mode=mode)
         sim = optdb.SimulatorOCL(function)
         sim.export(folder / f"{name}.optdb", [args])
-        said = [[np.asarray(arg).dtype.name, np.shape(arg)] for arg in args]
-        (folder / f"{name}.json").write_text(json.dumps({"call": said}))
+        spec = [[np.asarray(arg).dtype.name, np.shape(arg)] for arg in args]
+        (folder / f"{name}.json").write_text(json.dumps({"call": spec}))

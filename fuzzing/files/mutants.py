@@ -167,7 +167,7 @@ def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
 
 
 def packed(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
-    """Return a file whose digests fit, whatever it says."""
+    """Return a file whose digests fit its content."""
     return _archive(_text(manifest, members).encode(), members)
 
 
@@ -251,18 +251,18 @@ def _of_program(kind: str, original: Original, rng: random.Random) -> Mutant:
     name = rng.choice([name for name in members if name.endswith(".cl")])
     tokens = _TOKEN.findall(members[name].decode())
     for _ in range(rng.choice((1, 1, 2, 4))):
-        place, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
+        position, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
         how = rng.randrange(5)
         if how == 0:
-            tokens.insert(place, rng.choice(_PIECES))
+            tokens.insert(position, rng.choice(_PIECES))
         elif how == 1:
-            tokens[place] = rng.choice(_PIECES)
+            tokens[position] = rng.choice(_PIECES)
         elif how == 2:
-            tokens[place], tokens[other] = tokens[other], tokens[place]
+            tokens[position], tokens[other] = tokens[other], tokens[position]
         elif how == 3:
-            tokens.insert(place, tokens[other])
+            tokens.insert(position, tokens[other])
         else:
-            tokens[place] = ""
+            tokens[position] = ""
     members[name] = "".join(tokens).encode()
     return Mutant(original, kind, packed(original.manifest, members), True, True)
 
@@ -304,16 +304,16 @@ def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     for _ in range(rng.choice((1, 1, 3, 20))):
         # Half of them where the archive lists its members.
         start = 0 if rng.random() < 0.5 else max(len(content) - 800, 0)
-        place = rng.randrange(start, len(content)) if len(content) > start else 0
+        position = rng.randrange(start, len(content)) if len(content) > start else 0
         how = rng.randrange(4)
         if how == 0:
-            content[place : place + rng.randrange(1, 9)] = rng.randbytes(rng.randrange(9))
+            content[position : position + rng.randrange(1, 9)] = rng.randbytes(rng.randrange(9))
         elif how == 1:
-            content[place : place + 4] = rng.choice(_NUMBERS).to_bytes(16, "little", signed=True)[:4]
+            content[position : position + 4] = rng.choice(_NUMBERS).to_bytes(16, "little", signed=True)[:4]
         elif how == 2:
-            del content[place:]
+            del content[position:]
         else:
-            content[place:place] = content[start : start + rng.randrange(1, 300)]
+            content[position:position] = content[start : start + rng.randrange(1, 300)]
         if not content:
             break
     return Mutant(original, kind, bytes(content), True, False)
@@ -323,13 +323,13 @@ def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
     """Alter the manifest as a text: what a parser of JSON may or may not accept, in any encoding."""
     text = _text(original.manifest, original.members)
     for _ in range(rng.choice((0, 1, 1, 2))):
-        place = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
-        text = text[:place] + rng.choice(_TEXTS)(rng) + text[place:]
+        position = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
+        text = text[:position] + rng.choice(_TEXTS)(rng) + text[position:]
     encoding = rng.choice(_ENCODINGS) if rng.random() < 0.5 else "utf-8"
     content = rng.choice(_MARKS) + text.encode(encoding, "surrogatepass")
     if rng.random() < 0.2:
-        place = rng.randrange(len(content))
-        content = content[:place] + rng.choice((b"\0", b"\xff", b"\xc0\xa2", b"\xed\xa0\x80")) + content[place:]
+        position = rng.randrange(len(content))
+        content = content[:position] + rng.choice((b"\0", b"\xff", b"\xc0\xa2", b"\xed\xa0\x80")) + content[position:]
     return Mutant(original, kind, _archive(content, original.members), True, False)
 
 

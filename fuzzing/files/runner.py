@@ -1,4 +1,4 @@
-"""Starts workers, sees when one crashes or hangs, keeps the mutant, and goes on behind it."""
+"""Starts workers, sees when one crashes or hangs, keeps the mutant, and goes on with the next one."""
 
 from __future__ import annotations
 
@@ -161,19 +161,19 @@ def _end_of_log(settings: Settings, first: int) -> str:
 
 
 def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield what a worker says, and at last, if it does not finish, how it ended."""
-    said: queue.Queue[str] = queue.Queue()
+    """Yield a worker's output, and at last, if it does not finish, how it ended."""
+    lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
         for line in process.stdout:
-            said.put(line)
-        said.put("")
+            lines.put(line)
+        lines.put("")
 
     threading.Thread(target=read, daemon=True).start()
     patience = START_TIMEOUT_S
     while True:
         try:
-            line = said.get(timeout=patience)
+            line = lines.get(timeout=patience)
         except queue.Empty:
             process.kill()
             yield {}, "hangs"

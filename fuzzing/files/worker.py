@@ -2,7 +2,7 @@
 
 A mutant is loaded, its functions are bound to memory and kernels for arguments that the sound file takes, and called
 where its kernels are those of the sound file. A few whose kernels are others are built and called as well: what kernels
-do is theirs, so a crash or hang in one of these is told apart.
+do is theirs, so a crash or hang in one of these is reported as such.
 
 For each, a line says that it begins, and another one what became of it.
 """
@@ -216,8 +216,8 @@ def _caches() -> list[Path]:
 
 def _plant(planted: str, number: int) -> None:
     """Do something wrong at a number, if a test says so."""
-    place, _, what = planted.partition(":")
-    if not what or int(place) != number:
+    chosen, _, what = planted.partition(":")
+    if not what or int(chosen) != number:
         return
     if what == "crash":
         os.abort()

@@ -37,7 +37,7 @@ def draw(seed: int) -> Drawn:
 
 
 class _Net:
-    """A net while it is drawn: its value, the lengths of its axes behind the batch, weights and updates."""
+    """A net while it is drawn: its value, the lengths of its axes after the batch, weights and updates."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -333,7 +333,7 @@ def _recurrent(net: _Net) -> None:
 
 
 _ANY = [_dense, _dense, _dropout, _noise, _activation, _residual, _joined, _normalized, _layer_normalized]
-#: Layers by the number of axes behind the batch.
+#: Layers by the number of axes after the batch.
 _LAYERS: dict[int, list[Callable[[_Net], None]]] = {
     1: [*_ANY, _repeat],
     2: [

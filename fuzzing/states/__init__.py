@@ -4,7 +4,7 @@
 - ``specs``: a random function as data, and the strategies that draw it.
 - ``model``: what a call does, in NumPy.
 - ``functions``: a function compiled in one way, and its simulators.
-- ``apart``: functions from files, with private state, and of variables on the device.
+- ``separate``: functions from files, with private state, and of variables on the device.
 - ``machine``: the rules, and what is compared after each step.
 
 ``python -m fuzzing.states`` makes many runs in several processes; ``tests/fuzzing`` makes some hundred.

@@ -53,7 +53,7 @@ trouble = Trouble()
 
 
 class TroubleOp(theano.Op):
-    """A copy on the host, which raises if it is told to."""
+    """A copy on the host, which raises on demand."""
 
     __props__ = ()
 

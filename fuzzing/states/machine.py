@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import optdb
-from fuzzing.states.apart import Attempt, Stateful, attempts, of_file, on_device, with_private_state
 from fuzzing.states.expressions import OPERATIONS, Kind, Undefined, trouble
 from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
+from fuzzing.states.separate import Attempt, Stateful, attempts, of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
 
 __all__ = ["Differs", "SharedVariables"]
@@ -203,7 +203,7 @@ class SharedVariables(RuleBasedStateMachine):
     )
     @step(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
     def copy(self, number: int, old: int, new: int, deletes: bool) -> None:
-        """Copy a function of mode OPENCL, with another shared variable in the place of one, or without updates."""
+        """Copy a function of mode OPENCL, with one shared variable replaced, or without updates."""
         used = self._function(number)
         if used.is_copy or used.simulator is not None or used.is_of_host:
             # Theano finds no variables in a copy of a copy. In copies of its own linkers, a node that overwrites a
@@ -233,8 +233,8 @@ class SharedVariables(RuleBasedStateMachine):
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_thrice(self, number: int, seed: int, index: int) -> None:
         """Call a function with one array that has other contents each time."""
-        for place in range(3):
-            self.call(number, "rewritten", seed + place, index, 0, 1, None)
+        for repetition in range(3):
+            self.call(number, "rewritten", seed + repetition, index, 0, 1, None)
             self.all_are_as_expected()
 
     @precondition(lambda self: any(used.last_borrowed for used in self.functions))
@@ -312,7 +312,7 @@ class SharedVariables(RuleBasedStateMachine):
         calls = [candidates[number % len(candidates)] for number in (first, second)]
         if any(output.borrow for used in calls for output in used.spec.outputs):
             return  # the second call may overwrite the first one's
-        arguments = [self._argument(used, "new", seed + place, 0).copy() for place, used in enumerate(calls)]
+        arguments = [self._argument(used, "new", seed + position, 0).copy() for position, used in enumerate(calls)]
         orders = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
         if None in orders:
             return
@@ -336,7 +336,7 @@ class SharedVariables(RuleBasedStateMachine):
     # State of a function's own
 
     @step(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
-    def call_apart(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
+    def call_separate(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
         """Call a function from a file, one with private state, or one of variables on the device."""
         spec = spec.fitted(self.kinds)
         if "trouble" in spec.operations():
@@ -506,12 +506,12 @@ class SharedVariables(RuleBasedStateMachine):
         """Return the results of two calls in an order, and what each function's variables are afterwards."""
         states = {id(used.values): dict(used.values) for used in calls}
         results: list[list[np.ndarray]] = [[], []]
-        for place in order:
-            used = calls[place]
-            expected = self._expected(used, arguments[place], index, 1, states[id(used.values)])
+        for position in order:
+            used = calls[position]
+            expected = self._expected(used, arguments[position], index, 1, states[id(used.values)])
             if expected is None:
                 return None
-            results[place] = expected[0]
+            results[position] = expected[0]
             states[id(used.values)].update(expected[1])
         return results, [states[id(used.values)] for used in calls]
 
@@ -530,13 +530,13 @@ class SharedVariables(RuleBasedStateMachine):
         if expected is None:
             raise Differs(f"{what} does not raise: {used.spec}")
         used.last_borrowed = []
-        for place, (ours, theirs, output) in enumerate(zip(results, expected[0], used.spec.outputs, strict=True)):
-            _check(f"{what}, output {place}", ours, theirs, used.spec)
+        for position, (ours, theirs, output) in enumerate(zip(results, expected[0], used.spec.outputs, strict=True)):
+            _check(f"{what}, output {position}", ours, theirs, used.spec)
             if isinstance(ours, np.ndarray):
                 if output.borrow:
                     used.last_borrowed.append(ours)
                 else:
-                    self.held.append(Held(f"output {place} of {used.way} {used.spec}", ours, theirs.copy()))
+                    self.held.append(Held(f"output {position} of {used.way} {used.spec}", ours, theirs.copy()))
         del self.held[:-MOST_HELD]
         used.values.update({k: value.copy() for k, value in expected[1].items()})
 
@@ -564,13 +564,13 @@ def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 
-    def run(place: int) -> None:
+    def run(position: int) -> None:
         try:
-            results[place] = calls[place]()
+            results[position] = calls[position]()
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    threads = [threading.Thread(target=run, args=(position,)) for position in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -61,7 +61,7 @@ class Spec:
     updates : tuple of (int, Expression)
         Numbers of shared variables and their next values.
     givens : tuple of (int, int)
-        Numbers of shared variables and of those that stand in for them.
+        Numbers of shared variables and of their replacements.
     argument : int
         The number of the shared variable whose kind the argument has.
     mutable : bool
@@ -119,7 +119,7 @@ class Spec:
         return leaves | {k for k, _ in self.updates} | {by for _, by in self.givens}
 
     def swapped(self, old: int, new: int) -> Spec:
-        """Return the spec with another shared variable in the place of one."""
+        """Return the spec with one shared variable replaced by another."""
 
         def swap(k: int) -> int:
             return new if k == old else k
@@ -159,7 +159,7 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
-    """Return a strategy of the kinds of all shared variables; often some are alike."""
+    """Return a strategy of the kinds of all shared variables; often some are equal."""
     # Others are on the device only where something is computed in floats.
     dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
     kind = st.builds(Kind, dtype, st.integers(0, 2))

@@ -159,7 +159,7 @@ def capture(path: Path, function: Any, data: list[np.ndarray]) -> None:
     path : Path
         Where to.
     function : theano.compile.Function
-        On the device; its outputs are arrays there, or one number that is brought home.
+        On the device; its outputs are arrays there, or one number that is downloaded.
     data : list of numpy.ndarray
         Its inputs.
     """

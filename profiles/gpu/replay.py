@@ -90,8 +90,8 @@ class Replay:
     def _launch(self, step: dict[str, Any], programs: list[cl.Program]) -> Any:
         # A kernel object of its own for each launch: its arguments stay set.
         kernel = cl.Kernel(programs[step["program"]], step["kernel"])
-        for place, arg in enumerate(step["args"]):
-            kernel.set_arg(place, self._argument(arg))
+        for index, arg in enumerate(step["args"]):
+            kernel.set_arg(index, self._argument(arg))
         return lambda: cl.enqueue_nd_range_kernel(self.queue, kernel, step["items"], step["group"])
 
     def _argument(self, arg: dict[str, Any] | None) -> Any:
@@ -161,11 +161,11 @@ def main() -> None:
     replay.reset()
     first = timed(replay, 1)[0]
     results = {
-        name: {"sum": float(np.sum(replay.value(name), dtype=np.float64)), "captured": told["sum"]}
-        for name, told in replay.plan["results"].items()
+        name: {"sum": float(np.sum(replay.value(name), dtype=np.float64)), "captured": captured["sum"]}
+        for name, captured in replay.plan["results"].items()
     }
     seconds = timed(replay, args.repeat)
-    told = {
+    summary = {
         "file": Path(args.file).name,
         "device": found.name.strip(),
         "launches": sum(step["kind"] == "launch" for step in replay.plan["steps"]),
@@ -175,7 +175,7 @@ def main() -> None:
         "results_after_one_run": results,
         "kernels": dict(list(by_kernel(replay).items())[:25]),
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(summary, indent=1))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Network:
         self.averages: OrderedDict = OrderedDict()
 
     def convolution(self, x: Variable, channels: tuple[int, int], size: int, stride: int = 1) -> Variable:
-        """Convolve without a bias, which the normalization behind it would take away again."""
+        """Convolve without a bias, which the following normalization would cancel."""
         kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
         self.decayed.append(kernel)
         return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
@@ -106,7 +106,7 @@ def resnet50(
     blocks: tuple[int, ...] = (3, 4, 6, 3),
     rate: float = 0.01,
 ) -> Model:
-    """Train step of ResNet-50: stages of `blocks` behind a 7x7 convolution and a max-pooling."""
+    """Train step of ResNet-50: stages of `blocks` after a 7x7 convolution and a max-pooling."""
     net = Network(seed=3)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))

@@ -114,7 +114,7 @@ class StickBreakingNet:
     depth
         9n+2 layers.
     width
-        Channels behind the first convolution.
+        Channels after the first convolution.
     pixels
         Edge of the picture.
     classes

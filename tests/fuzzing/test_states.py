@@ -8,11 +8,11 @@ import theano
 from click.testing import CliRunner
 
 from fuzzing.states.__main__ import main
-from fuzzing.states.apart import of_file, on_device, with_private_state
 from fuzzing.states.expressions import Kind, Undefined, apply_numpy
 from fuzzing.states.functions import compiled, shared_variables
 from fuzzing.states.machine import Differs, SharedVariables
 from fuzzing.states.model import Model
+from fuzzing.states.separate import of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
 from optdb.opencl.planning.vm import PlannedVM

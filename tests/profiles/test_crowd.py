@@ -12,7 +12,7 @@ from profiles import crowd
 def test_a_small_crowd():
     result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "1"])
     assert result.exit_code == 0, result.output
-    assert "wrong numbers: none; left behind: nothing" in result.output
+    assert "wrong numbers: none; left over: nothing" in result.output
 
 
 def test_somebody_has_to_be_left():
@@ -21,13 +21,13 @@ def test_somebody_has_to_be_left():
     assert "3 of 3 processes leaves none" in result.output
 
 
-def test_what_differs_and_what_is_left_behind_is_named(monkeypatch, tmp_path):
+def test_differing_numbers_and_leftover_files_are_named(monkeypatch, tmp_path):
     numbers = iter([[[1.0], [1.0]], [[1.0]], [[2.0]], None])
     monkeypatch.setattr(crowd.Crowd, "run", lambda *arguments: next(numbers))
     monkeypatch.setattr(crowd.Crowd, "leftovers", lambda self: [tmp_path / "locks" / "one"])
     result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "2", "--killed", "0"])
     assert result.exit_code == 1
-    assert "wrong numbers: mlp; left behind: " in result.output
+    assert "wrong numbers: mlp; left over: " in result.output
     assert "locks/one" in result.output
 
 

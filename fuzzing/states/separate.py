@@ -74,9 +74,9 @@ class Stateful:
             if expected is None:
                 return "does not raise"
             results = results if isinstance(results, list | tuple) else [] if results is None else [results]
-            for place, (ours, theirs) in enumerate(zip(results, expected[0], strict=True)):
+            for index, (ours, theirs) in enumerate(zip(results, expected[0], strict=True)):
                 if not _equal(ours, theirs):
-                    return f"output {place}: expected\n{theirs!r}\nseen\n{ours!r}"
+                    return f"output {index}: expected\n{theirs!r}\nseen\n{ours!r}"
             self.values.update(expected[1])
         for k, theirs in self.values.items():
             ours = self.get(k)
