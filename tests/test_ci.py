@@ -33,18 +33,18 @@ def test_what_runs_before_a_change_is_taken_is_what_the_workflow_runs():
 
 
 def test_documents_say_how_long_targets_take_as_make_does():
-    told = {
+    documented = {
         name.lower().replace("_", "-"): minutes
         for name, minutes in re.findall(r"^([A-Z_]+)_MINUTES := (\d+)$", MAKEFILE, re.MULTILINE)
     }
     contributing = re.findall(r"^\| `make ([a-z-]+)` \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     readme = re.findall(r"^\$ make ([a-z-]+) .*\((\d+) minutes?\)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert dict(contributing) == told
-    assert dict(readme) == {name: told[name] for name in ("demo", "test")}
+    assert dict(contributing) == documented
+    assert dict(readme) == {name: documented[name] for name in ("demo", "test")}
 
 
 def test_a_python_that_pyenv_lacks_is_not_another_one(tmp_path):
-    """Pyenv names, for a version that it lacks, whatever is called python."""
+    """Pyenv names, for a version that it lacks, its default python."""
     for name, text in {"python": "echo Python 3.7.1", "pyenv": f"echo {tmp_path}/python"}.items():
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\n{text}\n")

@@ -25,7 +25,7 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
-#: Printed after each block, to tell the outputs of blocks apart.
+#: Printed after each block, to separate the outputs of blocks.
 MARK = "\x1e"
 
 
@@ -111,7 +111,7 @@ def test_an_output_that_differs_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_outputs_stand_in_text_blocks(page):
-    """A comment behind a print is compared with nothing."""
+    """A comment after a print is compared with nothing."""
     code = [block.body for block in blocks(page.read_text()) if block.is_python]
     assert re.findall(r"^ *print\(.*\) +#.*$", "\n".join(code), re.MULTILINE) == []
 

@@ -271,7 +271,7 @@ def test_undeclared_props_are_built_as_before():
     assert [reason for name, reason in optdb.cache.stats().uncached if "Undeclared" in name] == ["has no __props__"]
 
 
-def test_props_that_leave_something_out_are_told():
+def test_props_that_leave_something_out_are_differing():
     class Forgetful(Op):
         __props__ = ("value",)
 
@@ -281,8 +281,8 @@ def test_props_that_leave_something_out_are_told():
 
     assert Forgetful(1, True) is not Forgetful(1, False)
     assert Forgetful(1, True) == Forgetful(1, False)
-    told = [attributes for name, attributes in optdb.cache.stats().kept_apart if "Forgetful" in name]
-    assert told == [("verbose",)]
+    differing = [attributes for name, attributes in optdb.cache.stats().kept_apart if "Forgetful" in name]
+    assert differing == [("verbose",)]
 
 
 def test_ops_that_nobody_uses_go():

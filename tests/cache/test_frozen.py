@@ -1,4 +1,4 @@
-"""Keys of values: equal for what is alike in type and content, different for the rest."""
+"""Keys of values: equal for values that are equal in type and content, different for others."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ values = st.recursive(
 )
 
 
-def alike(one, other):
-    """Whether two values are alike, said in another way: by how they are written, type by type."""
+def same(one, other):
+    """Tell whether two values are equal in type and content, from their text, type by type."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, slice):
-        return alike((one.start, one.stop, one.step), (other.start, other.stop, other.step))
+        return same((one.start, one.stop, one.step), (other.start, other.stop, other.step))
     return repr(one) == repr(other)
 
 
 @given(values, values)
-def test_keys_are_equal_for_what_is_alike(one, other):
-    assert (strict(one) == strict(other)) == alike(one, other)
-    assert (lenient(one) == lenient(other)) == alike(one, other)
-    if alike(one, other):
+def test_keys_are_equal_for_equal_values(one, other):
+    assert (strict(one) == strict(other)) == same(one, other)
+    assert (lenient(one) == lenient(other)) == same(one, other)
+    if same(one, other):
         assert hash(strict(one)) == hash(strict(other))
 
 

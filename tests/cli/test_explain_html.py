@@ -52,19 +52,19 @@ graphs = st.integers(0, 30).flatmap(
 @pytest.mark.slow
 @given(graphs)
 def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
-    places = lay_out(inputs)
-    assert len(places) == len(inputs)
+    positions = lay_out(inputs)
+    assert len(positions) == len(inputs)
     for node, used in enumerate(inputs):
-        assert all(places[node][1] > places[other][1] for other in used)
-    for (x, layer), (other_x, other_layer) in zip(sorted(places), sorted(places)[1:]):
+        assert all(positions[node][1] > positions[other][1] for other in used)
+    for (x, layer), (other_x, other_layer) in zip(sorted(positions), sorted(positions)[1:]):
         assert layer != other_layer or abs(x - other_x) >= 1
-    assert min((layer for _, layer in places), default=0) >= 0
+    assert min((layer for _, layer in positions), default=0) >= 0
 
 
 def test_lines_do_not_cross_where_they_need_not():
     # Two chains side by side, whose nodes come in turns.
-    places = lay_out([[], [], [1], [0], [3], [2]])
-    assert (places[4][0] < places[5][0]) == (places[0][0] < places[1][0])
+    positions = lay_out([[], [], [1], [0], [3], [2]])
+    assert (positions[4][0] < positions[5][0]) == (positions[0][0] < positions[1][0])
 
 
 # Observation
@@ -141,10 +141,10 @@ def test_snapshots():
     assert snapshot([]).nodes == ()
 
 
-# Calls: the first one apart, compilers apart from linking, memory
+# Calls: the first one separately, compilers without linking, memory
 
 
-def test_the_first_call_is_told_apart():
+def test_the_first_call_is_reported_separately():
     seen = []
     with observe(seen.append):
         f = compiled()
@@ -286,7 +286,7 @@ def test_the_page_has_it_all(page):
     train = next(made for made in data["functions"] if made["name"] == "train <b>")
     assert train["calls"] == 4
     assert train["before"]["count"] > 5
-    assert any("opencl" in place for place in train["places"])
+    assert any("opencl" in place for place in train["positions"])
     assert any(node["kind"].startswith("opencl") for node in train["after"]["nodes"])
     assert train["lifted"][0]["lifted"]
     assert any(rule["applied"] for rule in train["rewriters"])

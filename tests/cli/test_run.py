@@ -1,4 +1,4 @@
-"""``python -m optdb run``: whatever a script does, it ends as under plain python."""
+"""``python -m optdb run``: every script ends as under plain python."""
 
 from __future__ import annotations
 

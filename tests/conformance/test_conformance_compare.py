@@ -1,4 +1,4 @@
-"""Which differences between stock and the engine count, and what is said of them."""
+"""Which differences between stock and the engine count, and how they are reported."""
 
 from __future__ import annotations
 

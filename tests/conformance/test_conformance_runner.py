@@ -12,7 +12,7 @@ from tests.processes import output
 
 
 def outcomes(results: dict[str, Result]) -> dict[str, str]:
-    """Return the outcome of each test, by the part of its id behind the file's name."""
+    """Return the outcome of each test, by the part of its id after the file's name."""
     return {name.partition("::")[2] or name: result.outcome for name, result in results.items()}
 
 

@@ -62,7 +62,7 @@ def test_steps_a_death_between_them_and_one_within(f, client, caplog):
         found += train.train(given[5:8])
         assert len(train.workers) == 1
         assert "is out" in caplog.text and "made anew without it" in caplog.text
-        # What dask starts in its place gets the state from the one that is left.
+        # Its replacement, which dask starts, gets the state from the remaining one.
         end = time.monotonic() + TIMEOUT
         while len(train.refresh()) < 2:
             assert time.monotonic() < end

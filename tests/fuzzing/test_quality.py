@@ -50,8 +50,8 @@ def test_a_worse_graph_and_an_error_are_told(monkeypatch, capsys):
     lines = [{"hash_seed": 0, **json.loads(line)} for line in capsys.readouterr().out.splitlines()]
     assert [command._is_fault(line) for line in lines] == [False, True, True]
     assert "no such graph" in command._described(lines[1])
-    told = command._described(lines[2])
-    assert all(word in told for word in ("WORSE nets 2", "PYTHONHASHSEED=0", "[7, 1]", "2 Join", "dense relu"))
+    description = command._described(lines[2])
+    assert all(word in description for word in ("WORSE nets 2", "PYTHONHASHSEED=0", "[7, 1]", "2 Join", "dense relu"))
     assert command._summary(lines) == (
         "2 compared, 0 with fewer nodes than stock, 1 worse, 1 failed; 10 nodes by stock, 12 by the engine; "
         "more than stock of: Join in 2 (seeds 0, 2)"

@@ -26,7 +26,7 @@ match sys.argv[1]:
 
 @pytest.fixture
 def worker(monkeypatch, tmp_path):
-    """Return a function that runs a worker, which does what it is told."""
+    """Return a function that runs a worker with given behaviour."""
     (tmp_path / "worker_of_test.py").write_text(WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Shared variables are what a model in NumPy says, whoever uses and changes them; and what is wrong is seen."""
+"""Shared variables agree with a model in NumPy, for all users and changes; planted faults are found."""
 
 from __future__ import annotations
 

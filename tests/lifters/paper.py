@@ -1,4 +1,4 @@
-"""A device with nothing behind it: arrays are NumPy's, wrapped so that no host op takes them by mistake."""
+"""A device without hardware: arrays are NumPy's, wrapped so that no host op takes them by mistake."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
 
 
 class Made:
-    """A context with nothing behind it."""
+    """A context without hardware."""
 
     def __init__(self, spec):
         self.spec = spec

@@ -112,7 +112,7 @@ def test_shares_have_all_runs_between_them(results, monkeypatch):
 def test_runs_of_a_case_are_of_one_share():
     runs = load("memcheck.cases")
     shares = [list(of_share(runs, share, 3)) for share in range(3)]
-    assert sorted(place for share in shares for place, _ in share) == list(range(len(runs)))
+    assert sorted(index for share in shares for index, _ in share) == list(range(len(runs)))
     cases = [{str(run.case) for _, run in share} for share in shares]
     assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
 

@@ -109,17 +109,17 @@ def test_nodes_that_overwrite_protected_variables_by_way_of_views_alone():
 def test_alias_sets():
     x, y, z = vectors(3)
     view, over = BOTH(x, y)
-    behind = VIEW(over, z)[0]
-    alone = NEW(behind, view)[0]
+    next_view = VIEW(over, z)[0]
+    alone = NEW(next_view, view)[0]
     sets = AliasSets(nodes_of(alone))
-    assert sets.of([x]) == sets.of([behind]) == {x, over, behind}
+    assert sets.of([x]) == sets.of([next_view]) == {x, over, next_view}
     assert sets.of([y]) == {y, view}
     assert sets.of([alone]) == {alone}
     assert sets.of([alone, y]) == {alone, y, view}
     assert sets.overwritten == {x}
-    for one, other in itertools.product([x, over, behind], [y, view, z, alone]):
+    for one, other in itertools.product([x, over, next_view], [y, view, z, alone]):
         assert not sets.may_alias(one, other) and not sets.may_alias(other, one)
-    assert sets.may_alias(x, behind) and sets.may_alias(behind, x) and sets.may_alias(z, z)
+    assert sets.may_alias(x, next_view) and sets.may_alias(next_view, x) and sets.may_alias(z, z)
 
 
 def test_alias_sets_of_nodes_that_do_not_work_in_place_as_they_are_computed():

@@ -16,7 +16,7 @@ PROMISE = "promises length 1"
 
 
 class Resized(Op):
-    """An array of the lengths that a call gives, whatever the type is."""
+    """An array of the lengths that a call gives, even if the type promises others."""
 
     __props__ = ("kind",)
 

@@ -1,4 +1,4 @@
-"""A device computes the same whatever config.compute_test_value says."""
+"""A device computes the same for each config.compute_test_value."""
 
 from __future__ import annotations
 

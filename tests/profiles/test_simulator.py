@@ -11,7 +11,7 @@ from tests.processes import python
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command, said",
+    "command, pattern",
     [
         (["overhead", "--kernels", "6", "--repeat", "3"], r"ratio .* (?P<number>[\d.]+)"),
         (["overhead", "--kernels", "4", "--repeat", "2", "--tanh"], r"launches merged +\W+(?P<number>\d+)"),
@@ -19,9 +19,9 @@ from tests.processes import python
         (["soak", "--calls", "100", "--shapes", "3"], r"100 +\W+(?P<number>[\d,]+)"),
     ],
 )
-def test_it_measures(command, said):
+def test_it_measures(command, pattern):
     done = python("-m", "profiles.simulator", *command, flags="cxx=")
     assert done.returncode == 0, done.stderr
-    found = re.search(said, done.stdout)
+    found = re.search(pattern, done.stdout)
     assert found, done.stdout
     assert float(found["number"].replace(",", "")) > 0

@@ -1,4 +1,4 @@
-"""Starts of processes are taken apart, and have caches of their own."""
+"""The parts of a process's start are timed, with caches of their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_start_measures_all_parts():
 
 
 def test_each_side_has_caches_of_its_own_that_are_full_the_second_time(monkeypatch):
-    folders, told = [], []
+    folders, reported = [], []
 
     def call(function, name, began, calls, flags, env, timeout):
         folders.append((flags.partition("base_compiledir=")[2], env["POCL_CACHE_DIR"], env["XDG_CACHE_HOME"]))
@@ -41,11 +41,11 @@ def test_each_side_has_caches_of_its_own_that_are_full_the_second_time(monkeypat
         return answer(calls)
 
     monkeypatch.setattr(isolated, "call", call)
-    measured = starts.measure("mlp", SIDES, starting=lambda *what: told.append(what), started=told.append)
+    measured = starts.measure("mlp", SIDES, starting=lambda *what: reported.append(what), started=reported.append)
     assert folders[0] == folders[1]
     assert folders[2] == folders[3]
     assert not set(folders[0]) & set(folders[2])
-    assert told == [item for start in measured for item in ((start.side, start.cache), start)]
+    assert reported == [item for start in measured for item in ((start.side, start.cache), start)]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

@@ -1,4 +1,4 @@
-"""Training on both sides, and what is said where they differ."""
+"""Training on both sides, and the report where they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The incremental handler says of every graph what Theano's says, after whatever changes."""
+"""The incremental handler agrees with Theano's on every graph, after any changes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ moves = st.lists(st.tuples(index, names, index, index), max_size=12)
 @settings(max_examples=examples(400))
 @given(graph_steps, moves, st.integers(0, 3))
 def test_it_agrees_with_theano_s_handler(steps, moves, protect):
-    """On validity, on orderings and on who is destroyed, whatever is replaced by whatever."""
+    """On validity, on orderings and on destroyed variables, after any replacement."""
     sides = [Side(stock_handler, protect), Side(DestroyHandler, protect)]
     verdicts = []
     for side in sides:
@@ -163,19 +163,19 @@ def depends_on_itself(side, move):
 
 def check_order(fgraph):
     order = fgraph.destroy_handler.toposort()
-    place = {node: i for i, node in enumerate(order)}
-    assert set(place) == fgraph.apply_nodes
+    position = {node: i for i, node in enumerate(order)}
+    assert set(position) == fgraph.apply_nodes
     for node in order:
-        assert all(place[var.owner] < place[node] for var in node.inputs if var.owner is not None)
+        assert all(position[var.owner] < position[node] for var in node.inputs if var.owner is not None)
     for node, before in fgraph.destroy_handler.orderings(fgraph).items():
-        assert all(place[other] < place[node] for other in before)
+        assert all(position[other] < position[node] for other in before)
 
 
 @pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(graph_steps, st.lists(st.tuples(index, index), max_size=8), st.integers(0, 3))
 def test_its_forecast_comes_true(steps, tries, protect):
-    """`may_destroy` says what validation says of the graph with the destroyer in place."""
+    """`may_destroy` agrees with validation of the graph with the destroyer in place."""
     side = Side(DestroyHandler, protect)
     side.build(steps)
     if not side.close():

@@ -286,7 +286,7 @@ def test_a_failing_fold_is_an_error_where_errors_are_raised():
 
 
 class Veto:
-    """A feature that refuses what it is told to refuse."""
+    """A feature that refuses given changes."""
 
     def __init__(self, refuses):
         self.refuses = refuses

@@ -39,7 +39,7 @@ def test_a_chain_works_in_place():
 
 
 def test_an_update_overwrites_what_it_updates():
-    """The shared variable's own memory comes first, whatever the order of the operands."""
+    """The shared variable's own memory comes first, in any order of the operands."""
     x = tt.dvector("x")
     shared = theano.shared(np.zeros(3))
     with optdb.enable():

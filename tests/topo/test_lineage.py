@@ -24,26 +24,26 @@ FORTH, BACK = rule("forth"), rule("back")
 
 
 def swing(lineage, times, make_a, make_b):
-    """Let FORTH turn A into B and BACK turn B into A; return what is said each time."""
-    said = []
+    """Let FORTH turn A into B and BACK turn B into A; return each result."""
+    results = []
     node = make_a()
     for _ in range(times):
         for rule_, make in ((FORTH, make_b), (BACK, make_a)):
             if lineage.is_stopped(rule_, node):
-                return said, node
+                return results, node
             new = make()
-            said.append(lineage.replaced(node, rule_, [new]))
+            results.append(lineage.replaced(node, rule_, [new]))
             node = new
-    return said, node
+    return results, node
 
 
 def test_a_swing_is_stopped_when_patience_is_out():
     lineage = Lineage()
-    said, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
-    assert said.count(None) == len(said) - 1
-    assert said[-1] in (FORTH, BACK)
-    assert len(said) <= FIRST_NUMBERED + 2 * (PATIENCE + 1)
-    assert lineage.is_stopped(said[-1], node)
+    results, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
+    assert results.count(None) == len(results) - 1
+    assert results[-1] in (FORTH, BACK)
+    assert len(results) <= FIRST_NUMBERED + 2 * (PATIENCE + 1)
+    assert lineage.is_stopped(results[-1], node)
 
 
 def test_a_swing_over_equal_constants_is_seen():
@@ -53,8 +53,8 @@ def test_a_swing_over_equal_constants_is_seen():
     def times(value):
         return lambda: tt.mul(X, tt.TensorConstant(tt.dvector().type.clone(broadcastable=(True,)), [value])).owner
 
-    said, _ = swing(lineage, 20, times(2.0), times(3.0))
-    assert said[-1] is not None
+    results, _ = swing(lineage, 20, times(2.0), times(3.0))
+    assert results[-1] is not None
 
 
 def test_growth_is_no_swing():
@@ -76,9 +76,9 @@ def test_equal_nodes_in_different_places_are_no_swing():
 
 def test_only_the_node_of_the_swing_is_stopped():
     lineage = Lineage()
-    said, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
+    results, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
     other = tt.exp(tt.dvector("other")).owner
-    assert not lineage.is_stopped(said[-1], other)
+    assert not lineage.is_stopped(results[-1], other)
     assert not lineage.is_stopped(rule("third"), node)
 
 
@@ -93,7 +93,7 @@ def test_an_unhashable_op_is_equal_to_itself_only():
             return gof.Apply(self, [x], [x.type()])
 
     one = Unhashable()
-    said, _ = swing(Lineage(), 20, lambda: one(X).owner, lambda: tt.log(X).owner)
-    assert said[-1] is not None
-    said, _ = swing(Lineage(), 20, lambda: Unhashable()(X).owner, lambda: tt.log(X).owner)
-    assert set(said[1::2]) == {None}
+    results, _ = swing(Lineage(), 20, lambda: one(X).owner, lambda: tt.log(X).owner)
+    assert results[-1] is not None
+    results, _ = swing(Lineage(), 20, lambda: Unhashable()(X).owner, lambda: tt.log(X).owner)
+    assert set(results[1::2]) == {None}

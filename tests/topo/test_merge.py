@@ -38,11 +38,11 @@ def check_index(fgraph):
 
 
 NUMBERS = {}
-"""Equal expressions have equal numbers, in whatever graph they are."""
+"""Equal expressions have equal numbers, in any graph."""
 
 
 def shape_of_graph(fgraph):
-    """Return how many nodes a graph has, and what its outputs compute: alike if both are equal."""
+    """Return how many nodes a graph has, and what its outputs compute."""
     number_of = {}
     for node in fgraph.toposort():
         key = (str(node.op), *(describe(var, number_of) for var in node.inputs))
@@ -103,10 +103,10 @@ def test_the_index_follows_each_change(graph, choices):
         if not variables:
             return
         old = variables[a % len(variables)]
-        alike = [var for var in [*fgraph.inputs, *variables] if var.type == old.type and var is not old]
-        if not alike:
+        candidates = [var for var in [*fgraph.inputs, *variables] if var.type == old.type and var is not old]
+        if not candidates:
             continue
-        new = alike[b % len(alike)]
+        new = candidates[b % len(candidates)]
         before = {var.owner for var in theano.gof.graph.ancestors([new])}
         if old.owner in before:  # would be a cycle
             continue
@@ -127,13 +127,13 @@ def test_constants_are_merged_by_signature():
         return x * tt.constant(np.asarray(value, dtype)).clone()
 
     together = [times(2.0), times(2.0), times(nan), times(nan)]
-    apart = [times(2.0, "float32"), times([2.0]), times([2.0, 1.0]), times(-0.0), times(0.0)]
-    ours = merged(graph_of([x], *together, *apart), IndexedMergeOptimizer())
-    stock = merged(graph_of([x], *together, *apart), MergeOptimizer())
+    different = [times(2.0, "float32"), times([2.0]), times([2.0, 1.0]), times(-0.0), times(0.0)]
+    ours = merged(graph_of([x], *together, *different), IndexedMergeOptimizer())
+    stock = merged(graph_of([x], *together, *different), MergeOptimizer())
     assert shape_of_graph(ours) == shape_of_graph(stock)
     assert ours.outputs[0] is ours.outputs[1]
     assert ours.outputs[2] is ours.outputs[3]
-    assert len({*ours.outputs}) <= 2 + len(apart)
+    assert len({*ours.outputs}) <= 2 + len(different)
     assert len({*ours.outputs[4:7], ours.outputs[0], ours.outputs[2]}) == 5
 
 

@@ -97,7 +97,7 @@ def test_every_edge_is_respected(steps):
 @settings(max_examples=examples(30))
 @given(st.permutations(range(25)), st.randoms(use_true_random=False))
 def test_any_dag_may_come_edge_by_edge(ranks, random):
-    """Edges that agree with a hidden order are all accepted, in whatever order they come."""
+    """Edges that agree with a hidden order are all accepted, in any order."""
     graph = Graph()
     for node in range(25):
         graph.insert(node)

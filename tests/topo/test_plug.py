@@ -1,4 +1,4 @@
-"""The engine behind Theano: switched on and off, in every place that optimizes."""
+"""The engine in Theano: switched on and off, for everything that optimizes."""
 
 from __future__ import annotations
 

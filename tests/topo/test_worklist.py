@@ -99,7 +99,7 @@ def test_nodes_may_leave_the_order_under_the_cursor():
 
 
 def test_all_that_the_cursor_stood_on_may_leave():
-    """The place under the cursor still links to one that left after it."""
+    """The position under the cursor still links to one that left after it."""
     worklist = chain(6)
     worklist.extend([2, 5])
     assert worklist.pop() == 2

@@ -26,7 +26,7 @@ def folded(variable):
 
 
 class CountedOp(Op):
-    """x + 1, with all that may be said about folding."""
+    """x + 1, with all settings of folding."""
 
     __props__ = ("foldable",)
 
@@ -97,7 +97,7 @@ def test_the_op_decides():
 
 
 def test_an_alloc_is_kept_for_who_fills_it():
-    """Theano wants it as it is where its user overwrites it, or takes it apart."""
+    """Theano does not fold it where its user overwrites or decomposes it."""
     x = tt.dvector("x")
     into = tt.inc_subtensor(tt.alloc(const(0.0), const(3, "int64"))[:2], x)
     fgraph = FunctionGraph([x], [into], clone=True)

@@ -30,7 +30,7 @@ class WithProps(Op):
 
 
 class InheritsProps(WithProps):
-    """Is told from its parent by its class alone."""
+    """Differs from its parent by its class alone."""
 
 
 class Loose(WithProps):

@@ -1,4 +1,4 @@
-"""What is in force during an optimization, and is not afterwards, whatever happens."""
+"""Settings during an optimization, which end with it, even if it fails."""
 
 from __future__ import annotations
 

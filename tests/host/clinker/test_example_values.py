@@ -32,14 +32,14 @@ CODE = """
     try:
         x + tt.zeros((2, 4))
     except ValueError as error:
-        print(before, "told")
+        print(before, "reported")
 """
 
 
 def compilers_before_the_function(size, tmp_path, flags=""):
     flags = f"base_compiledir={tmp_path},optdb.topo=True,{flags}"
-    count, told = run_code(CODE.replace("SIZE", str(size)), flags=flags).stdout.split()
-    assert told == "told"
+    count, reported = run_code(CODE.replace("SIZE", str(size)), flags=flags).stdout.split()
+    assert reported == "reported"
     return int(count)
 
 

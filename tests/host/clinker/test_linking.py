@@ -16,7 +16,7 @@ from tests.processes import ROOT, run_code
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
-#: Defines ops whose code would clash in one file, were it not kept apart. Each gives x times a number.
+#: Defines ops whose code would clash in one file, if it were not separated. Each gives x times a number.
 OPS = textwrap.dedent("""
     import optdb
     from optdb.host.clinker import plug
@@ -62,7 +62,7 @@ OPS = textwrap.dedent("""
 
 
 def run(code, folder, flags="", ops=OPS, **env):
-    """Run code behind `OPS` in a compiledir, compiled as for users; return what it printed as JSON."""
+    """Run code after `OPS` in a compiledir, compiled as for users; return what it printed as JSON."""
     as_for_users = "gcc.cxxflags=,optdb.clinker=auto"
     flags = f"base_compiledir={folder},{as_for_users},{flags}"
     done = run_code(ops + textwrap.dedent(code), flags=flags, env=env)
@@ -164,9 +164,9 @@ def test_where_one_module_does_not_compile_the_error_is_theanos_and_names_its_no
             theano.function([x], [*good[:2], bad, good[2]])
         except Exception as error:
             node = [arg for arg in error.args if isinstance(arg, Apply)]
-            told = [str(error.args), node[0].op.factor]
+            reported = [str(error.args), node[0].op.factor]
         f = theano.function([x], good)
-        print(json.dumps([told, [float(v) for v in f(2)], cache().stats[2]]))
+        print(json.dumps([reported, [float(v) for v in f(2)], cache().stats[2]]))
     """
     (text, factor), values, compiled = run(code, tmp_path)
     assert "no_such_name" in text
@@ -185,8 +185,8 @@ def test_an_error_at_run_time_is_the_same(tmp_path, linker):
         try:
             f(-1.0)
         except Exception as error:
-            told = [type(error).__name__, str(error).splitlines()[:2]]
-        print(json.dumps([told, float(f(1.0))]))
+            reported = [type(error).__name__, str(error).splitlines()[:2]]
+        print(json.dumps([reported, float(f(1.0))]))
     """.replace("LINKER", repr(linker))
     node = "Apply node that caused the error: Times{factor='2', support='', own=''}(x)"
     assert run(code, tmp_path) == [["ValueError", ["below zero", node]], 3.0]
@@ -199,14 +199,14 @@ def test_inputs_that_are_no_arrays_are_refused_with_theanos_words(tmp_path):
         f = theano.function([rows], rows + 1, mode=theano.Mode("cvm", optimizer=None))
         unaligned = np.frombuffer(bytes(33), dtype=np.uint8)[1:].view(np.float32).reshape(2, 4)
         values = [None, "text", np.zeros((2, 2)), unaligned]
-        told = []
+        reported = []
         for value in values:
             f.input_storage[0].storage[0] = value
             try:
                 f.fn()
             except Exception as error:
-                told.append([type(error).__name__, str(error).splitlines()[0]])
-        print(json.dumps(told))
+                reported.append([type(error).__name__, str(error).splitlines()[0]])
+        print(json.dumps(reported))
     """
     shared = run(code, tmp_path / "a")
     assert shared == run(code, tmp_path / "b", flags="optdb.clinker=False")

@@ -1,4 +1,4 @@
-"""What a user who waits is told."""
+"""Progress messages for a user who waits."""
 
 from __future__ import annotations
 

@@ -95,21 +95,21 @@ HOW = [
     "3-False-{'border_mode': 'valid'}",
 )
 @pytest.mark.parametrize("how", HOW, ids=str)
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("has_shape", [True, False])
 @pytest.mark.parametrize("dims", [2, 3])
-def test_convolutions_by_products_become_what_they_mean(dims, how, told):
+def test_convolutions_by_products_become_what_they_mean(dims, how, has_shape):
     classes = (CorrMM, CorrMM_gradWeights, CorrMM_gradInputs)
     if dims == 3:
         classes = (Corr3dMM, Corr3dMM_gradWeights, Corr3dMM_gradInputs)
     how = {key: (value,) * dims if isinstance(value, int) else value for key, value in how.items()}
-    if not told and (how.get("subsample") or how["border_mode"] == "half"):
-        pytest.skip("the shape has to be told")
+    if not has_shape and (how.get("subsample") or how["border_mode"] == "half"):
+        pytest.skip("the shape has to be given")
     forward, weights, inputs = (made(**how) for made in classes)
     image, filters = data(2, 3, *[7] * dims), data(4, 3, *[3] * dims, seed=1)
     given = [tt.TensorType("float64", (False,) * (dims + 2))() for _ in range(3)]
     top = forward(given[0], given[1])
     lengths = [theano.tensor.constant(n) for n in (3, 7)]
-    shapes = [[length] * dims if told else None for length in lengths]
+    shapes = [[length] * dims if has_shape else None for length in lengths]
     results = [top, weights(given[0], given[2], shapes[0]), inputs(given[1], given[2], shapes[1])]
     f = theano.function(given, results, mode=theano.Mode(linker="cvm", optimizer=None))
     copies, outputs = copied(f)

@@ -153,9 +153,9 @@ def test_mistakes_in_devices(setting, message):
     ],
 )
 def test_flags_of_theanos_gpu_backend_name_ours(setting, meant):
-    said = run_code(SHOW, flags=setting).stderr
-    assert f"FlagError: {setting}: this flag is for Theano's own GPU back-end" in said
-    assert f"The cure: set optdb's flag instead, THEANO_FLAGS={meant};" in said
+    message = run_code(SHOW, flags=setting).stderr
+    assert f"FlagError: {setting}: this flag is for Theano's own GPU back-end" in message
+    assert f"The cure: set optdb's flag instead, THEANO_FLAGS={meant};" in message
 
 
 @pytest.mark.slow
@@ -176,10 +176,10 @@ def test_theanos_other_checks_of_devices_stay():
 
 @pytest.mark.slow
 def test_an_unknown_mode_lists_all():
-    said = run_code(SHOW, flags="mode=FAST_RNU").stderr
-    assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThere are " in said
-    assert "OPENCL" in said
-    assert "TOPO" in said
+    message = run_code(SHOW, flags="mode=FAST_RNU").stderr
+    assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThere are " in message
+    assert "OPENCL" in message
+    assert "TOPO" in message
     assert output("import optdb, theano; print(theano.config.mode)", flags="mode=TOPO") == "TOPO"
 
 
@@ -207,8 +207,8 @@ def test_the_kernel_cache():
     assert output(show) == "['', 512]"
     assert output(show, flags="optdb.kernel_cache_dir=/some/where,optdb.kernel_cache_size=0") == "['/some/where', 0]"
     for size in ("-1", "much", "1.5"):
-        said = run_code(SHOW, flags=f"optdb.kernel_cache_size={size}").stderr.strip()
-        assert said.endswith(
+        message = run_code(SHOW, flags=f"optdb.kernel_cache_size={size}").stderr.strip()
+        assert message.endswith(
             f"FlagError: optdb.kernel_cache_size={size}: a size is a whole number of megabytes, "
             "such as 512, or 0 for nothing"
         )

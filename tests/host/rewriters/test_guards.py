@@ -80,7 +80,7 @@ steps = st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9
 
 @pytest.fixture
 def checked(monkeypatch):
-    """Try each rewriter behind its guard, whatever the guard says."""
+    """Try each rewriter after its guard, even if the guard rejects the node."""
     held_back = []
 
     def transform_anyway(rewriter):

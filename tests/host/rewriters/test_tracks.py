@@ -1,4 +1,4 @@
-"""Rewriters do decline the ops that they are said to decline."""
+"""Rewriters decline the ops that the table lists."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def nodes(op):
     "rewriter", [rewriter for rewriter, facts in FACTS.items() if facts.tracks is not None], ids=name_of
 )
 def test_what_is_left_out_would_have_declined(rewriter):
-    """On whatever operands, in a graph with shapes."""
+    """On any operands, in a graph with shapes."""
     with uncached_constants():
         tried = [node for op in elementwise_ops() if not may_apply(rewriter, op) for node in nodes(op)]
         outputs = [node.outputs[0] for node in tried]

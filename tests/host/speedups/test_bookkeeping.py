@@ -47,12 +47,12 @@ def clients_of(fgraph):
     """Return what uses each variable, in order, by names that do not depend on the run."""
     number = {node: k for k, node in enumerate(fgraph.toposort())}
 
-    def place(client):
+    def index_of(client):
         return client if isinstance(client, str) else number[client]
 
     return [
-        [[(place(client), i) for client, i in var.clients] for var in node.outputs] for node in fgraph.toposort()
-    ] + [[(place(client), i) for client, i in var.clients] for var in fgraph.inputs]
+        [[(index_of(client), i) for client, i in var.clients] for var in node.outputs] for node in fgraph.toposort()
+    ] + [[(index_of(client), i) for client, i in var.clients] for var in fgraph.inputs]
 
 
 def play(steps):
@@ -93,16 +93,16 @@ def both():
 
 @pytest.mark.parametrize("where", ["the variable itself", "deep below"])
 def test_a_missing_input_is_named(where):
-    said = []
+    errors = []
     for _ in both():
         x, nobody = tt.dvector("x"), tt.dvector("nobody gave this")
         fgraph = FunctionGraph([x], [tt.exp(x)], clone=False)
         new = nobody if where == "the variable itself" else tt.sin(tt.cos(nobody) + x)
         with pytest.raises(MissingInputError) as error:
             fgraph.replace(fgraph.outputs[0], new)
-        said.append(str(error.value).split("Backtrace")[0])
-    assert said[0] == said[1]
-    assert "nobody gave this" in said[0] or "Undeclared input" in said[0]
+        errors.append(str(error.value).split("Backtrace")[0])
+    assert errors[0] == errors[1]
+    assert "nobody gave this" in errors[0] or "Undeclared input" in errors[0]
 
 
 def test_a_graph_without_its_input_cannot_be_made():

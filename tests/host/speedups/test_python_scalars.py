@@ -34,7 +34,7 @@ def test_bits_of_integers(dtype):
 
 @pytest.mark.parametrize("mode", [PY, optdb.mode(PY)], ids=["stock", "engine"])
 def test_the_gradient_of_a_decomposition_that_fails(mode):
-    """It asks by an inverted flag whether all went well, in several places."""
+    """It tests several times by an inverted flag whether all went well."""
     x = tt.dmatrix()
     f = theano.function([x], tt.grad(Cholesky(lower=True, on_error="nan")(x).sum(), x), mode=mode)
     assert np.isnan(f([[1, 0.2], [0.2, -2]])).all()

@@ -38,11 +38,11 @@ UNARY = [
 ]
 BINARY = [tt.add, tt.dot, lambda a, b: tt.join(0, a, b), lambda a, b: tt.switch(a > 0, a, b), tt.second]
 
-kinds, places = st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 20)
+kinds, indices = st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 20)
 
 
 class Side:
-    """A graph that is built and changed by numbers, so that two can be made alike."""
+    """A graph that is built and changed by numbers, so that two equal ones can be made."""
 
     def __init__(self, build):
         self.pool = [tt.dmatrix("x"), tt.dmatrix("y"), tt.drow("z")]
@@ -79,7 +79,7 @@ class Side:
         ]
 
 
-builds = st.lists(st.tuples(kinds, places, places), max_size=8)
+builds = st.lists(st.tuples(kinds, indices, indices), max_size=8)
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
 
 @pytest.mark.slow
 @settings(max_examples=examples(200))
-@given(builds, st.lists(st.tuples(places, kinds, places, places), max_size=8))
+@given(builds, st.lists(st.tuples(indices, kinds, indices, indices), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
     """Asked for after each; what is asked for later may be simpler, because it is built from newer parts."""
     with uncached_constants():
@@ -253,7 +253,7 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
     np.testing.assert_allclose(f(*arguments), plain(*arguments))
 
 
-def test_a_shape_is_told_by_what_took_its_variable_s_place():
+def test_a_shape_is_taken_from_its_variable_s_replacement():
     """The lengths of the alloc are those of what replaced it, which then has the lengths of the alloc, too."""
     x, y = tt.dmatrix("x"), tt.dscalar("y")
     rows = tt.exp(x)
@@ -292,7 +292,7 @@ RESHAPES = [
 
 @pytest.mark.slow
 @settings(max_examples=examples(30))
-@given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), places, places), min_size=2, max_size=6))
+@given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), indices, indices), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):
     """Whatever is reshaped to whose shape, no rewriter offers a cycle."""
     x, y = tt.dmatrix("x"), tt.dmatrix("y")

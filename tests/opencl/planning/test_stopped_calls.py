@@ -1,4 +1,4 @@
-"""After a call that raises, shared variables of a function on a device are as before it, whatever runs the nodes."""
+"""After a call that raises, shared variables of a function on a device are as before it, with each virtual machine."""
 
 from __future__ import annotations
 

@@ -101,8 +101,10 @@ def test_out_of_step_values_are_told_of_once(step, caplog):
         w.set_value(np.zeros((20, 5), "float32"))
         sim(*data)
         sim(*data)
-    told = [record.getMessage() for record in caplog.records if "were changed" in record.getMessage()]
-    assert len(told) == 1 and told[0].startswith("Theano's values of w were changed, and the simulator has others;")
+    messages = [record.getMessage() for record in caplog.records if "were changed" in record.getMessage()]
+    assert len(messages) == 1 and messages[0].startswith(
+        "Theano's values of w were changed, and the simulator has others;"
+    )
 
 
 def test_synchronizing_some_leaves_the_others(step):

@@ -50,4 +50,4 @@ def test_random_functions(function):
         for call in range(4):
             compare(sim(*values), f(*values), rtol, f"call {call}")
             for variable, _ in updates:
-                compare([sim.get(variable)], [variable.get_value()], rtol, f"{variable.name} behind call {call}")
+                compare([sim.get(variable)], [variable.get_value()], rtol, f"{variable.name} after call {call}")

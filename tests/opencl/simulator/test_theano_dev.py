@@ -93,7 +93,7 @@ def test_a_backend_by_its_keyword(f, xvalue):
 
 def test_optimize_has_free_reign_on_how_to_go_about(f):
     # "All it has to do is produce a callable object that can compute the right thing."
-    assert f.optimize(lambda function: ("a work-alike of", function)) == ("a work-alike of", f)
+    assert f.optimize(lambda function: ("an equivalent of", function)) == ("an equivalent of", f)
 
 
 def test_f_is_serialized_for_long_term_and_sim_where_opencl_is(f, xvalue):

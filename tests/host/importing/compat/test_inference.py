@@ -1,4 +1,4 @@
-"""Theano infers the types and folds the values that it does with NumPy 1.23, whatever NumPy is installed."""
+"""Theano infers the types and folds the values that it does with NumPy 1.23, with any NumPy."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
     load(package)
     (file,) = kept.iterdir()
     whole = file.read_bytes()
-    for place in range(0, len(whole), 7):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+    for position in range(0, len(whole), 7):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 0x41]) + whole[position + 1 :])
         assert load(package).value is bool
         assert file.read_bytes() == whole
     assert len(translated) == 1 + len(range(0, len(whole), 7))

@@ -1,4 +1,4 @@
-"""Operators give the types and values of NumPy 1, whatever NumPy is installed."""
+"""Operators give the types and values of NumPy 1, with any NumPy."""
 
 from __future__ import annotations
 

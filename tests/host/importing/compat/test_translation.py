@@ -1,4 +1,4 @@
-"""The source of Theano's modules is rewritten as told, and nothing else in it."""
+"""The source of Theano's modules is rewritten as specified, and not otherwise."""
 
 from __future__ import annotations
 

@@ -209,11 +209,11 @@ def test_values_are_alike_if_and_only_if_they_are_near(dtype, size, data):
     assert compare(value, value.copy(), np.array_equal) is None
     if not size:
         return
-    place = (data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, 1)))
+    index = (data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, 1)))
     other = value.copy()
-    other[place] = not other[place] if dtype == "bool" else other[place] + other.dtype.type(5)
+    other[index] = not other[index] if dtype == "bool" else other[index] + other.dtype.type(5)
     found = compare(other, value, np.array_equal)
-    assert found.index == place and (found.count, found.size) == (1, value.size)
+    assert found.index == index and (found.count, found.size) == (1, value.size)
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])

@@ -1,4 +1,4 @@
-"""Floating-point operations of nodes: exact counts, for reductions with work before and behind them, for products."""
+"""Floating-point operations of nodes: exact counts, for reductions with prologues and epilogues, for products."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def test_profile_check_and_report_of_a_model(name):
 
     assert sim.check(*model.data).ok
     report = sim.report(*model.data)
-    assert sum(count for place, count in report.places.items() if place != "host") >= len({row.op for row in launches})
+    assert sum(count for device, count in report.places.items() if device != "host") >= len(
+        {row.op for row in launches}
+    )
     assert str(report)
     for variable, value in zip(model.updates, before):
         np.testing.assert_array_equal(sim.get(variable), value)

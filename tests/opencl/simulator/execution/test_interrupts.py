@@ -24,7 +24,7 @@ def ctrl_c_interrupts():
 
 
 class Trouble:
-    """A node of the host that fails when it is told to."""
+    """A node of the host that fails on demand."""
 
     def __init__(self) -> None:
         self.how = None
@@ -51,7 +51,7 @@ def press_ctrl_c():
 WAYS = [(fail, ArithmeticError), (interrupt, KeyboardInterrupt), (press_ctrl_c, KeyboardInterrupt)]
 
 
-def stateful(place):
+def stateful(position):
     """Return a simulator of a function with two shared variables, and a node of the host somewhere in it."""
     trouble = Trouble()
     on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
@@ -60,19 +60,19 @@ def stateful(place):
     following = {
         "before": (a + on_host(x), b * 2 + x),
         "between": (a + x, on_host(a + x) + b),
-        "behind": (a + x, b * 2 + a),
-    }[place]
-    output = on_host(following[0]).sum() if place == "behind" else (a - b).sum()
+        "after": (a + x, b * 2 + a),
+    }[position]
+    output = on_host(following[0]).sum() if position == "after" else (a - b).sum()
     f, sim = simulated([x], output, updates=list(zip((a, b), following, strict=True)))
     return trouble, f, sim, (a, b)
 
 
 @pytest.mark.slow_cases("3-before-press_ctrl_c-KeyboardInterrupt")
 @pytest.mark.parametrize("how, error", WAYS)
-@pytest.mark.parametrize("place", ["before", "between", "behind"])
+@pytest.mark.parametrize("position", ["before", "between", "after"])
 @pytest.mark.parametrize("calls", [0, 1, 3])
-def test_a_node_that_stops_a_call_loses_nothing(place, how, error, calls):
-    trouble, f, sim, shared = stateful(place)
+def test_a_node_that_stops_a_call_loses_nothing(position, how, error, calls):
+    trouble, f, sim, shared = stateful(position)
     data = np.ones(4, "float32")
     for _ in range(calls):
         np.testing.assert_allclose(sim(data), f(data))
@@ -110,7 +110,7 @@ def test_an_interrupt_at_the_end_waits_for_it(monkeypatch, calls):
     np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-5)
 
 
-def test_defaults_are_back_behind_an_interrupt():
+def test_defaults_are_restored_after_an_interrupt():
     trouble = Trouble()
     on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
     x, y = tt.fvector("x"), tt.fscalar("y")

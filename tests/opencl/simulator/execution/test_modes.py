@@ -287,7 +287,7 @@ def test_functions_travel(travel, there):
     again = travel(f)
     assert isinstance(again.fn, Executable)
     for factor in (2, 3):
-        # A copied function returns a list, whatever the other one does.
+        # A copied function returns a list, even if the other one does not.
         np.testing.assert_allclose(np.reshape(again(X), (4, 2)), X.dot(np.full((3, 2), factor)), rtol=1e-6)
     # A copy has the same shared variables, a pickle and a deep copy have others.
     now = np.full((3, 2), 4 if travel is copy.copy else 2)

@@ -1,4 +1,4 @@
-"""Values that are written in place: a device goes on with what they are now, and writes over nobody's arrays."""
+"""Values that are written in place: a device uses their present values, and overwrites no other arrays."""
 
 from __future__ import annotations
 
@@ -124,15 +124,15 @@ def test_a_borrowed_result_may_be_the_next_argument(way, dtype, length):
         [x, y], outputs, mode=optdb.mode(device="opencl") if way == "mode" else theano.Mode("py", "fast_run")
     )
     f = f if way == "mode" else optdb.SimulatorOCL(f, "opencl")
-    for place in (0, 1):
-        last = np.zeros(length - place, dtype)
+    for index in (0, 1):
+        last = np.zeros(length - index, dtype)
         for number in range(5):
             before = last.copy()
             results = f(last, np.full(length, number, dtype))
             np.testing.assert_array_equal(results[2], before)
             np.testing.assert_array_equal(results[3], before + 1)
-            last = results[place]
-            np.testing.assert_array_equal(last, np.full(length - place, number * (1 + place)))
+            last = results[index]
+            np.testing.assert_array_equal(last, np.full(length - index, number * (1 + index)))
 
 
 @pytest.mark.parametrize("way", ["mode", "simulator"])

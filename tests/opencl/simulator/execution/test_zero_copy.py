@@ -247,9 +247,9 @@ def test_nodes_that_compute_on_the_host(moved):
 
     x, i = tt.fvector("x"), tt.iscalar("i")
     f, sim = simulated([x, i], [turned(x * 2) + x, x[i:] * 3, x[:i].sum()])
-    for seed, place in enumerate([3, 3, 3, 5, 5, 3, N, 0, 2]):
+    for seed, index in enumerate([3, 3, 3, 5, 5, 3, N, 0, 2]):
         value = numbers(seed)
-        for one, other in zip(sim(value, place), f(value, place), strict=True):
+        for one, other in zip(sim(value, index), f(value, index), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
@@ -329,7 +329,7 @@ def test_a_call_that_is_stopped_lets_go(kind):
         with pytest.raises(kind, match="not that"):
             sim(bad)
         np.testing.assert_array_equal(sim.get(w), before)
-        sim._taker.input_storage[0].storage[0] = None  # Theano's own, behind an error
+        sim._taker.input_storage[0].storage[0] = None  # Theano's own, after an error
         del bad
         gc.collect()
         assert gone() is None
@@ -406,17 +406,17 @@ def test_only_what_uses_it_is_rebound():
 
     context = get_context("dev0")
     memory, other = (Memory(N, context.cl_context) for _ in range(2))
-    buffers, told = BufferAssignment(Liveness({}), io=IOBinding({"x": memory}, {"y": other})), []
-    buffers.when_rebound(memory, told.append)
+    buffers, rebound = BufferAssignment(Liveness({}), io=IOBinding({"x": memory}, {"y": other})), []
+    buffers.when_rebound(memory, rebound.append)
     first, second = (cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, N) for _ in range(2))
     buffers.rebind(memory, first)
     buffers.rebind(memory, first)
     buffers.rebind(other, second)
-    assert told == [first]
+    assert rebound == [first]
     buffers.rebind(memory, second)
     buffers.rebind(memory, None)
-    assert told[:2] == [first, second] and len(told) == 3
-    assert buffers.locate(memory) == (told[2], 0)
+    assert rebound[:2] == [first, second] and len(rebound) == 3
+    assert buffers.locate(memory) == (rebound[2], 0)
     assert buffers.fallback(other) is buffers.fallback(other)
 
 
