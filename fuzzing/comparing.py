@@ -193,7 +193,8 @@ class _Comparison:
         if not isinstance(ours, np.ndarray | np.generic):
             raise self._differs(f"{what}: expected an array of NumPy, seen {type(ours).__name__}")
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
-            raise self._differs(f"{what}: expected {theirs.dtype}\n{theirs!r}\nseen {ours.dtype}\n{ours!r}")
+            with np.printoptions(precision=17):
+                raise self._differs(f"{what}: expected {theirs.dtype}\n{theirs!r}\nseen {ours.dtype}\n{ours!r}")
 
     def _differs(self, what: str) -> Differs:
         return Differs(f"{what}\n{self._switches.script()}\n{self._program.script()}")
