@@ -17,17 +17,20 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.protocol import to_serialize
 
 from optdb.distributed.errors import StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
+from optdb.distributed.local import RestartingCluster
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared
-from optdb.distributed.workers import aligned, device_list, facts, install, run_step
+from optdb.distributed.workers import IDLE_S, aligned, device_list, facts, install, run_steps
 
 __all__ = ["ClusterGroup", "cluster_group"]
 
@@ -46,7 +49,7 @@ def cluster_group(
     if client is not None:
         return ClusterGroup(plan, client, devices, timeout, title)
     devices = devices or local_devices(device_list())
-    cluster = LocalCluster(n_workers=len(devices), threads_per_worker=1, processes=True, dashboard_address=":0")
+    cluster = RestartingCluster(n_workers=len(devices), threads_per_worker=1, processes=True, dashboard_address=":0")
     client = Client(cluster)
     try:
         return ClusterGroup(plan, client, devices, timeout, title, [client, cluster])
@@ -152,7 +155,14 @@ class ClusterGroup:
         self._looked = 0.0
         #: For each host, the devices of its workers by address.
         self._assigned: dict[str, dict[str, str]] = {}
-        self._futures: list[Any] = []
+        #: By address: the number of the worker's latest task, and its future.
+        self._tasks: dict[str, tuple[int, Any]] = {}
+        #: By address: since when that task waits for the next step. It is not there once the task has ended.
+        self._waiting_since: dict[str, float] = {}
+        #: Of tasks that are about to end: dask takes a future that is let go for a request to cancel its task.
+        self._ending: list[Any] = []
+        self._task_numbers = itertools.count(1)
+        self._announcements: set[asyncio.Task] = set()
         #: How many steps are committed.
         self.steps = 0
         #: A state that is known here, and after how many steps it is: None is that of the plan.
@@ -329,6 +339,7 @@ class ClusterGroup:
                 self._drop(fault.lost)
                 continue
             self.steps += 1
+            self._announce_commit()
             return parts, prepared
 
     def _drop(self, lost: dict[str, str]) -> None:
@@ -336,13 +347,16 @@ class ClusterGroup:
         for member in [member for member in self._members if member.address in lost]:
             logger.warning("%s is out: %s. The step is made anew without it", member, lost[member.address])
             self._members.remove(member)
+            self._waiting_since.pop(member.address, None)
+            # Nobody runs it any more: it may be cancelled.
+            self._tasks.pop(member.address, None)
             self._excluded[member.address] = f"{member}: {lost[member.address]}"
 
     async def _attempt(self, parts: list[Part]) -> list[Prepared]:
         """Let all workers prepare a step; raise `_Fault` if one dies."""
         attempt, members = next(self._attempts), list(self._members)
         active = sum(part.rows > 0 for part in parts)
-        self._submit(attempt, members)
+        self._submit_tasks(members)
         calls = {
             asyncio.ensure_future(self._call_step(member, rank, parts[rank], active, attempt)): member
             for rank, member in enumerate(members)
@@ -352,6 +366,8 @@ class ClusterGroup:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._timeout + GRACE_S
+        #: Workers that others have waited for in vain: until when they may answer, and what the others say.
+        suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
         while pending:
@@ -360,7 +376,10 @@ class ClusterGroup:
                 member = calls[call]
                 error = call.exception()
                 if error is None:
-                    answers[member.address] = call.result()
+                    answer = answers[member.address] = self._noted(member, call.result())
+                    if answer["status"] == "timeout":
+                        until, why = time.monotonic() + GRACE_S, answer["error"]
+                        suspects.update({each.address: (until, why) for each in members if f" {each.address} " in why})
                 elif isinstance(error, OSError):
                     lost[member.address] = f"the connection is gone ({error})"
                 else:
@@ -368,9 +387,12 @@ class ClusterGroup:
             if pending and not done:
                 gone = {calls[call] for call in pending if calls[call].address not in await self._known_workers()}
                 lost.update({member.address: "the scheduler has lost it" for member in gone})
+                waiting = {calls[call].address for call in pending}
+                for address, (until, why) in suspects.items():
+                    if address in waiting and time.monotonic() > until:
+                        lost[address] = why
                 if time.monotonic() > end:
-                    late = {calls[call].address for call in pending}
-                    lost.update(dict.fromkeys(late, f"no answer within {self._timeout:g} seconds"))
+                    lost.update(dict.fromkeys(waiting, f"no answer within {self._timeout:g} seconds"))
             for call in [call for call in pending if calls[call].address in lost]:
                 call.cancel()
                 pending.discard(call)
@@ -390,9 +412,14 @@ class ClusterGroup:
                 raise WorkerFailed(f"{member}: {answer['error']}")
             if answer["status"] == "stale":
                 lost[member.address] = answer["error"]
-            if answer["status"] == "timeout":
-                late = [other.address for other in members if other.address in answer["error"]]
-                lost.update(dict.fromkeys(late or [member.address], answer["error"]))
+        timeouts = {address: answer["error"] for address, answer in answers.items() if answer["status"] == "timeout"}
+        if timeouts and not lost:
+            # All have answered, and messages between two of them are lost.
+            lost.update(timeouts)
+        statuses = {answer["status"] for answer in answers.values()}
+        if "idle" in statuses and not lost:
+            # A task has ended just before the step came: the next attempt has another one.
+            raise _Fault({})
         aborted = [answer["error"] for answer in answers.values() if answer["status"] == "aborted"]
         if aborted and not lost:
             # A connection between two workers has failed, and both are alive.
@@ -407,24 +434,33 @@ class ClusterGroup:
             for answer in ordered
         ]
 
-    def _submit(self, attempt: int, members: list[_Member]) -> None:
-        """Let dask schedule the tasks of an attempt; those of the one before are forgotten."""
-        old, self._futures = (
-            self._futures,
-            [
-                self._client.submit(
-                    *(run_step, self._session, attempt),
-                    key=(f"{self._title}-step", self._session, attempt, rank),
-                    workers=[member.address],
-                    allow_other_workers=False,
-                    pure=False,
-                    priority=10,
-                )
-                for rank, member in enumerate(members)
-            ],
-        )
-        for future in old:
-            future.release()
+    def _noted(self, member: _Member, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer; note whether the worker's task waits for the next step."""
+        number, _ = self._tasks[member.address]
+        if answer["status"] == "OK" and answer["ended_task"] < number:
+            self._waiting_since[member.address] = time.monotonic()
+        return answer
+
+    def _submit_tasks(self, members: list[_Member]) -> None:
+        """Let dask schedule a task on each worker where none waits for a step."""
+        self._ending = [future for future in self._ending if not future.done()]
+        for member in members:
+            since = self._waiting_since.pop(member.address, None)
+            # The task may end before the part is there: the part is to be on its way well before.
+            if since is not None and time.monotonic() - since < IDLE_S / 2:
+                continue
+            if member.address in self._tasks:
+                self._ending.append(self._tasks[member.address][1])
+            number = next(self._task_numbers)
+            future = self._client.submit(
+                *(run_steps, self._session, number),
+                key=(f"{self._title}-step", self._session, number),
+                workers=[member.address],
+                allow_other_workers=False,
+                pure=False,
+                priority=10,
+            )
+            self._tasks[member.address] = number, future
 
     async def _call_step(self, member: _Member, rank: int, part: Part, active: int, attempt: int) -> dict[str, Any]:
         arguments = [to_serialize(value) if isinstance(value, np.ndarray) else value for value in part.arguments]
@@ -432,11 +468,23 @@ class ClusterGroup:
         return await self._client.rpc(member.address).optdb_step(
             session=self._session,
             attempt=attempt,
+            task=self._tasks[member.address][0],
             committed=self.steps,
             addresses=[other.address for other in self._members],
             rank=rank,
             part={**described, "active": active},
         )
+
+    def _announce_commit(self) -> None:
+        """Let workers commit while the next batch is on its way; the next step says it, too."""
+        for member in self._members:
+            call = self._client.rpc(member.address).optdb_commit(
+                session=self._session, committed=self.steps, reply=False
+            )
+            task = asyncio.ensure_future(call)
+            self._announcements.add(task)
+            task.add_done_callback(self._announcements.discard)
+            task.add_done_callback(_note_exception)
 
     async def _abort(self, attempt: int, members: Sequence[_Member]) -> None:
         """Tell workers that an attempt is over."""
@@ -446,7 +494,11 @@ class ClusterGroup:
             )
             for member in members
         ]
-        await asyncio.wait([asyncio.ensure_future(call) for call in calls], timeout=GRACE_S) if calls else None
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        for task in tasks:
+            task.add_done_callback(_note_exception)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_S)
 
     # The state
 
@@ -493,21 +545,31 @@ class ClusterGroup:
         """Let workers release their devices' memory; close what was started here."""
         if self._client.status == "running":
             self._client.sync(self._end)
+            self._await_tasks()
         for each in self._owned:
             each.close()
 
     async def _end(self) -> None:
         for task in self._joining.values():
             task.cancel()
-        for future in self._futures:
-            future.release()
         ends = [
             asyncio.ensure_future(self._client.rpc(member.address).optdb_end(session=self._session))
             for member in self._members
         ]
+        for call in ends:
+            call.add_done_callback(_note_exception)
         self._members = []
         if ends:
             await asyncio.wait(ends, timeout=GRACE_S)
+
+    def _await_tasks(self) -> None:
+        """Wait until tasks have ended, which workers were just told to."""
+        end = time.monotonic() + GRACE_S
+        for future in [future for _, future in self._tasks.values()] + self._ending:
+            with suppress(TimeoutError, CancelledError):
+                future.exception(timeout=max(0.0, end - time.monotonic()))
+        self._tasks.clear()
+        self._ending.clear()
 
 
 def _note_exception(call: asyncio.Future) -> None:

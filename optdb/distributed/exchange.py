@@ -1,10 +1,11 @@
 """Sums over workers: a ring, or, for two workers and for small arrays, everyone to everyone (`Exchange`).
 
-Arrays of one dtype travel as one vector. All workers add up in the same order, and get the same bits.
+Small arrays of one dtype travel as one vector. All workers add up in the same order, and get the same bits.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ __all__ = ["Aborted", "Exchange", "Link", "Mailbox"]
 
 #: Vectors of fewer bytes go from everyone to everyone: the number of messages in a row matters, and not their size.
 SMALL_BYTES = 64 * 1024
+#: Arrays of fewer bytes are copied into one vector: a frame of a message takes longer than the copy.
+PACKED_BYTES = 64 * 1024
 #: The numbers of the sum at the end of a step, and of what the first worker passes on to those without a part.
 FINAL, PASSED_ON = -1, -2
 
@@ -30,6 +33,9 @@ class Aborted(RuntimeError):
 
 class Link(Protocol):
     """How a worker's messages get to the others, who are known by rank."""
+
+    #: Whether received arrays belong to the receiver alone.
+    received_is_writable: bool
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
@@ -129,12 +135,11 @@ class Exchange:
             return list(arrays)
         start = time.perf_counter()
         arrays = list(map(np.asarray, arrays))
-        vectors = _packed(arrays)
-        if self._active == 2 or sum(vector.nbytes for vector in vectors) <= SMALL_BYTES:
-            vectors = self._everyone(number, vectors)
-        else:
-            vectors = self._ring(number, vectors)
-        totals = _unpacked(vectors, arrays)
+        direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
+        # A ring overwrites its vectors, so that they are copies.
+        packing = _Packing(arrays, PACKED_BYTES if direct else math.inf)
+        vectors = packing.packed(arrays)
+        totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
         self.seconds += time.perf_counter() - start
         return totals
 
@@ -161,11 +166,17 @@ class Exchange:
             self._link.send(rank, tag, vectors)
         received = {rank: self._link.receive(rank, tag) for rank in others}
         received[self._rank] = vectors
-        totals = [np.add(first, second) for first, second in zip(received[0], received[1], strict=True)]
+        totals = [self._sum(*pair) for pair in zip(received[0], received[1], strict=True)]
         for rank in range(2, self._active):
             for total, vector in zip(totals, received[rank], strict=True):
                 total += vector
         return totals
+
+    def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the sum of the first two workers' vectors, in the memory of a received one if that is free."""
+        received = second if self._rank == 0 else first
+        free = self._link.received_is_writable and received.flags.writeable
+        return np.add(first, second, out=received if free else None)
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
         """Add up around a ring, each worker a piece of its own, then let the totals go around.
@@ -189,19 +200,42 @@ class Exchange:
         return vectors
 
 
-def _packed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the elements as new vectors, one for each dtype."""
-    dtypes = dict.fromkeys(array.dtype for array in arrays)
-    return [np.concatenate([array.ravel() for array in arrays if array.dtype == dtype]) for dtype in dtypes]
+class _Packing:
+    """How arrays become vectors: small ones of a dtype become one, and each large one is a vector of its own.
 
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+        Arrays of the same shapes and dtypes are packed alike, on all workers.
+    limit : float
+        Arrays of fewer bytes are small.
+    """
 
-def _unpacked(vectors: Sequence[np.ndarray], like: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return arrays of the shapes of `like` from the vectors of their dtypes."""
-    starts = {vector.dtype: 0 for vector in vectors}
-    by_dtype = {vector.dtype: vector for vector in vectors}
-    arrays = []
-    for array in like:
-        start = starts[array.dtype]
-        starts[array.dtype] = start + array.size
-        arrays.append(by_dtype[array.dtype][start : start + array.size].reshape(array.shape))
-    return arrays
+    def __init__(self, arrays: Sequence[np.ndarray], limit: float) -> None:
+        self._like = [(array.shape, array.size) for array in arrays]
+        small: dict[np.dtype, list[int]] = {}
+        self._alone = []
+        for i, array in enumerate(arrays):
+            if array.nbytes < limit:
+                small.setdefault(array.dtype, []).append(i)
+            else:
+                self._alone.append(i)
+        self._together = list(small.values())
+
+    def packed(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return vectors; those of large contiguous arrays are views."""
+        together = [np.concatenate([arrays[i].ravel() for i in chosen]) for chosen in self._together]
+        return [*together, *(arrays[i].ravel() for i in self._alone)]
+
+    def unpacked(self, vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return arrays of the shapes of those that were packed."""
+        found: dict[int, np.ndarray] = {}
+        for chosen, vector in zip(self._together, vectors, strict=False):
+            start = 0
+            for i in chosen:
+                shape, size = self._like[i]
+                found[i] = vector[start : start + size].reshape(shape)
+                start += size
+        for i, vector in zip(self._alone, vectors[len(self._together) :], strict=True):
+            found[i] = vector.reshape(self._like[i][0])
+        return [found[i] for i in range(len(self._like))]

@@ -69,13 +69,19 @@ class Replica:
 
         Return whether the state is that after `committed` steps.
         """
-        if self._prepared_step is not None and self._prepared_step < committed:
-            start = time.perf_counter()
-            self._commit()
-            self._update_seconds = time.perf_counter() - start
-            self.steps = self._prepared_step + 1
+        self.commit(committed)
         self._prepared_step = None
         return self.steps == committed
+
+    def commit(self, committed: int) -> None:
+        """Commit the prepared step if it is among the first `committed` ones."""
+        if self._prepared_step is None or self._prepared_step >= committed:
+            return
+        start = time.perf_counter()
+        self._commit()
+        self._update_seconds = time.perf_counter() - start
+        self.steps = self._prepared_step + 1
+        self._prepared_step = None
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
         """Compute a step, and wait for the other workers."""

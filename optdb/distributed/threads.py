@@ -21,6 +21,9 @@ __all__ = ["ThreadGroup", "ThreadLink"]
 class ThreadLink:
     """Passes references to arrays between threads."""
 
+    #: The sender has them, too.
+    received_is_writable = False
+
     def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str]) -> None:
         self._rank, self._mailboxes, self._names = rank, mailboxes, names
 

@@ -1,8 +1,10 @@
 """What runs on dask's workers: a `Session` for each `DataParallel`, and the handlers by which it is reached.
 
-A step is a task of dask's, so that it is scheduled and shown as any other one. Its description names the session and
-the attempt, and nothing else: a part of a batch comes from the client directly, as a message to a handler of the
-worker, and the reply to it takes the results back. Arrays of a sum go from worker to worker.
+Steps run in tasks of dask's, which are scheduled and shown as any other ones. A task computes one step after the other,
+for up to `TASK_S` seconds, and ends early if none comes for `IDLE_S`: scheduling a task takes longer than a small step.
+Its description names the session and its number, and nothing else: a part of a batch comes from the client directly, as
+a message to a handler of the worker, and the reply to it takes the results back. Arrays of a sum go from worker to
+worker.
 """
 
 from __future__ import annotations
@@ -30,7 +32,15 @@ from optdb.host.functions.originals import theano_version
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.devices import list_devices
 
-__all__ = ["Handlers", "Session", "install", "run_step"]
+__all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
+
+#: Seconds after which a task ends with the step it is at, so that other tasks get their turn, and dask shows it.
+TASK_S = 1.0
+#: Seconds for which a task waits for the next step.
+IDLE_S = 0.05
+
+#: A number that no attempt and no task has.
+_NEVER = 1 << 62
 
 #: By the session's name.
 _sessions: dict[str, Session] = {}
@@ -60,7 +70,7 @@ def device_list() -> list[tuple[str, str, int]]:
 
 @dataclass
 class _Job:
-    """A part of a batch that waits for its task."""
+    """A part of a batch that waits for a task."""
 
     attempt: int
     committed: int
@@ -72,6 +82,9 @@ class _Job:
 class _DaskLink:
     """Sends arrays to other workers over dask's comms; a step's thread uses it."""
 
+    #: Each message is read into memory of its own.
+    received_is_writable = True
+
     def __init__(self, session: Session, addresses: Sequence[str]) -> None:
         self._session, self._addresses = session, addresses
 
@@ -79,7 +92,7 @@ class _DaskLink:
         self._session.post(self._addresses[rank], tag, arrays)
 
     def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
-        return self._session.mailbox.take(self._addresses[rank], tag)
+        return list(map(aligned, self._session.mailbox.take(self._addresses[rank], tag)))
 
 
 class Session:
@@ -99,8 +112,12 @@ class Session:
         self.mailbox = Mailbox(timeout)
         self._timeout = timeout
         self._jobs: dict[int, _Job] = {}
-        self._jobs_changed = threading.Condition()
+        self._changed = threading.Condition()
         self._turn = threading.Lock()
+        self._ended_task = 0
+        #: The number of committed steps that the client has announced since the latest one ran.
+        self._announced: int | None = None
+        self._commit_error: Exception | None = None
         self._outboxes: dict[str, asyncio.Queue] = {}
         self._writers: list[asyncio.Task] = []
         self._over = 0
@@ -136,45 +153,91 @@ class Session:
 
     # Steps
 
-    def put(self, job: _Job) -> None:
-        """Let a task find its part."""
-        with self._jobs_changed:
+    @property
+    def ended_task(self) -> int:
+        """The number up to which tasks compute no further step."""
+        return self._ended_task
+
+    def put(self, job: _Job, task: int) -> None:
+        """Let a task up to that number compute a part; raise if it takes none, or the attempt is over."""
+        with self._changed:
+            if job.attempt <= self._over:
+                raise Aborted("the attempt was given up before the part came")
+            if task <= self._ended_task:
+                raise _Idle(f"task {task} has ended")
             self._jobs[job.attempt] = job
-            self._jobs_changed.notify_all()
+            self._changed.notify_all()
+
+    def announce(self, committed: int) -> None:
+        """Let a task that waits commit the prepared step, while the client gets the next batch ready."""
+        with self._changed:
+            self._announced = committed
+            self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
         """Give up an attempt, and those before it."""
         self.mailbox.abort(attempt, reason)
-        with self._jobs_changed:
+        with self._changed:
             self._over = max(self._over, attempt)
             waiting = [self._jobs.pop(number) for number in list(self._jobs) if number <= attempt]
-            self._jobs_changed.notify_all()
+            self._changed.notify_all()
         for job in waiting:
             self._answer(job, Aborted(reason))
 
-    def run(self, attempt: int) -> None:
-        """Compute the part of an attempt: what the task does."""
-        job = self._taken(attempt)
-        if job is None:
-            return
-        result: Prepared | BaseException
+    def run(self, task: int) -> None:
+        """Compute parts as they come: what a task does."""
+        end = time.monotonic() + TASK_S
+        try:
+            while (job := self._next(task)) is not None:
+                result = self._result(job)
+                if time.monotonic() > end:
+                    # The client learns it with the answer, and has another task scheduled for the next step.
+                    self._end_task(task)
+                self._answer(job, result)
+        finally:
+            self._end_task(task)
+
+    def _end_task(self, task: int) -> None:
+        with self._changed:
+            self._ended_task = max(self._ended_task, task)
+            self._changed.notify_all()
+
+    def _next(self, task: int) -> _Job | None:
+        """Wait for a part; None if none comes for a while, or the task is to end."""
+        end = time.monotonic() + IDLE_S
+        while True:
+            with self._changed:
+                if self._jobs:
+                    return self._jobs.pop(min(self._jobs))
+                left = end - time.monotonic()
+                if task <= self._ended_task or left <= 0:
+                    # A part that comes from here on is refused.
+                    self._ended_task = max(self._ended_task, task)
+                    return None
+                if self._announced is None:
+                    self._changed.wait(left)
+                    continue
+                announced, self._announced = self._announced, None
+            self._commit(announced)
+            end = time.monotonic() + IDLE_S
+
+    def _commit(self, committed: int) -> None:
+        """Commit the prepared step; an error is the answer to the next part."""
         try:
             with self._turn:
-                result = self._prepared(job)
+                self.replica.commit(committed)
         except Exception as error:
-            result = error
-        self._answer(job, result)
+            self._commit_error = error
 
-    def _taken(self, attempt: int) -> _Job | None:
-        """Wait for the part of an attempt; None if it is over, or no part comes."""
-        end = time.monotonic() + self._timeout
-        with self._jobs_changed:
-            while attempt not in self._jobs:
-                left = end - time.monotonic()
-                if attempt <= self._over or left <= 0:
-                    return None
-                self._jobs_changed.wait(left)
-            return self._jobs.pop(attempt)
+    def _result(self, job: _Job) -> Prepared | BaseException:
+        error, self._commit_error = self._commit_error, None
+        if error is not None:
+            return error
+        try:
+            with self._turn:
+                return self._prepared(job)
+        except Exception as error:
+            return error
 
     def _prepared(self, job: _Job) -> Prepared:
         if not self.replica.settle(job.committed):
@@ -204,9 +267,14 @@ class Session:
 
     def close(self) -> None:
         """Release the device's memory, and close the connections; in the loop's thread."""
-        self.abort(1 << 62, "training has ended")
+        self.abort(_NEVER, "training has ended")
+        self._end_task(_NEVER)
         for writer in self._writers:
             writer.cancel()
+
+
+class _Idle(RuntimeError):
+    """No task waits for a part."""
 
 
 class _Stale(RuntimeError):
@@ -218,11 +286,11 @@ def aligned(value: Any) -> Any:
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
-def run_step(session: str, attempt: int) -> None:
-    """Compute a part of a batch: the task of one worker for one step."""
+def run_steps(session: str, task: int) -> None:
+    """Compute parts of batches: a task of one worker for some steps."""
     found = _sessions.get(_key(session, get_worker().address))
     if found is not None:
-        found.run(attempt)
+        found.run(task)
 
 
 def _key(session: str, address: str) -> str:
@@ -238,7 +306,17 @@ class Handlers:
 
     def register(self) -> None:
         """Let the worker call these methods."""
-        methods = (self.begin, self.step, self.pieces, self.abort, self.state, self.load, self.adopt, self.end)
+        methods = (
+            self.begin,
+            self.step,
+            self.commit,
+            self.pieces,
+            self.abort,
+            self.state,
+            self.load,
+            self.adopt,
+            self.end,
+        )
         self._server.handlers.update({f"optdb_{method.__name__}": method for method in methods})
 
     def _find(self, session: str) -> Session | None:
@@ -274,19 +352,36 @@ class Handlers:
         return {"status": "OK", "device": made.replica.device, "facts": device_facts}
 
     async def step(
-        self, session: str, attempt: int, committed: int, addresses: list[str], rank: int, part: dict[str, Any]
+        self,
+        session: str,
+        attempt: int,
+        task: int,
+        committed: int,
+        addresses: list[str],
+        rank: int,
+        part: dict[str, Any],
     ) -> dict[str, Any]:
         """Take a part of a batch, and wait for the task that computes it."""
         found = self._session(session)
         reply = asyncio.get_running_loop().create_future()
         given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
         active = part["active"]
-        found.put(_Job(attempt, committed, given, (addresses, rank, active, len(addresses) - active), reply))
+        try:
+            found.put(_Job(attempt, committed, given, (addresses, rank, active, len(addresses) - active), reply), task)
+        except (Aborted, _Idle) as error:
+            return _failure(error)
         result = await reply
         if isinstance(result, BaseException):
             return _failure(result)
         wholes, own = ([to_serialize(np.asarray(value)) for value in values] for values in (result.wholes, result.own))
-        return {"status": "OK", "wholes": wholes, "own": own, "seconds": result.seconds}
+        arrays = {"wholes": wholes, "own": own}
+        return {"status": "OK", **arrays, "seconds": result.seconds, "ended_task": found.ended_task}
+
+    def commit(self, session: str, committed: int) -> None:
+        """Commit the prepared step if it is among the first `committed` ones; nobody waits for it."""
+        found = self._find(session)
+        if found is not None:
+            found.announce(committed)
 
     def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
         """Take arrays of a sum from another worker."""
@@ -334,6 +429,6 @@ class Handlers:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    kinds = {Aborted: "aborted", _Stale: "stale", WorkerTimeout: "timeout"}
+    kinds = {Aborted: "aborted", _Idle: "idle", _Stale: "stale", WorkerTimeout: "timeout"}
     status = next((name for kind, name in kinds.items() if isinstance(error, kind)), "failed")
     return {"status": status, "error": f"{type(error).__name__}: {error}"}

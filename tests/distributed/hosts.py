@@ -23,10 +23,10 @@ def compiled(inputs, outputs, updates=(), mode=MODE):
     return theano.function(inputs, outputs, updates=list(updates), mode=mode, on_unused_input="ignore")
 
 
-def links(workers, timeout=20):
+def links(workers, timeout=20, link=ThreadLink):
     names = [f"worker {rank}" for rank in range(workers)]
     mailboxes = [Mailbox(timeout) for _ in range(workers)]
-    return [ThreadLink(rank, mailboxes, names) for rank in range(workers)]
+    return [link(rank, mailboxes, names) for rank in range(workers)]
 
 
 def in_threads(work, workers):

@@ -8,22 +8,43 @@ import numpy as np
 import pytest
 
 from optdb.distributed.errors import WorkerTimeout
-from optdb.distributed.exchange import SMALL_BYTES, Aborted, Exchange, Mailbox
+from optdb.distributed.exchange import PACKED_BYTES, SMALL_BYTES, Aborted, Exchange, Mailbox
+from optdb.distributed.threads import ThreadLink
 from tests.distributed.hosts import in_threads, links
 
-SIZES = [1, 5, SMALL_BYTES // 8 + 3]
+SIZES = [1, 5, max(SMALL_BYTES, PACKED_BYTES) // 8 + 3]
 
 
+class OwnMemory(ThreadLink):
+    """Gives each receiver memory of its own, as a message does."""
+
+    received_is_writable = True
+
+    def receive(self, rank, tag):
+        return [array.copy() for array in super().receive(rank, tag)]
+
+
+class ReadOnly(OwnMemory):
+    """As some messages do."""
+
+    def receive(self, rank, tag):
+        arrays = super().receive(rank, tag)
+        for array in arrays:
+            array.flags.writeable = False
+        return arrays
+
+
+@pytest.mark.parametrize("link", [ThreadLink, OwnMemory, ReadOnly])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_all_workers_get_the_same_sums(workers, size):
+def test_all_workers_get_the_same_sums(workers, size, link):
     rng = np.random.RandomState(0)
     given = [
         [rng.standard_normal((size,)), rng.standard_normal((2, 3)).astype("float32"), np.array(rank)]
         for rank in range(workers)
     ]
     copies = [[array.copy() for array in arrays] for arrays in given]
-    between = links(workers)
+    between = links(workers, link=link)
     found = in_threads(lambda rank: Exchange(between[rank], rank, workers, 0, 1).all_reduce(0, given[rank]), workers)
     for i, like in enumerate(given[0]):
         expected = sum(arrays[i].astype("float64") for arrays in given)
