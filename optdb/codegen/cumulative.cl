@@ -19,7 +19,7 @@ OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, LENGTHS,
         for (int c = 0; c < here; ++c) {
             ga_size rest = first + c;
             xp[c] = zp[c] = 0;
-            ADD_PLACES
+            ADD_OFFSETS
             acc[c] = LOAD(x[xp[c]]);
             z[zp[c]] = STORE(acc[c]);
         }
@@ -57,7 +57,7 @@ KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LE
     ga_size rest = row;
     ga_ssize xp[1] = {0}, zp[1] = {0};
     const int c = 0;
-    ADD_PLACES
+    ADD_OFFSETS
     const bool later = writing && mine > 0;
     W carry = later ? totals[row * pieces + mine - 1] : 0;
     for (ga_size at = begin; at < end; at += LDIM_0) {

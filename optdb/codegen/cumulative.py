@@ -23,7 +23,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import collapse, steps_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.types import c_type, unsigned
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, typed, work_dtype
+from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
 
@@ -105,7 +105,7 @@ def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[
         "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
         "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
         "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
-        "ADD_PLACES": add_places("rest", "k", kept, {"xp[c]": "xs", "zp[c]": "zs"}),
+        "ADD_OFFSETS": add_offsets("rest", "k", kept, {"xp[c]": "xs", "zp[c]": "zs"}),
     }
     names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
     text = "".join(_KERNELS[name] for name in names)

@@ -72,7 +72,7 @@ class AroundDiagonal(Operation):
 
 
 def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
-    """Return which axis stands where in the result: those of an array, and behind them the two new ones."""
+    """Return the order of the axes in the result: those of an array, followed by the two new ones."""
     axes = list(range(ndim - 1))
     if not axes:
         return [0, 1]

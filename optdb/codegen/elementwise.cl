@@ -25,7 +25,7 @@ OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
         return;
     ONCE
     while (i < end) {
-        PLACES
+        OFFSETS
         const ga_size stop = min(end, i + (ROW - column));
         for (; i < stop; i += WIDTH) {
             ELEMENT
@@ -58,7 +58,7 @@ KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
     if (i >= n)
         return;
     ONCE
-    NARROW_PLACES
+    NARROW_OFFSETS
     ELEMENT
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled, functions, joined, load_w, row_places, write_w
+from optdb.codegen.source import filled, functions, joined, load_w, row_offsets, write_w
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
@@ -147,7 +147,7 @@ class ElementCode:
         """Return the kernels for devices of its kind, or for all."""
         last, (sizes, steps) = self.ndim - 1, self._params("ga_size", "ga_ssize")
         numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
-        places = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
+        offsets = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
         words = {
             **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "quads", "narrow")},
             "WIDTH": 1,
@@ -156,7 +156,7 @@ class ElementCode:
             "ARRAYS": ", ".join(x.param for x in self.operands),
             "STEPS": steps,
             "ONCE": joined([*(x.read("0") for x in self.inputs if x.single), self.once]),
-            "PLACES": row_places("len", self.ndim, places),
+            "OFFSETS": row_offsets("len", self.ndim, offsets),
             "ROW": f"len{last}",
             "ELEMENT": self._element(lambda x: f"{x.name}_p"),
             "NEXT": joined(f"{x.name}_p += {x.name}_s{last};" for x in self.stepping),
@@ -171,7 +171,7 @@ class ElementCode:
             return filled(code["strided"] + code["alike"], **words, ELEMENT_ALIKE=self._element(lambda x: "i"))
         words["strided"] = f"{self.name}_wide"
         words["NARROW_LENGTHS"], words["NARROW_STEPS"] = self._params("ga_uint", "ga_int")
-        words["NARROW_PLACES"] = row_places("len", self.ndim, places, "uint", "int")
+        words["NARROW_OFFSETS"] = row_offsets("len", self.ndim, offsets, "uint", "int")
         return filled(code["strided"] + code["narrow"] + code["quads"], **words, **self._quad_words())
 
     def _params(self, size: str, step: str) -> tuple[str, str]:
@@ -179,11 +179,11 @@ class ElementCode:
         steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
         return ", ".join(f"{size} len{d}" for d in dims), ", ".join(steps)
 
-    def _element(self, place: Callable[[Operand], str]) -> str:
+    def _element(self, offset: Callable[[Operand], str]) -> str:
         """Return code that computes one element of each output."""
-        reads = [x.read(place(x)) for x in self.many]
+        reads = [x.read(offset(x)) for x in self.many]
         declared = [x.declare() for x in self.outputs]
-        return joined([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
+        return joined([*reads, *declared, self.statements, *(x.write(offset(x)) for x in self.outputs)])
 
     def _vector_words(self) -> dict[str, Any]:
         def at(x: Operand) -> str:

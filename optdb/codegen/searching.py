@@ -17,7 +17,7 @@ from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.reductions.plan import SMALLEST_PART
-from optdb.codegen.source import add_places, functions, load_w, typed, work_dtype
+from optdb.codegen.source import add_offsets, functions, load_w, typed, work_dtype
 from optdb.runtime.arrays import Array
 
 _KERNELS = functions("searching.cl")
@@ -54,8 +54,8 @@ class FindLargest(Operation):
             "STEPS": ", ".join(
                 [f"ga_ssize ks{d}" for d in range(kept_ndim)] + [f"ga_ssize rs{d}" for d in range(folded_ndim)]
             ),
-            "ADD_BASE": add_places("rest", "k", kept_ndim, {"base": "ks"}),
-            "ADD_ROW": add_places("rest", "r", folded_ndim - 1, {"p": "rs"}),
+            "ADD_BASE": add_offsets("rest", "k", kept_ndim, {"base": "ks"}),
+            "ADD_ROW": add_offsets("rest", "r", folded_ndim - 1, {"p": "rs"}),
             "ROW": f"r{folded_ndim - 1}",
             "ROW_STEP": f"rs{folded_ndim - 1}",
             "LARGER": larger,
@@ -90,7 +90,7 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """The index of each value in a sorted vector: before its equals ('left'), or behind them ('right'), as int64.
+    """The index of each value in a sorted vector: before its equals ('left'), or after them ('right'), as int64.
 
     The inputs are the vector and the values.
     """

@@ -81,36 +81,36 @@ def joined(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def add_places(index: str, lengths: str, dims: int, places: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return statements that take an index apart into those of some axes, the last one first, and add to places.
+def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
+    """Return statements that divide an index into those of some axes, the last one first, and add to offsets.
 
     The variable `index` is used up; `lengths` is the name of the lengths of the axes, without the number of the axis.
-    The statements add to each variable of `places`, of type `step`, the index of an axis times the named stride.
+    The statements add to each variable of `offsets`, of type `step`, the index of an axis times the named stride.
     """
     lines = []
     for d in reversed(range(dims)):
         along = f"({index} % {lengths}{d})" if d else index
-        lines += [f"{place} += ({step}){along} * {by}{d};" for place, by in places.items()]
+        lines += [f"{offset} += ({step}){along} * {by}{d};" for offset, by in offsets.items()]
         lines += [f"{index} /= {lengths}{d};"] * (d > 0)
     return joined(lines)
 
 
-def row_places(
+def row_offsets(
     lengths: str,
     dims: int,
-    places: Mapping[str, tuple[str, str]],
+    offsets: Mapping[str, tuple[str, str]],
     size: str = "ga_size",
     step: str = "ga_ssize",
 ) -> str:
     """Return statements that locate element `i`: its column, along the last axis, and its index in each array.
 
-    Lengths and steps are named without the number of the axis; of each place, the mapping has its start and its
-    steps. Indexes have the type `size`, and places the type `step`.
+    Lengths and steps are named without the number of the axis; for each offset, the mapping has its start and its
+    steps. Indexes have the type `size`, and offsets the type `step`.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]
-    lines += [f"{step} {place} = {begin} + ({step})column * {by}{last};" for place, (begin, by) in places.items()]
+    lines += [f"{step} {offset} = {begin} + ({step})column * {by}{last};" for offset, (begin, by) in offsets.items()]
     if last:
         lines.append(f"{size} row = i / {lengths}{last};")
-        lines.append(add_places("row", lengths, last, {place: by for place, (_, by) in places.items()}, step))
+        lines.append(add_offsets("row", lengths, last, {offset: by for offset, (_, by) in offsets.items()}, step))
     return joined(lines)

@@ -24,7 +24,7 @@ _PREFIX, _SUFFIX = "state-", ".npz"
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
     """Write the state after so many steps into a folder, and remove older files but the one before.
 
-    A file gets its name when it is complete and on the disk, so a process that is killed leaves no broken one behind.
+    A file gets its name when it is complete and on the disk, so a process that is killed leaves no broken file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}

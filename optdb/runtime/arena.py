@@ -1,7 +1,7 @@
 """Memory for values that do not live at the same time, in one piece.
 
-Each value has a *span*: the first and the last step that needs it. Values whose spans do not meet may lie at the same
-place. Going through the steps in order, a value gets the smallest gap that it fits into; gaps that meet become one.
+Each value has a *span*: the first and the last step that needs it. Values whose spans do not meet may share
+memory. Going through the steps in order, a value gets the smallest gap that it fits into; gaps that meet become one.
 This is first-come best-fit: not the least memory there could be, but near it, and quick for thousands of values.
 """
 
@@ -19,7 +19,7 @@ Span = tuple[int, int, int]
 
 
 def peak(spans: Sequence[Span]) -> int:
-    """Return how many bytes there are at once, at most: no places need fewer."""
+    """Return how many bytes there are at once, at most: no packing needs fewer."""
     changes = sorted(change for first, last, nbytes in spans for change in ((first, 1, nbytes), (last + 1, 0, -nbytes)))
     now = most = 0
     for _, _, nbytes in changes:
@@ -29,13 +29,13 @@ def peak(spans: Sequence[Span]) -> int:
 
 
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
-    """Give each value a place in one of several pieces of memory.
+    """Assign each value a range in one of several pieces of memory.
 
     A piece may have up to `limit` bytes, or more for a value that is larger by itself; without a limit, there is one
     piece. Return, for each value, the number of its piece and where in it the value begins, in bytes; and how many
     bytes each piece has to have.
     """
-    places = [(0, 0)] * len(spans)
+    offsets = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []
     alive: list[tuple[int, int, int, int]] = []  # a heap: last step, piece, offset, size
     for number in sorted(range(len(spans)), key=lambda i: (spans[i][0], -spans[i][2])):
@@ -44,13 +44,13 @@ def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[in
         while alive and alive[0][0] < first:
             _, piece, start, past_size = heapq.heappop(alive)
             pieces[piece].give(start, past_size)
-        places[number] = _take(pieces, size, limit)
-        heapq.heappush(alive, (last, *places[number], size))
-    return places, [piece.total for piece in pieces]
+        offsets[number] = _take(pieces, size, limit)
+        heapq.heappush(alive, (last, *offsets[number], size))
+    return offsets, [piece.total for piece in pieces]
 
 
 def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
-    """Return a place in the first piece that has one, or in a new one."""
+    """Return a range in the first piece that has room, or in a new one."""
     for number, piece in enumerate(pieces):
         start = piece.take(size, limit)
         if start is not None:
@@ -70,10 +70,10 @@ class _Gaps:
 
     def take(self, size: int, limit: int | None) -> int | None:
         """Return where there are `size` bytes: the smallest gap that has them, or the end; None beyond the limit."""
-        place = bisect.bisect_left(self._sorted, (size, 0))
-        if place == len(self._sorted):
+        index = bisect.bisect_left(self._sorted, (size, 0))
+        if index == len(self._sorted):
             return self._grow(size, limit)
-        room, start = self._sorted[place]
+        room, start = self._sorted[index]
         self._remove(start)
         if room > size:
             self._add(start + size, room - size)

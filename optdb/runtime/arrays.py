@@ -267,8 +267,8 @@ def seen_by_host(array: Array) -> Iterator[np.ndarray]:
 def copy_bytes(target: Array, source: Array) -> None:
     """Copy between arrays of the same size that both lie in C order, without gaps."""
     if target.nbytes:
-        places = target.base_data, target.offset, source.base_data, source.offset
-        commands.enqueue(commands.EnqueueCopy(target.queue, *places, target.nbytes))
+        operands = target.base_data, target.offset, source.base_data, source.offset
+        commands.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
 
 
 def fill_zeros(array: Array) -> Array:

@@ -165,23 +165,23 @@ class BufferAssignment:
         placeholders = {context: _buffer(context, 1) for context in {memory.context for memory in self.io.external}}
         self._external = {memory: _External(memory, placeholders[memory.context]) for memory in self.io.external}
         self._own_buffer = {*live.own_buffer, *self.io.outputs.values()}
-        self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
+        self._ranges: dict[Memory, tuple[cl.Buffer, int]] = {}
         for context in dict.fromkeys(memory.context for memory in live.ranges):
             self._allocate(context, {memory: span for memory, span in live.ranges.items() if memory.context == context})
-        self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+        self._handles = {buffer.int_ptr for buffer, _ in self._ranges.values()}
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]]) -> None:
-        """Allocate as few buffers in a context as the device allows, and give each memory its place."""
+        """Allocate as few buffers in a context as the device allows, and assign each memory a range."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
-        places, totals = pack(values, profile_of(context.devices[0]).max_allocation_bytes)
+        offsets, totals = pack(values, profile_of(context.devices[0]).max_allocation_bytes)
         nbytes = sum(totals) + sum(memory.nbytes for memory in alone)
         self._check(context, nbytes, ranges)
         arenas = [_buffer(context, total) for total in totals]
-        self._places.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, places)})
+        self._ranges.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, offsets)})
         alone = [memory for memory in alone if memory not in self._external]
-        self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in alone})
+        self._ranges.update({memory: (_buffer(context, memory.nbytes), 0) for memory in alone})
         self.nbytes += nbytes
 
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
@@ -189,7 +189,7 @@ class BufferAssignment:
         if memory in self._external:
             external = self._external[memory]
             return external.buffer or external.placeholder, 0
-        return (memory.buffer, 0) if memory.buffer is not None else self._places[memory]
+        return (memory.buffer, 0) if memory.buffer is not None else self._ranges[memory]
 
     def owns(self, array: Array) -> bool:
         """Tell whether an array lies in these buffers, or where an external output does."""

@@ -1,4 +1,4 @@
-"""The calling convention of a function: its arguments by place and by name, their types, and its results.
+"""The calling convention of a function: its arguments by position and by name, their types, and its results.
 
 A :class:`Signature` holds the inputs and outputs that ``theano.function`` got, and needs NumPy alone. `bind` turns a
 call into arrays, by the host's own rules of what may be cast, and with errors that name the argument; `result` turns
@@ -110,7 +110,7 @@ class Argument(Record):
 class Signature(Record):
     """The arguments of a function, and the form of its result."""
 
-    #: By their places.
+    #: By their positions.
     arguments: tuple[Argument, ...] = saved(list_of(Argument.parse, "arguments"))
     #: The form of the result: 'list', 'single' or 'none'.
     returns: str = saved(choice(RESULTS), default="list")
@@ -118,13 +118,13 @@ class Signature(Record):
     keys: tuple[str, ...] | None = saved(maybe(texts), default=None)
 
     @functools.cached_property
-    def _places(self) -> dict[str, int]:
-        """The place of each name, the first one if there are several."""
-        places = reversed(range(len(self.arguments)))
-        return {name: place for place in places if (name := self.arguments[place].name) is not None}
+    def _positions(self) -> dict[str, int]:
+        """The position of each name, the first one if there are several."""
+        positions = reversed(range(len(self.arguments)))
+        return {name: position for position in positions if (name := self.arguments[position].name) is not None}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[np.ndarray]:
-        """Return the array of each argument that is given by place or by name; `function` is called so in errors.
+        """Return the array of each argument that is given by position or by name; errors name `function`.
 
         Raises
         ------
@@ -133,31 +133,31 @@ class Signature(Record):
         """
         if len(args) > len(self.arguments):
             raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, and was given {len(args)}")
-        inputs_by_place: dict[int, Any] = dict(enumerate(args))
+        inputs: dict[int, Any] = dict(enumerate(args))
         for name, value in kwargs.items():
-            place = self._places.get(name)
-            if place is None:
+            position = self._positions.get(name)
+            if position is None:
                 raise TypeError(f"{function} has no argument {name!r}; it takes {self}")
-            if place in inputs_by_place:
+            if position in inputs:
                 raise TypeError(f"{function} was given {name} twice")
-            inputs_by_place[place] = value
-        return [self._array(place, inputs_by_place, function) for place in range(len(self.arguments))]
+            inputs[position] = value
+        return [self._array(position, inputs, function) for position in range(len(self.arguments))]
 
-    def _array(self, place: int, given: Mapping[int, Any], function: str) -> np.ndarray:
-        argument = self.arguments[place]
-        if place not in given:
+    def _array(self, position: int, given: Mapping[int, Any], function: str) -> np.ndarray:
+        argument = self.arguments[position]
+        if position not in given:
             if argument.default is None:
-                raise TypeError(f"{function} misses its argument {self.called(place)}, {argument.spec}")
+                raise TypeError(f"{function} misses its argument {self.called(position)}, {argument.spec}")
             return argument.default
         try:
-            return argument.array(given[place])
+            return argument.array(given[position])
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{function}, argument {self.called(place)}: {error}") from None
+            raise TypeError(f"{function}, argument {self.called(position)}: {error}") from None
 
-    def called(self, place: int) -> str:
-        """Return an argument's name, or else its place, in words."""
-        name = self.arguments[place].name
-        return f"{place} (without a name)" if name is None else name
+    def called(self, position: int) -> str:
+        """Return an argument's name, or else its position, as text."""
+        name = self.arguments[position].name
+        return f"{position} (without a name)" if name is None else name
 
     def result(self, values: Sequence[Any]) -> Any:
         """Return the caller's result for computed values."""
@@ -169,12 +169,12 @@ class Signature(Record):
 
     def __str__(self) -> str:
         words = []
-        for place, argument in enumerate(self.arguments):
+        for position, argument in enumerate(self.arguments):
             default = "" if argument.default is None else "=..."
             # Lengths are written as they are in a shape.
             lengths = ", ".join("1" if broadcasts else ":" for broadcasts in argument.broadcastable)
             shape = f"[{lengths}]" if lengths else ""
-            words.append(f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{shape}")
+            words.append(f"{argument.name or f'argument{position}'}{default}: {argument.dtype}{shape}")
         return f"({', '.join(words)})"
 
 

@@ -53,7 +53,7 @@ class HeldCommands:
     def on(self, command: Any) -> None:
         """Keep a command.
 
-        Work of the host that reads values needs them now: whatever is held is enqueued before it.
+        Work of the host that reads values needs them now: the held commands are enqueued before it.
         """
         match command:
             case AllocateBuffer():

@@ -1,6 +1,6 @@
 """Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy).
 
-Wrapping an array takes a microsecond, whatever its size, and copies nothing. Each call wraps its arrays again, since a
+Wrapping an array of any size takes a microsecond, and copies nothing. Each call wraps its arrays again, since a
 driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
 returns.
 """

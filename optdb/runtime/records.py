@@ -227,7 +227,7 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def one_of(*records: type[Record]) -> Parser:
-    """Return a parser for a record of one of some classes, told by their `kind`."""
+    """Return a parser for a record of one of some classes, selected by their `kind`."""
     by_kind = {record.kind: record for record in records}
     wanted = f"an object of one of the kinds {', '.join(by_kind)}"
 

@@ -224,11 +224,11 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
 
 
 def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
-    """Return where a slice of an axis of some length begins, how many elements it takes, and how far apart they are."""
+    """Return the start, the length and the step of a slice of an axis of some length."""
     bounds = [None if bound is None else as_int(bound) for bound in (part.start, part.stop, part.step)]
     if not any(isinstance(x, SymInt) for x in (length, *bounds)):
-        places = range(*slice(*bounds).indices(length))
-        return places.start, len(places), places.step
+        taken = range(*slice(*bounds).indices(length))
+        return taken.start, len(taken), taken.step
     start, stop, step = bounds
     step = 1 if step is None else step
     if step == 0:
@@ -244,7 +244,7 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
 
 
 def _within(bound: Any, length: Any, forward: bool) -> Any:
-    """Return a bound of a slice as a place from the front, as Python's ``slice.indices`` does."""
+    """Return a bound of a slice as an index from the front, as Python's ``slice.indices`` does."""
     lowest, highest = (0, length) if forward else (-1, length - 1)
     if bound < 0:
         bound = bound + length

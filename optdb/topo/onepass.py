@@ -1,8 +1,8 @@
 """Theano's one-pass optimizers, which skip what their rewriters do not track.
 
-A one-pass optimizer offers each node of a graph to its rewriter, whatever the
-rewriter tracks; many of a pipeline's passes look for an op that the graph does
-not have at all.  A pass over rewriters whose tracks can be trusted looks at
+A one-pass optimizer offers each node of a graph to its rewriter, even those that
+the rewriter does not track.  Many passes look for an op that the graph does not
+have at all.  A pass over rewriters whose tracks can be trusted looks at
 the ops first.  Those are Theano's own: a third party's rewriter may work on
 more ops than it tracks, which Theano's pass tolerates.
 """

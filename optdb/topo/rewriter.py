@@ -1,6 +1,6 @@
 """TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
 
-It takes the place of an EquilibriumOptimizer: node rewriters go to the engine;
+It replaces an EquilibriumOptimizer: node rewriters go to the engine;
 global, final and cleanup rewriters keep their turns around it.  What it
 returns from :meth:`TopoRewriter.apply` begins with Theano's own profile of an
 equilibrium, so that ``config.profile`` shows the engine's figures in Theano's

@@ -3,7 +3,7 @@
 The worklist is a set of pending nodes and a cursor that walks over a
 :class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and
 back, like an elevator.  The cursor meets nodes that are pushed ahead of it on
-this walk, and those that are pushed behind the cursor on the way back: once, however
+this walk, and those that are pushed after the cursor has passed on the way back: once, however
 many of their operands changed meanwhile.  Turning around matters: a change that makes
 its users change, and they theirs, goes through the whole graph in one walk
 towards the outputs, where walks in the other direction take one for each step.

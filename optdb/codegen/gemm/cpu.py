@@ -316,14 +316,14 @@ class _Planner:
         k = min(self.terms, p.k - l0)
         if self.pack_b:
             at = first * p.b[0] + l0 * p.b[1] + j0 * p.b[2]
-            places = (self.b_at, at, p.b[0], p.b[2], p.b[1], self.b_size)
-            yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *places)
+            layout = (self.b_at, at, p.b[0], p.b[2], p.b[1], self.b_size)
+            yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *layout)
         for i0 in starts(p.m, rows):
             m = min(rows, p.m - i0)
             if self.pack_a:
                 at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]
-                places = (0, at, p.a[0], p.a[1], p.a[2], self.a_size)
-                yield self._pack("a", self.block.rows, batch if p.a[0] else 1, m, k, *places)
+                layout = (0, at, p.a[0], p.a[1], p.a[2], self.a_size)
+                yield self._pack("a", self.block.rows, batch if p.a[0] else 1, m, k, *layout)
             yield self._multiply(first, batch, l0, i0, j0, m, n, k)
             if self.parts > 1:
                 yield self._total(first, batch, i0, j0, m, n)

@@ -234,11 +234,11 @@ class LaunchCache(Generic[Value]):
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
     """Return the indexes of the buffers of arrays among OpenCL's arguments; each offset follows its buffer."""
-    slots, place = [], 0
+    slots, index = [], 0
     for param in params:
         if type(param) is ArrayParam:
-            slots.append(place)
-        place += len(param.slots)
+            slots.append(index)
+        index += len(param.slots)
     return tuple(slots)
 
 

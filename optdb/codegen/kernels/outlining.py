@@ -18,7 +18,7 @@ from optdb.codegen.kernels.isolation import STRUCTURE
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
 _PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
 #: The queries of a work item: its ids, and the sizes of the launch.
-_PLACE = re.compile(
+_QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
 #: Work items synchronize or share memory (first), or use other queries (second).
@@ -32,7 +32,7 @@ class OutlinedKernel:
 
     name: str
     params: tuple[tuple[str, str], ...]  #: The type and the name of each.
-    places: dict[str, str]  #: For each query of a work item, the parameter of the function that holds its result.
+    queries: dict[str, str]  #: For each query of a work item, the parameter of the function that holds its result.
     body: str
 
     @property
@@ -42,8 +42,8 @@ class OutlinedKernel:
 
     def __str__(self) -> str:
         params = ", ".join(f"{kind}{name}" for kind, name in self.params)
-        taken = ", ".join([*(f"size_t {place}" for place in self.places.values()), params])
-        passed = ", ".join([*self.places, *(name for _, name in self.params)])
+        taken = ", ".join([*(f"size_t {query}" for query in self.queries.values()), params])
+        passed = ", ".join([*self.queries, *(name for _, name in self.params)])
         return (
             f"static __attribute__((noinline)) void {self.function}({taken})\n{self.body}\n"
             f"OUTLINED_KERNEL void {self.name}({params})\n{{\n{self.function}({passed});\n}}\n"
@@ -93,8 +93,8 @@ def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
     declared = [_PARAM.fullmatch(param) for param in params.split(",")]
     if not all(declared) or _TOGETHER.search(body):
         return None
-    places = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in _PLACE.findall(body)}
-    body = _PLACE.sub(lambda ask: places[ask[0]], body)
+    queries = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in _QUERY.findall(body)}
+    body = _QUERY.sub(lambda ask: queries[ask[0]], body)
     if _ASKS.search(body):
         return None
-    return OutlinedKernel(name, tuple((param["type"], param["name"]) for param in declared), places, body)
+    return OutlinedKernel(name, tuple((param["type"], param["name"]) for param in declared), queries, body)

@@ -34,7 +34,7 @@ _END, _COPY, _FILL, _FIRST_CASE = range(4)
 
 _ASK = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
 #: The queries of a work item that is a group of its own: its ids, the sizes of the launch, and constants.
-_PLACES = {"get_global_id", "get_group_id", "GID"}
+_POSITIONS = {"get_global_id", "get_group_id", "GID"}
 _COUNTS = {"get_global_size", "get_num_groups", "GDIM"}
 _SAME = {"get_local_id": "0", "LID": "0", "get_local_size": "1", "LDIM": "1", "get_global_offset": "0"}
 
@@ -85,17 +85,17 @@ def sequence_program(
         by_unit.setdefault(unit, []).append(name)
     texts, lines, cases = [], [], {}
     # Sorted, so that the source is the same in each process.
-    for place, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
+    for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         wanted = [piece for piece in unit.pieces if isinstance(piece, OutlinedKernel) and piece.name in by_unit[unit]]
         readers = {kernel.name: _listed(kernel) for kernel in wanted}
         written = [f"{piece}{readers[piece.name] if piece in wanted else ''}" for piece in unit.pieces]
         isolated = isolate("".join(written))
         if isolated is None:
             continue
-        texts.append(isolated.between(f"__{place}"))
+        texts.append(isolated.between(f"__{index}"))
         for name in sorted(name for name, reader in readers.items() if reader):
             number = cases[unit, name] = _FIRST_CASE + len(cases)
-            lines.append(f"case {number}: {name}_listed__{place}(t); break;")
+            lines.append(f"case {number}: {name}_listed__{index}(t); break;")
     words = {"ADDRESS": ADDRESS, "SEQUENCE": SEQUENCE, "END": _END, "COPY": _COPY, "FILL": _FILL}
     code = "".join(_CODE[name] for name in ("ADDRESS", "optdb_copy", "optdb_fill", "SEQUENCE"))
     return "".join([PRELUDE, _PRELUDE, *texts, filled(code, CASES="\n".join(lines), **words)]), cases
@@ -103,22 +103,22 @@ def sequence_program(
 
 def _listed(kernel: OutlinedKernel) -> str:
     """Return a function that reads a kernel's arguments from a list and calls its body; '' if that is impossible."""
-    place_values = [_told(ask) for ask in kernel.places]
-    if not all(place_values):
+    values = [_value_of_query(ask) for ask in kernel.queries]
+    if not all(values):
         return ""
     taken = "\n".join(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)
-    passed = ", ".join([*place_values, *(name for _, name in kernel.params)])
+    passed = ", ".join([*values, *(name for _, name in kernel.params)])
     words = {"LISTED": f"{kernel.name}_listed", "TAKEN": taken, "FUNCTION": kernel.function, "PASSED": passed}
     return filled(_CODE["LISTED"], **words)
 
 
-def _told(ask: str) -> str | None:
+def _value_of_query(ask: str) -> str | None:
     """Return the expression for a query of a work item; None if the query is unknown."""
     match = _ASK.fullmatch(ask)
     if match is None:
         return None
     dim = match["dim"] or match["last"]
-    if match["word"] in _PLACES:
+    if match["word"] in _POSITIONS:
         return f"its_{dim}"
     return f"its_n{dim}" if match["word"] in _COUNTS else _SAME.get(match["word"])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
 from optdb.codegen.normalization.channels import Channels, Runs
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w, work_dtype, write_w
+from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, joined, load_w, work_dtype, write_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ while (i < end) {{
 const ga_size column = i % inner;
 ga_size at = i / inner, k = {"column" if columns else 0};
 const ga_size stop = min(end, i + (inner - column));
-{add_places("at", "n", self.runs.outer, {"k": "ks"}, "ga_size")}
+{add_offsets("at", "n", self.runs.outer, {"k": "ks"}, "ga_size")}
 {"" if columns else numbers}
 for (; i < stop; ++i{", ++k" if columns else ""}) {{
 {numbers if columns else ""}

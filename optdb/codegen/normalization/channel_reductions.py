@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.normalization.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w
+from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, joined, load_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -126,13 +126,13 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 
     def _channel(self, width: int = 1) -> str:
         """Return code that finds the first element of channel `k`, and of as many as `width` says after it."""
-        place = f"ga_size rest = k;\nga_ssize base = 0;\n{add_places('rest', 'k', self.runs.kept, {'base': 'ks'})}"
+        base = f"ga_size rest = k;\nga_ssize base = 0;\n{add_offsets('rest', 'k', self.runs.kept, {'base': 'ks'})}"
         center = "const T c = LOAD(center);" if self.center else ""
-        return joined([place, self._loads(width, "k"), center, self._loads(width, "p")])
+        return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _down(self) -> str:
         """Return code that finds element `i` of a channel, wherever it lies."""
-        return f"ga_size at = i;\nga_ssize p = base;\n{add_places('at', 'r', self.runs.folded, {'p': 'rs'})}"
+        return f"ga_size at = i;\nga_ssize p = base;\n{add_offsets('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
     def _results(self) -> str:
         return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
@@ -153,7 +153,7 @@ while (i < end) {{
 const ga_size column = i % r{last};
 ga_size at = i / r{last};
 ga_ssize p = base + column;
-{add_places("at", "r", last, {"p": "rs"})}
+{add_offsets("at", "r", last, {"p": "rs"})}
 const ga_ssize stop = p + min(end - i, r{last} - column);
 i += stop - p;
 {self._loads(_LANES, "p")}

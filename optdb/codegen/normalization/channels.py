@@ -92,7 +92,7 @@ class Channels:
         return self.lengths[-1] if self.lengths else 1
 
     def steps(self) -> list[int]:
-        """Return how far apart, in elements, the places of each run are."""
+        """Return the stride of each run, in elements."""
         steps, step = [], 1
         for length in reversed(self.lengths):
             steps.append(step)

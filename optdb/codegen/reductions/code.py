@@ -22,7 +22,7 @@ from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, body, filled, functions, joined, row_places
+from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, functions, joined, row_offsets
 
 #: Outputs side by side that one work item of a processor folds.
 STRIP = 1024
@@ -125,7 +125,7 @@ class ReductionCode:
             "ONCE": joined([*[x.read("0") for x in inputs if x.single], pre.once]),
             "PRE": f"{c_type(dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
             "STORE": self._store(acc, post.statements),
-            **self._places(many),
+            **self._offsets(many),
             **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors")},
             **{f"{kind}_{way}": f"{self.name}_{way}" for kind in ("vectors", "items") for way in ("along", "across")},
         }
@@ -146,36 +146,36 @@ class ReductionCode:
         post = [*[x.param for x in self.post.operands], "ga_ssize z_part", *post_steps]
         return ", ".join([*numbers, *[x.param for x in inputs], *steps, *post])
 
-    def _places(self, many: list[Operand]) -> dict[str, str]:
+    def _offsets(self, many: list[Operand]) -> dict[str, str]:
         """Return statements that work out where elements and results are, and that read elements from there."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in many}
-        begins |= {f"{x.name}_place": f"{x.name}_k" for x in self.post.stepping}
-        outputs = joined(["ga_size rest = o;", *[f"ga_ssize {place} = 0;" for place in begins]])
-        strip = joined(f"{place} += (ga_ssize)from * {step}{self.kept - 1};" for place, step in begins.items())
+        begins |= {f"{x.name}_index": f"{x.name}_k" for x in self.post.stepping}
+        outputs = joined(["ga_size rest = o;", *[f"ga_ssize {offset} = 0;" for offset in begins]])
+        strip = joined(f"{offset} += (ga_ssize)from * {step}{self.kept - 1};" for offset, step in begins.items())
         column = joined(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
-        places = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
+        offsets = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
 
-        def lanes(place: str, axis: str) -> str:
+        def lanes(offset: str, axis: str) -> str:
             return joined(
                 f"const {x.computed}{WIDTH} {x.name} = "
-                f"{x.reader(self.name)}({x.name}_at + {place.format(x.name)}, {x.name}_{axis}, count);"
+                f"{x.reader(self.name)}({x.name}_at + {offset.format(x.name)}, {x.name}_{axis}, count);"
                 for x in many
             )
 
         return {
             "SIDE": side,
             "ROW": row,
-            "PLACES_OF_OUTPUT": joined([outputs, add_places("rest", "k", self.kept, begins)]),
-            "PLACES_OF_STRIP": joined([outputs, add_places("rest", "k", self.kept - 1, begins), strip]),
-            "PLACES_IN_COLUMN": column,
-            "PLACES_IN_ROW": row_places("r", self.folded, places),
+            "OFFSETS_OF_OUTPUT": joined([outputs, add_offsets("rest", "k", self.kept, begins)]),
+            "OFFSETS_OF_STRIP": joined([outputs, add_offsets("rest", "k", self.kept - 1, begins), strip]),
+            "OFFSETS_IN_COLUMN": column,
+            "OFFSETS_IN_ROW": row_offsets("r", self.folded, offsets),
             "READ": joined(x.read(f"{x.name}_p") for x in many),
             "READ_ALONG": lanes("{0}_p", row),
             "READ_ACROSS": lanes(f"{{0}}_p + c * {{0}}_{side} + r * {{0}}_{row}", side),
             "NEXT_IN_ROW": joined(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in many),
             "NEXT_ROWS": joined(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in many),
-            "NEXT_OUTPUT": joined(f"{x.name}_place += {x.name}_{side};" for x in self.post.stepping),
+            "NEXT_OUTPUT": joined(f"{x.name}_index += {x.name}_{side};" for x in self.post.stepping),
         }
 
     def _store(self, acc: str, statements: str) -> str:
@@ -183,10 +183,10 @@ class ReductionCode:
         post, first, dtype = self.post, self.post.outputs[0].name, self.post.program.dtypes[0]
         lines = [
             f"const {c_type(dtype)} result = {convert('value', self.acc_dtype, dtype)};",
-            *[x.read("0" if x.single else f"{x.name}_place") for x in post.inputs],
+            *[x.read("0" if x.single else f"{x.name}_index") for x in post.inputs],
             *[x.declare() for x in post.outputs],
             statements,
-            *[x.write(f"{x.name}_place") for x in post.outputs],
+            *[x.write(f"{x.name}_index") for x in post.outputs],
         ]
-        part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_place + (ga_ssize)mine * z_part] = value;"
+        part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize)mine * z_part] = value;"
         return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"

@@ -149,17 +149,17 @@ class ReductionPlans:
         many = [x for x, single in zip(inputs, self._code.single, strict=True) if not single]
         over = axes_of_arrays(shape, *axes, many, self._stepping(others))
         grid = self._make_grid(self._context.profile.compute_units, over, whole=False)
-        places: list[Array | int] = list(range(len(arrays)))
+        operands: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
-            return [(self._bound(kernels, "fold", over, grid, arrays), places)]
+            return [(self._bound(kernels, "fold", over, grid, arrays), operands)]
         kept_lengths = [shape[axis] for axis in axes[0]]
         left = empty(self._context, (grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
         # Each part has the layout of the results, which are in C order; one part follows the other.
         outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         return [
-            (first, [*places[:-outs], *[left] * outs]),
-            (self._of_parts(kernels, left, others), [left, *places[n_inputs:]]),
+            (first, [*operands[:-outs], *[left] * outs]),
+            (self._of_parts(kernels, left, others), [left, *operands[n_inputs:]]),
         ]
 
     def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:

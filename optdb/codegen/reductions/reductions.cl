@@ -25,11 +25,11 @@ OUTLINED_KERNEL void vectors_along(PARAMS)
     ga_size o = get_global_id(0) / parts * each;
     const ga_size o_end = min(o + each, n);
     for (; o < o_end; ++o) {
-        PLACES_OF_OUTPUT
+        OFFSETS_OF_OUTPUT
         VECTOR acc = (VECTOR)(IDENTITY);
         ga_size i = begin;
         while (i < end) {
-            PLACES_IN_ROW
+            OFFSETS_IN_ROW
             const ga_size stop = min(end, i + (ROW - column));
             for (; i < stop; i += WIDTH) {
                 const int count = (int)min((ga_size)WIDTH, stop - i);
@@ -66,13 +66,13 @@ OUTLINED_KERNEL void vectors_across(PARAMS)
     const ga_size strip = get_global_id(0) / parts;
     const ga_size from = strip % strips * each, o = strip / strips;
     const int width = (int)min(each, SIDE - from);
-    PLACES_OF_STRIP
+    OFFSETS_OF_STRIP
     ACC strip_of[STRIP];
     for (int c = 0; c < width; c += WIDTH)
         VSTORE((VECTOR)(IDENTITY), 0, strip_of + c);
     ga_size i = begin;
     while (i < end) {
-        PLACES_IN_ROW
+        OFFSETS_IN_ROW
         const ga_size stop = min(end, i + (ROW - column));
         for (; i < stop; i += ROWS) {
             const int rows = (int)min((ga_size)ROWS, stop - i);
@@ -111,7 +111,7 @@ void fold(ga_size first, ga_size step)
             #pragma unroll
             for (int u = 0; u < SEVERAL; ++u) {
                 const ga_size column = i + u * step;
-                PLACES_IN_COLUMN
+                OFFSETS_IN_COLUMN
                 READ
                 PRE
                 several[u] = combine(several[u], x);
@@ -119,7 +119,7 @@ void fold(ga_size first, ga_size step)
         }
         for (; i < end; i += step) {
             const ga_size column = i;
-            PLACES_IN_COLUMN
+            OFFSETS_IN_COLUMN
             READ
             PRE
             acc = combine(acc, x);
@@ -129,7 +129,7 @@ void fold(ga_size first, ga_size step)
             acc = combine(acc, several[u]);
     } else {
         for (; i < end; i += step) {
-            PLACES_IN_ROW
+            OFFSETS_IN_ROW
             READ
             PRE
             acc = combine(acc, x);
@@ -148,7 +148,7 @@ KERNEL void items_along(PARAMS)
         ONCE
         const ga_size begin = mine * part, end = min(begin + part, m);
         const ga_size first = begin + lane, step = team;
-        PLACES_OF_OUTPUT
+        OFFSETS_OF_OUTPUT
         FOLD
         shared[LID_0] = acc;
     }
@@ -159,7 +159,7 @@ KERNEL void items_along(PARAMS)
     }
     if (lane == 0 && o < n) {
         const ACC value = shared[LID_0];
-        PLACES_OF_OUTPUT
+        OFFSETS_OF_OUTPUT
         STORE
     }
 }
@@ -173,7 +173,7 @@ KERNEL void items_across(PARAMS)
     ONCE
     const ga_size begin = mine * part, end = min(begin + part, m);
     const ga_size first = begin, step = 1;
-    PLACES_OF_OUTPUT
+    OFFSETS_OF_OUTPUT
     FOLD
     const ACC value = acc;
     STORE

@@ -1,8 +1,8 @@
 """Copies of a function's nodes, and of the functions inside of its loops, for a trace to run.
 
-A copy has variables, cells and thunks of its own, so that its kernels are those of the context that stands in while it
+A copy has variables, cells and thunks of its own, so that its kernels are those of the replacing context while it
 is made, and the function's own stay what they are. A loop calls a function of its own once for each step: its copy has
-a `Within` in that place, which takes each node of the inner function as the trace takes those around the loop.
+a `Within` instead, which takes each node of the inner function as the trace takes those around the loop.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _traceable(node: Apply, step: Step) -> Within:
     op = node.op
     if op.as_while:
         raise Untraceable(
-            f"{op} ends by a condition, which the host would have to look at behind each step. Let it make a number of "
+            f"{op} ends by a condition, which the host would have to look at after each step. Let it make a number of "
             "steps that is known beforehand"
         )
     function = inner_function(node)

@@ -51,10 +51,10 @@ class Exportable:
         examples = []
         for call in self.seen():
             example = [np.zeros((), argument.dtype) for argument in self.signature.arguments]
-            for var, place in self.arguments.items():
+            for var, position in self.arguments.items():
                 shape, value = call[var]
-                dtype = self.signature.arguments[place].dtype
-                example[place] = np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
+                dtype = self.signature.arguments[position].dtype
+                example[position] = np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
             examples.append(example)
         return examples[::-1]
 

@@ -1,6 +1,6 @@
 """Traces a compiled function: each of its nodes once, with sizes for shapes, and nothing computed.
 
-The nodes are copied first, and compiled for a context that stands in for the function's own, of the wanted kind and
+The nodes are copied first, and compiled for a context that replaces the function's own, of the wanted kind and
 with empty caches: so launches for plain shapes stay out of a trace, and those of a trace out of the function. The
 device's nodes run as usual, and a tracer records their commands; ``host_steps`` follows those of the host. At the end,
 the next values of shared variables are written over the present ones.
@@ -59,7 +59,7 @@ class InputSpec:
 
 
 class _Traced(Context):
-    """A context that stands in for another one, and notes the dtypes that kernels ask for."""
+    """A context that replaces another one, and records the dtypes that kernels ask for."""
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
@@ -138,7 +138,7 @@ class _Walk:
             entry, cell = entries[var], self._linked.cells[var]
             if entry.kind == "state":
                 array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
-                cell[0] = array if on_device(var) else _at_home(array)
+                cell[0] = array if on_device(var) else _on_host(array)
                 continue
             shape = tuple(
                 length if self._fixed or fixed else self._trace.rules.symbol(length, AxisLength(entry.number, axis))
@@ -180,7 +180,7 @@ class _Walk:
             (x,) = values
             if node.inputs[0] not in self._lasting:
                 x = self._in_order(x, always=True)
-            outputs[0][0] = _at_home(x)
+            outputs[0][0] = _on_host(x)
             return
         if isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
             outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
@@ -227,7 +227,7 @@ class _Walk:
         cells |= {var: [None] for var in twin.outputs}
         (thunk,) = thunks_of([twin], cells)
         thunk()
-        return [_at_home(cells[var][0]) for var in twin.outputs]
+        return [_on_host(cells[var][0]) for var in twin.outputs]
 
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
@@ -308,7 +308,7 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
     return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
 
 
-def _at_home(array: Array) -> DeferredArray:
+def _on_host(array: Array) -> DeferredArray:
     """Return an array of the device as a value of the host."""
     return DeferredArray(array.shape, array.dtype, FromDevice(array))
 

@@ -168,12 +168,12 @@ def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States
             number, value = states.number(function.shared[var], var)
             entries[var] = InputSpec("state", number, value.shape)
             continue
-        place = function.arguments[var]
-        value = values[place]
+        position = function.arguments[var]
+        value = values[position]
         number = None
         if not on_device(var) and value.ndim == 0 and value.dtype.kind in "iuf":
             number = value[()] if value.dtype.kind == "f" else int(value)
-        entries[var] = InputSpec("argument", place, value.shape, number)
+        entries[var] = InputSpec("argument", position, value.shape, number)
     return entries
 
 
@@ -221,7 +221,7 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     values_alone = _rules(alone, names).values(call)
     if _done_by(trace, values) != _done_by(alone, values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
-        raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
+        raise Untraceable(f"a trace of other shapes claims to be valid for {shapes}, and is not: this is a bug")
     return True
 
 
@@ -231,7 +231,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     A length is pinned where an op compares it with a number and finds it equal, as with another array's length, or
     asks for a plain number (``int(length)``). What many lengths fulfil, such as that they are even, pins none.
     """
-    names = [signature.called(place) for place in range(len(trace.arguments))]
+    names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
     equal = (guard for guard in trace.rules.guards if guard.op == "==" and isinstance(guard.right, int))
     pinned = (guard for guard in equal if _leaves_one_length(trace, guard.left))

@@ -44,7 +44,7 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
 
 
 class OpenCLSearchsortedOp(Counterpart, Shell, host.SearchsortedOp):
-    """The index of each value in a sorted vector: before its equals ('left'), or behind them ('right')."""
+    """The index of each value in a sorted vector: before its equals ('left'), or after them ('right')."""
 
     def operation(self, node: Apply) -> Operation:
         return SearchSorted(self.get_context(node), *map(spec_of, node.inputs), self.side)

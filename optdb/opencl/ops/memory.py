@@ -20,7 +20,7 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(Shell, host.Alloc):
-    """An array of some shape, filled with a value that broadcasts to it; in the default context unless told."""
+    """An array of some shape, filled with a value that broadcasts to it; in the default context if none is given."""
 
     __props__ = ("context_name",)
     #: The operation checks that of the value: the shape is made of numbers of the host.
@@ -41,7 +41,7 @@ class OpenCLAlloc(Shell, host.Alloc):
 
 
 class _Maker:
-    """What makes an array from numbers of the host, in the default context and the host's dtype unless told."""
+    """Makes an array from numbers of the host, by default in the default context and the host's dtype."""
 
     __props__ = ("dtype", "context_name")
 

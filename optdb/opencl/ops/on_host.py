@@ -86,7 +86,7 @@ class OpenCLOnHost(Op):
     @once_per_node
     def _on_host(self, node: Apply) -> Apply:
         """Return the node as the host's op expects it."""
-        return Apply(self.op, [_home(x.type)() for x in node.inputs], [kind() for kind in self.output_types])
+        return Apply(self.op, [_host_type(x.type)() for x in node.inputs], [kind() for kind in self.output_types])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         if not hasattr(self.op, "infer_shape"):
@@ -108,7 +108,7 @@ def _stays(kind: Any) -> bool:
     return np.dtype(kind.dtype).kind not in "fc"
 
 
-def _home(kind: Any) -> Any:
+def _host_type(kind: Any) -> Any:
     return kind.host_type if isinstance(kind, OpenCLArrayType) else kind
 
 

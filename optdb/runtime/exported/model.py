@@ -370,7 +370,7 @@ class LoadedMethod:
                 raise FileError(f"{self.name} of {self._path}: the device does not take it ({error})") from error
 
     def _bound_for(self, call: Call) -> Bound:
-        sizes = (*(x.shape for x in call.arguments), *(call.arguments[place].item() for place in self._deciding))
+        sizes = (*(x.shape for x in call.arguments), *(call.arguments[position].item() for position in self._deciding))
         budget = self._resources.budget
         for number in range(len(self._traces)):
             bound = budget.get(self.name, (number, sizes))
@@ -391,8 +391,8 @@ class LoadedMethod:
                 return number, Bound(trace, rules, values, call, self._resources, self._free)
             broken[values] = None
         shapes = ", ".join(
-            self.signature.called(place) + (f"={x}" if place in self._deciding else f" of shape {x.shape}")
-            for place, x in enumerate(call.arguments)
+            self.signature.called(position) + (f"={x}" if position in self._deciding else f" of shape {x.shape}")
+            for position, x in enumerate(call.arguments)
         )
         rules = "".join(f"\n    {reason}" for reason in itertools.islice(broken, _NAMED))
         if len(broken) > _NAMED:
@@ -434,10 +434,10 @@ class LoadedMethod:
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""
-        for place, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
+        for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)
             if expected != x.shape:
-                return f"{self.signature.called(place)} of shape {expected}"
+                return f"{self.signature.called(position)} of shape {expected}"
         return None
 
     def __repr__(self) -> str:

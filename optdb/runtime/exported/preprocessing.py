@@ -198,7 +198,7 @@ class _Preprocessor:
         return result
 
     def _body(self, macro: _Macro, given: Mapping[str, list[_Token]], hidden: frozenset[str]) -> list[_Token]:
-        """Return the tokens of a macro with its arguments in place."""
+        """Return the tokens of a macro with its arguments replaced."""
         result: list[_Token] = []
         pasting = False
         for text, following in zip(macro.body, (*macro.body[1:], "")):
@@ -221,7 +221,7 @@ class _Preprocessor:
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
     """Take the arguments of a macro from the tokens left; take nothing and return None if no bracket follows."""
-    bracket = next((place for place in range(len(left) - 1, -1, -1) if left[place].text.strip()), None)
+    bracket = next((index for index in range(len(left) - 1, -1, -1) if left[index].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None
     del left[bracket:]

@@ -1,6 +1,6 @@
 """The kernels of a file on a device.
 
-OpenCL trusts the arguments of a kernel: it takes a number in place of a pointer for an address. A launch that is parsed
+OpenCL trusts the arguments of a kernel: it takes a number for a pointer as an address. A launch that is parsed
 compares its arguments with the kernel's declaration (``operands``). This module compares the declaration with the
 driver's information on the built kernel, where there is any.
 """
@@ -93,12 +93,12 @@ class FileKernel:
             )
 
 
-def _agrees(kernel: cl.Kernel, place: int, param: str) -> bool:
+def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
     """Tell whether the driver says of a parameter that it is of a kind; it need not say anything."""
     info = cl.kernel_arg_info
     try:
-        where = cl.kernel_arg_address_qualifier.to_string(kernel.get_arg_info(place, info.ADDRESS_QUALIFIER))
-        type_name = kernel.get_arg_info(place, info.TYPE_NAME)
+        where = cl.kernel_arg_address_qualifier.to_string(kernel.get_arg_info(index, info.ADDRESS_QUALIFIER))
+        type_name = kernel.get_arg_info(index, info.TYPE_NAME)
     except cl.Error:
         return True
     if is_handle(type_name):

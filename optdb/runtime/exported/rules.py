@@ -31,7 +31,7 @@ _DEEP = 4
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The inputs of the rules: arguments by their places, and the device's compute units."""
+    """The inputs of the rules: arguments by their positions, and the device's compute units."""
 
     arguments: Sequence[np.ndarray]
     compute_units: int

@@ -124,8 +124,8 @@ def _check_brackets(tokens: Sequence[str]) -> None:
 
 def _check_attributes(spaced: str) -> None:
     """Refuse attributes but those of a list, which are given names and small numbers."""
-    for place in _places(spaced, "__attribute__"):
-        attribute = _ENDED_ATTRIBUTE.match(spaced, place)
+    for position in _positions(spaced, "__attribute__"):
+        attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]
         if end.isidentifier():
             raise SourceError(f"has the attribute {end[:60]!r}, which no program of a file has")
@@ -133,8 +133,8 @@ def _check_attributes(spaced: str) -> None:
             raise SourceError("has an attribute of another form than those of a file")
 
 
-def _places(spaced: str, words: str) -> list[int]:
-    """Return where some words begin."""
+def _positions(spaced: str, words: str) -> list[int]:
+    """Return the positions at which some words begin."""
     return [match.start() for match in re.finditer(rf"(?<!\S)(?:{words})(?!\S)", spaced)]
 
 
@@ -157,8 +157,8 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
 def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
     """Return the parameters of each kernel that is declared by ``kernel void name(...)``."""
     kernels: dict[str, tuple[str, ...]] = {}
-    for place in _places(spaced, "__kernel|kernel"):
-        kernel = _KERNEL.match(spaced, place)
+    for position in _positions(spaced, "__kernel|kernel"):
+        kernel = _KERNEL.match(spaced, position)
         if kernel is None:
             raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
         name, params = kernel["name"], [param.split() for param in kernel["params"].split(",")]

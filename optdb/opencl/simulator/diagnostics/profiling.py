@@ -53,7 +53,7 @@ class Profiler:
         self._given = executable.given()
         self._arguments = {var: to_host(self._given[var]) for var in executable.arguments}
         self._steps = Steps(keep=True, around=self._node)
-        self._places = {node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes}
+        self._origins = {node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes}
         #: The timeline of the last call.
         self.spans: list[Span] = []
 
@@ -84,7 +84,7 @@ class Profiler:
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
         device = touches_device(node)
-        base = Row(str(node.op), *self._places[node], where="device" if device else HOST)
+        base = Row(str(node.op), *self._origins[node], where="device" if device else HOST)
         count = operations(node, inputs, outputs) if device else None
         self._write(base, begun, ended, [*inputs, *outputs], count)
 

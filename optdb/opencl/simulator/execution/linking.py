@@ -46,7 +46,7 @@ def link(
     with one_program():
         run, _, containers = linker.make_thunk(input_storage=list(cells))
     outputs = [container.storage for container in containers]
-    updates = [(cells[number], outputs[place]) for place, number in fgraph.update_mapping.items()]
+    updates = [(cells[number], outputs[index]) for index, number in fgraph.update_mapping.items()]
     if isinstance(run, PlannedVM):
         run.advancing = updates
         return run, outputs

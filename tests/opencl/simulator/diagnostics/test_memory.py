@@ -128,7 +128,7 @@ def test_values_lie_in_several_buffers_where_one_may_not_be_so_large(monkeypatch
     f, sim, ws, data = layers()
     for _ in range(4):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
-    arenas = {buffer.int_ptr: buffer.size for buffer, _ in plan_of(sim).buffers._places.values()}
+    arenas = {buffer.int_ptr: buffer.size for buffer, _ in plan_of(sim).buffers._ranges.values()}
     assert len(arenas) > 1
     assert max(arenas.values()) <= 60_000
     np.testing.assert_allclose(sim.get(ws[0]), ws[0].get_value())
