@@ -55,6 +55,36 @@ RENAMED = {
     "CoherentFunction": "Executable",
     "_Instead": "_override_compute",
     "FIGURES": "HOST_SCALAR_OPS",
+    "_Known": "_PlanCacheEntry",
+    "_path_behind": "_cached_path_after",
+    "_part_again": "_copy_aliased_updates",
+    "_told_of_change": "_change_listeners",
+    "_there_already": "_without_transfer",
+    "add_places": "add_offsets",
+    "at_home": "on_host",
+    "behind_a_reduction": "with_epilogue",
+    "bring_home": "as_host_variable",
+    "brought_home": "downloaded",
+    "device_places": "device_slots",
+    "inputs_by_place": "inputs",
+    "keep_apart": "add_difference",
+    "of_what_is_computed": "with_prologue",
+    "place_in_code": "source_location",
+    "place_of": "position_of, index_of",
+    "row_places": "row_offsets",
+    "see_to": "ensure_...",
+}
+
+#: Words of names, comments, docstrings and messages that had to be read twice, and what to write instead.
+UNWANTED = {
+    r"said|told": "the name of the thing: spec, message, report",
+    r"place(?= (?:of|in|for|from)\b| = )": "index, slot, position or range",
+    r"whoever": "the subject",
+    r"as ever": "nothing",
+    r"(?:at|comes?|brought|brings?) home": "on the host, or downloaded",
+    r"stands? in for": "replaces",
+    r"(?:see|sees|saw) to it": "ensure",
+    r"in its place": "instead, or replaces it",
 }
 
 #: The same for classes whose former names are words of sentences as well.
@@ -83,6 +113,33 @@ def test_former_names_do_not_come_back():
         for match in pattern.finditer(line)
     ]
     assert not found, "\n".join(found)
+
+
+def unwanted_words(text):
+    """Yield the line, the word, and what to write instead, of each unwanted word."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        for pattern, instead in UNWANTED.items():
+            for match in re.finditer(rf"\b(?<!in )(?<!in-)(?:{pattern})\b", line):
+                yield number, match[0], instead
+
+
+def test_the_package_has_no_unwanted_words():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: write {instead} instead of {word!r}"
+        for path in sorted((ROOT / "optdb").rglob("*.py"))
+        for number, word, instead in unwanted_words(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_unwanted_words_are_found():
+    text = "it works in place of x\nit was told\n# put in its place\n# sees to it that\nplace = 0"
+    assert [(number, word) for number, word, _ in unwanted_words(text)] == [
+        (2, "told"),
+        (3, "in its place"),
+        (4, "sees to it"),
+        (5, "place"),
+    ]
 
 
 def classes(source):

@@ -47,7 +47,7 @@ class Context:
     def __init__(self, spec: str) -> None:
         self.spec = spec
         self.device = devices.find(spec)
-        #: What the device can do, and which kernels suit it. Tests and exports put another one in its place
+        #: What the device can do, and which kernels suit it. Tests and exports replace it
         #: (`DeviceProfile.as_kind`), before anything is compiled for the context.
         self.profile = profile_of(self.device)
         self._pid = os.getpid()

@@ -117,7 +117,7 @@ class CommandRange:
         self._last: Any = None
 
     def stop(self) -> None:
-        """End the range, and see to it that the device begins with it."""
+        """End the range, and ensure that the device begins with it."""
         self._last = self._mark()
         self._queue.flush()
         self._clock.flush()

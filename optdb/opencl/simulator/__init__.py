@@ -2,9 +2,9 @@
 
 - ``execution``: the function's optimized graph is copied with plain ops (``optdb.host.functions.optimized``), its
   shared variables and inputs are put on the device, and the copy is lifted, fused and made to work in place
-  (``graph``), and linked (``linking``). An ``executable`` computes it, for a simulator and for the linker ``opencl``
-  alike; ``state`` has the shared variables, each once for all functions that use it. A simulator has their values on
-  the device, a function of the linker on the host (``opencl_linker``).
+  (``graph``), and linked (``linking``). An ``executable`` computes it, for both a simulator and the linker ``opencl``;
+  ``state`` has the shared variables, each once for all functions that use it. A simulator has their values on the
+  device, a function of the linker on the host (``opencl_linker``).
 - ``diagnostics``: a call's nodes are computed one by one (``stepping``), each is compared with the host's
   (``checking``), each is timed (``profiling``); ``memory`` tells what a call takes.
 - A ``device_function`` is called as the original is; a ``simulator`` is what users have; ``progress`` is the bar of

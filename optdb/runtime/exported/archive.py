@@ -173,7 +173,7 @@ class Archive:
             raise self._not_whole(f"{info.filename!r} does not begin where the list says")
         name_nbytes, extra_nbytes = _MEMBER_LENGTHS.unpack(header)
         if content[name_begin : name_begin + name_nbytes] != info.orig_filename.encode(errors="surrogateescape"):
-            raise self._not_whole(f"{info.filename!r} has another name in the list than in its place")
+            raise self._not_whole(f"{info.filename!r} has another name in the list than in its header")
         begin = name_begin + name_nbytes + extra_nbytes
         if begin + info.file_size > len(content):
             raise self.wrong("has members that are larger than the file, or lie one within another")
