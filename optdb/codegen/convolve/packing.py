@@ -63,7 +63,7 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
     """Return the lookup tables, arrays of int64, of kernels that read `channels` channels of each image.
 
     These are the shifts of the plan's layout, one axis after the other; and for each product its taps, and, as
-    `Product` has them, offsets for each channel and tap, starts, runs and targets.
+    `TapProduct` has them, offsets for each channel and tap, starts, runs and targets.
     """
 
     def make() -> list[Any]:

@@ -75,13 +75,13 @@ class ConvolutionPlan:
     #: Of the images, or of the gradient of the result.
     layout: ChannelLayout
     #: Of filters with these.
-    products: tuple[Product, ...]
+    products: tuple[TapProduct, ...]
     #: Whether they write all of the result.
     complete: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class TapProduct:
     """One product of matrices: some of the taps, and some of the outputs."""
 
     #: Which taps, as the filter has them in memory.
@@ -130,7 +130,7 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     # A filter reversed along all its axes has its taps from the last to the first.
     offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
     starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
-    return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, targets),))
+    return ConvolutionPlan(layout, (TapProduct(np.arange(len(offsets)), offsets, starts, targets),))
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -169,7 +169,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
             tuple(axis.step for axis in axes),
             width,
         )
-        products.append(Product(np.array(taps), np.array(offsets, np.int64), starts, targets))
+        products.append(TapProduct(np.array(taps), np.array(offsets, np.int64), starts, targets))
     written = sum(int((product.targets >= 0).sum()) for product in products)
     return ConvolutionPlan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
 

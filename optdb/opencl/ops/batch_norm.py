@@ -12,7 +12,7 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
 
-class _OfChannels(Counterpart, Shell):
+class _ChannelsOp(Counterpart, Shell):
     """The base of the ops of this module."""
 
     common_dtype = "upcast"
@@ -28,7 +28,7 @@ class _OfChannels(Counterpart, Shell):
         return node
 
 
-class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
+class OpenCLBatchNormTrain(_ChannelsOp, host.AbstractBatchNormTrain):
     """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted."""
 
     device_inputs = (0, 1, 2, 5, 6)
@@ -37,7 +37,7 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
         return BatchNormTraining(self.get_context(node), spec_of(node.inputs[0]), self.axes, len(node.inputs) > 5)
 
 
-class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
+class OpenCLBatchNormTrainGrad(_ChannelsOp, host.AbstractBatchNormTrainGrad):
     """The gradient of batch normalization for training, from the means and deviations that training computes."""
 
     device_inputs = slice(0, 5)
@@ -46,7 +46,7 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
         return BatchNormGradient(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
-class OpenCLBatchNormInference(_OfChannels, host.AbstractBatchNormInference):
+class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
     """Arrays normalized by given means and variances."""
 
     device_inputs = slice(0, 5)

@@ -20,7 +20,7 @@ from optdb.opencl.ops.shell import Shell
 from optdb.opencl.ops.views import OpenCLDimShuffle
 
 
-class _OfRows(Counterpart, Shell):
+class _RowsOp(Counterpart, Shell):
     """The base of ops of matrices, for which a vector is a row."""
 
     common_dtype = 0
@@ -34,14 +34,14 @@ def _as_rows(x: Variable) -> Variable:
     return OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x
 
 
-class OpenCLSoftmax(_OfRows, host.Softmax):
+class OpenCLSoftmax(_RowsOp, host.Softmax):
     """Powers of e, in each row divided by their sum."""
 
     def operation(self, node: Apply) -> Operation:
         return Softmax(self.get_context(node), node.outputs[0].type.dtype)
 
 
-class OpenCLLogSoftmax(_OfRows, host.LogSoftmax):
+class OpenCLLogSoftmax(_RowsOp, host.LogSoftmax):
     """The logarithm of a softmax, computed directly."""
 
     def operation(self, node: Apply) -> Operation:
@@ -57,7 +57,7 @@ class OpenCLSoftmaxWithBias(Counterpart, Shell, host.SoftmaxWithBias):
         return Softmax(self.get_context(node), node.outputs[0].type.dtype, bias=True)
 
 
-class OpenCLSoftmaxGrad(_OfRows, host.SoftmaxGrad):
+class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
     """The gradient of a softmax, from that of its result and the result."""
 
     common_dtype = 1
