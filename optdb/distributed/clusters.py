@@ -563,7 +563,7 @@ class ClusterGroup:
             await asyncio.wait(ends, timeout=GRACE_S)
 
     def _await_tasks(self) -> None:
-        """Wait until tasks have ended, which workers were just told to."""
+        """Wait for the tasks that workers were just asked to end."""
         end = time.monotonic() + GRACE_S
         for future in [future for _, future in self._tasks.values()] + self._ending:
             with suppress(TimeoutError, CancelledError):
