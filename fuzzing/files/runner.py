@@ -68,7 +68,7 @@ class Report:
     wrong : dict
         Number of a mutant to what it did that no file may do.
     by_kernels : dict
-        Number of a mutant with kernels of its own to how the worker ended in which they were called.
+        Number of a mutant with kernels of its own to how the worker ended in which they were called, then or later.
     seconds : float
         CPU time of all workers.
     peak_bytes : int
@@ -98,7 +98,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
     """Have a worker's share of mutants loaded, over as many processes as that takes."""
     first = worker
     while first < settings.mutants:
-        number, kind, stage = None, "", "load"
+        number, kind, stage, ran_kernels = None, "", "load", None
         with _process(settings, first) as process:
             for line, trouble in _lines(process, settings.timeout_s):
                 if trouble:
@@ -107,6 +107,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     number, kind, stage = line["number"], line["kind"], "load"
                 elif "stage" in line:
                     stage = line["stage"]
+                    ran_kernels = number if stage == "kernels" else ran_kernels
                 elif "outcome" in line:
                     with lock:
                         report.outcomes[kind, line["outcome"]] += 1
@@ -119,6 +120,11 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     return
         if number is None:
             raise RuntimeError(f"a worker does not start: {trouble}\n{_end_of_log(settings, first)}")
+        if ran_kernels not in (None, number):
+            # Kernels of an earlier mutant may have written anywhere in the process: this one is loaded by another.
+            report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
+            first = number
+            continue
         with lock:
             by_kernels = stage == "kernels"
             report.outcomes[kind, f"kernels: {trouble}" if by_kernels else trouble] += 1

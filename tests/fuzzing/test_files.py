@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from fuzzing.files import runner
 from fuzzing.files.__main__ import main, show
 from fuzzing.files.corpus import corpus
 from fuzzing.files.mutants import mutant, packed
@@ -72,3 +74,33 @@ def test_the_command_line(tmp_path):
     done = CliRunner().invoke(main, ["--help"])
     assert done.exit_code == 0
     assert "The exit status is 1" in done.output
+
+
+#: Prints what a worker that begins with mutant 0 prints, or another one that begins with a later mutant.
+WORKER = """
+import json, os, sys
+first = int(sys.argv[1])
+for number in range(first, 3):
+    print(json.dumps({"number": number, "kind": "list"}), flush=True)
+    if number == 0:
+        print(json.dumps({"stage": "kernels"}), flush=True)
+    if number == DIES and (first == 0 or ALONE):
+        os.abort()
+    print(json.dumps({"number": number, "outcome": "bound", "wrong": None, "seconds": 0}), flush=True)
+print(json.dumps({"finished": True, "peak": 0}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_process_that_kernels_have_damaged_says_nothing_of_later_mutants(tmp_path, monkeypatch, alone):
+    code = f"DIES, ALONE = 2, {alone}\n{WORKER}"
+
+    def start(settings, first):
+        return subprocess.Popen([sys.executable, "-c", code, str(first)], stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(runner, "_process", start)
+    monkeypatch.setattr(runner, "_keep", lambda settings, report: None)
+    report = run(Settings(mutants=3, folder=tmp_path, seed=0, workers=1, device="auto"))
+    assert report.by_kernels == {0: "ends the process with status -6 later, in load of mutant 2"}
+    assert report.wrong == ({2: "ends the process with status -6 in load"} if alone else {})
+    assert sum(report.outcomes.values()) == 3
