@@ -1,4 +1,4 @@
-"""Ops that look at an array in another way, and copy nothing: strides and offsets change, or not even these.
+"""Ops that look at an array in another way: strides and offsets change, or not even these.
 
 Only a reshape may have to copy, where no strides give the new shape.
 """
@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from optdb.codegen.elements import contiguous, copying
-from optdb.codegen.layout import c_strides, size_of, view
-from optdb.codegen.views import full_shape, strides_for, subtensor
+from optdb.codegen.layout import view
+from optdb.codegen.operation import Operation
+from optdb.codegen.reshaping import Flatten, Reshape
+from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.kernel_ops import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
+from optdb.opencl.kernel_ops import check_lengths
 from optdb.opencl.ops.counterpart import Counterpart, View
-from optdb.runtime.arrays import Array, to_host
-from optdb.runtime.sizes import lengths_of
+from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.runtime.arrays import to_host
 
 
 class OpenCLDimShuffle(View, host.DimShuffle):
@@ -64,38 +65,23 @@ class OpenCLPrint(View, host.Print):
         self.global_fn(self, value)
 
 
-class _Reshaping(Counterpart, OpenCLKernelBase):
-    """The base of ops that give an array another shape, which `_shape` returns."""
+class OpenCLReshape(Counterpart, Shell, host.Reshape):
+    """The same elements in another shape."""
 
     device_inputs = slice(0, 1)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return copying(node.inputs[0].type).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        x = inputs[0]
-        shape = self._shape(*inputs)
-        strides = strides_for(x, shape)
-        if strides is None:
-            x = contiguous(x, node.inputs[0].type, kernels, context)
-            strides = c_strides(shape, x.dtype.itemsize)
-        outputs[0][0] = view(x, shape, strides)
+    def operation(self, node: Apply) -> Operation:
+        return Reshape(self.get_context(node), spec_of(node.inputs[0]), self.ndim)
 
 
-class OpenCLReshape(_Reshaping, host.Reshape):
-    """The same elements in another shape."""
-
-    def _shape(self, x: Array, wanted: Any) -> tuple[int, ...]:
-        return full_shape(x.shape, lengths_of(wanted), self.ndim)
-
-
-class OpenCLFlatten(_Reshaping, host.Flatten):
+class OpenCLFlatten(Counterpart, Shell, host.Flatten):
     """The same elements with the last axes made one, so that there are `outdim` axes."""
+
+    device_inputs = slice(0, 1)
 
     def __init__(self, outdim: int = 1) -> None:
         # Skip the host's constructor, which warns of its deprecation.
         self.outdim = int(outdim)
 
-    def _shape(self, x: Array) -> tuple[int, ...]:
-        leading = self.outdim - 1
-        return (*x.shape[:leading], size_of(x.shape[leading:]))
+    def operation(self, node: Apply) -> Operation:
+        return Flatten(self.get_context(node), spec_of(node.inputs[0]), self.outdim)

@@ -1,0 +1,51 @@
+"""The same elements in another shape: a view, or a view of a copy where no strides give the new shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import c_strides, size_of, view
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
+from optdb.codegen.views import full_shape, strides_for
+from optdb.runtime.arrays import Array
+from optdb.runtime.sizes import lengths_of
+
+
+@dataclass(eq=False)
+class Reshape(Operation):
+    """An array with as many axes as the lengths that are wanted, one of which may be -1.
+
+    The inputs are the array, and the lengths, a vector of the host.
+    """
+
+    #: The array.
+    x: ArraySpec
+    #: The number of lengths.
+    ndim: int
+
+    def kernels(self) -> list[Kernel]:
+        return copying(self.x).kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, wanted = inputs
+        self._view(x, full_shape(x.shape, lengths_of(wanted), self.ndim), outputs, kernels)
+
+    def _view(self, x: Array, shape: Sequence[int], outputs: Outputs, kernels: Kernels) -> None:
+        strides = strides_for(x, shape)
+        if strides is None:
+            x = contiguous(x, self.x, kernels, self.context)
+            strides = c_strides(shape, x.dtype.itemsize)
+        outputs[0][0] = view(x, shape, strides)
+
+
+class Flatten(Reshape):
+    """An array whose last axes are made one, so that there are `ndim` axes; the input is the array."""
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        leading = self.ndim - 1
+        self._view(x, (*x.shape[:leading], size_of(x.shape[leading:])), outputs, kernels)
