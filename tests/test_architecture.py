@@ -77,6 +77,56 @@ def test_the_host_alone_imports_theano(folder):
         assert not any(name.split(".")[0] == "theano" for name in imported(source)), path
 
 
+def _imports_of_modules():
+    """Return, for each module of optdb, the modules of optdb that it imports, those for type checkers left out.
+
+    `composition` and what starts it are left out, too: it puts the folders together, and knows all of them.
+    """
+    sources = {".".join(path.relative_to(OPTDB.parent).with_suffix("").parts): source for path, source in modules(".")}
+    sources = {name.removesuffix(".__init__"): source for name, source in sources.items()}
+    kept = sources.keys() - {"optdb", "optdb.__main__", "optdb.composition"}
+    return {name: {_module_of(full, kept) for full in imported(_run(sources[name]))} - {None, name} for name in kept}
+
+
+def _run(source):
+    """Return a module without what it imports for type checkers only."""
+    tree = ast.parse(source)
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return ast.unparse(tree)
+
+
+def _module_of(full, names):
+    """Return the module of which a full name is, or is a name in; None if it is none of `names`."""
+    parents = [full, full.rpartition(".")[0]]
+    return next((name for name in parents if name in names), None)
+
+
+def _circle(imports):
+    """Return the modules on circles of imports, and between two circles; an empty list if there are no circles."""
+    left = dict(imports)
+    while True:
+        wanted = set().union(*left.values())
+        ends = [name for name, others in left.items() if name not in wanted or not others & left.keys()]
+        if not ends:
+            return sorted(left)
+        for name in ends:
+            del left[name]
+
+
+def test_no_imports_in_functions_close_a_circle():
+    imports = _imports_of_modules()
+    assert len(imports) > 300
+    assert not _circle(imports)
+
+
+def test_circles_of_imports_are_found():
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c"]
+    assert imported(_run("if TYPE_CHECKING:\n    import a\ndef f():\n    import b")) == {"b"}
+
+
 #: What the entries of each of these folders are: rooms that one guesses.
 ROOMS = {
     "host": {"__init__.py", "api", "clinker", "functions", "importing", "rewriters", "speedups"},

@@ -21,7 +21,7 @@ from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
 from optdb.opencl.ops.contiguous import opencl_contiguous
-from optdb.opencl.ops.counterpart import counterpart_of
+from optdb.opencl.ops.counterpart_base import counterpart_of
 from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType

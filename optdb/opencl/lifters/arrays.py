@@ -16,7 +16,7 @@ from optdb.host.functions.declared import DeclaredLengths
 from optdb.opencl.lifters.support import Inputs, lifts, node_like, real_arrays, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
-from optdb.opencl.ops.counterpart import to_host_variable
+from optdb.opencl.ops.counterpart_base import to_host_variable
 from optdb.opencl.ops.diag import OpenCLAllocDiag
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.ops.eye import OpenCLEye

@@ -41,7 +41,8 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     sort,
     views,
 )
-from optdb.opencl.ops.counterpart import counterpart_of, on_one_device
+from optdb.opencl.ops.counterpart import cast_to_common
+from optdb.opencl.ops.counterpart_base import counterpart_of
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.transfers import as_opencl_variable
@@ -180,7 +181,7 @@ def _convolution_unsupported_reason(op: Op, context_name: str | None, inputs: In
 @lifts(_CONVOLUTIONS, 57, _convolution_unsupported_reason)
 def lift_convolution(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a convolution or a gradient of one; the shape that gradients take stays on the host."""
-    arrays = on_one_device([on_device(x, context_name) for x in inputs[:2]], "upcast")
+    arrays = cast_to_common([on_device(x, context_name) for x in inputs[:2]], "upcast")
     lifted = counterpart_of(type(op)).like(op)(*arrays, *inputs[2:])
     return cast(lifted, outputs[0].type.dtype)
 

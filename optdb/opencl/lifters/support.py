@@ -10,7 +10,8 @@ from optdb.host.api.graph import Apply, Op, Variable
 from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
-from optdb.opencl.ops.counterpart import Counterpart, counterpart_of, to_host_variable
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.counterpart_base import CounterpartBase, counterpart_of, to_host_variable
 from optdb.opencl.scalar_programs import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
@@ -88,8 +89,9 @@ def register_counterparts(
 
     def lift(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
         counterpart = counterpart_of(type(op)).like(op)
-        same_dtype = counterpart.common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
-        if same_dtype or (counterpart.common_dtype is None and type(counterpart).make_node is Counterpart.make_node):
+        common_dtype = counterpart.common_dtype if isinstance(counterpart, Counterpart) else None
+        same_dtype = common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
+        if same_dtype or (common_dtype is None and type(counterpart).make_node is CounterpartBase.make_node):
             return node_like(counterpart, context_name, inputs, outputs)
         return counterpart(*_moved(counterpart, context_name, inputs), return_list=True)
 
@@ -111,7 +113,7 @@ def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
 
 def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
     """Move the inputs of a node to where an op of the device takes them."""
-    device_slots = op.device_slots(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
+    device_slots = op.device_slots(len(inputs)) if isinstance(op, CounterpartBase) else range(len(inputs))
     return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]
 
 

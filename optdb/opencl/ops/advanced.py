@@ -16,7 +16,8 @@ from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.ops.counterpart import Counterpart, on_one_device
+from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
+from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 
 
@@ -59,7 +60,8 @@ class _Change(Counterpart, Shell):
 
     def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
         """Return the node for two arrays and the index, which stays on the host."""
-        return super().make_node(*on_one_device([x, y], 0 if self.set_instead_of_inc else None), *index)
+        arrays = on_one_device([x, y])
+        return super().make_node(*(cast_to_common(arrays, 0) if self.set_instead_of_inc else arrays), *index)
 
     def operation(self, node: Apply) -> Operation:
         x, y, *index = node.inputs

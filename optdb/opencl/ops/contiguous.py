@@ -8,7 +8,7 @@ from typing import Any
 from optdb.codegen.creation import InOrder
 from optdb.codegen.operation import Operation
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.ops.counterpart import on_one_device
+from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 
 __all__ = ["OpenCLContiguous", "opencl_contiguous"]

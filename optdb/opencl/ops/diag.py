@@ -11,7 +11,8 @@ from optdb.codegen.views import diagonal
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.opencl.ops.counterpart import Counterpart, View, on_one_device
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.counterpart_base import View, on_one_device
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
 

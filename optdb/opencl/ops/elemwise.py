@@ -16,7 +16,7 @@ from optdb.host.api.scalars import cast_op
 from optdb.host.api.variables import as_tensor_variable as as_host_variable
 from optdb.host.speedups.construction import left_complete
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.ops.counterpart import on_one_device
+from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of, signature

@@ -12,7 +12,7 @@ from optdb.codegen.creation import Count, Fill, Triangle
 from optdb.codegen.operation import Operation, Outputs, output_array
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
-from optdb.opencl.ops.counterpart import Performed
+from optdb.opencl.ops.counterpart_base import Performed
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType

@@ -15,7 +15,8 @@ from optdb.codegen.cross_entropy import (
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.ops.counterpart import Counterpart, on_one_device
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell
 from optdb.opencl.ops.views import OpenCLDimShuffle
 

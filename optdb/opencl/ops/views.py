@@ -18,7 +18,7 @@ from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.kernel_ops import check_lengths
-from optdb.opencl.ops.counterpart import Counterpart, View
+from optdb.opencl.ops.counterpart_base import CounterpartBase, View
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.runtime.arrays import to_host
 
@@ -65,7 +65,7 @@ class OpenCLPrint(View, host.Print):
         self.global_fn(self, value)
 
 
-class OpenCLReshape(Counterpart, Shell, host.Reshape):
+class OpenCLReshape(CounterpartBase, Shell, host.Reshape):
     """The same elements in another shape."""
 
     device_inputs = slice(0, 1)
@@ -74,7 +74,7 @@ class OpenCLReshape(Counterpart, Shell, host.Reshape):
         return Reshape(self.get_context(node), spec_of(node.inputs[0]), self.ndim)
 
 
-class OpenCLFlatten(Counterpart, Shell, host.Flatten):
+class OpenCLFlatten(CounterpartBase, Shell, host.Flatten):
     """The same elements with the last axes made one, so that there are `outdim` axes."""
 
     device_inputs = slice(0, 1)

@@ -13,7 +13,7 @@ from theano.tensor.sort import SortOp, TopKOp
 from optdb.lifters.device import Device
 from optdb.opencl import OPENCL
 from optdb.opencl.ops.conv import OpenCLConvGradWeights
-from optdb.opencl.ops.counterpart import counterpart_of
+from optdb.opencl.ops.counterpart_base import counterpart_of
 from optdb.opencl.ops.sort import OpenCLTopKOp
 
 

@@ -1,0 +1,169 @@
+"""What all counterparts of the host's ops have in common: parameters, shapes and gradients of the host's class.
+
+`device_inputs` of a counterpart tells which inputs are arrays of the device, and which are numbers of the host. Its
+nodes, its lifter and the plan of a lift ask `device_slots`.
+
+Views derive from the classes here. They keep the dtypes of their inputs: a cast is an elementwise op, and elementwise
+ops need views. What needs inputs of one dtype derives from `optdb.opencl.ops.counterpart.Counterpart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+import numpy as np
+
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.kernel_ops import OpenCLKernelBase
+from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+
+
+class CounterpartBase:
+    """The base of counterparts. It comes before the host's class among the bases, which is the last."""
+
+    #: The host's class: the last base, unless a counterpart sets another.
+    host: ClassVar[type]
+    #: Which inputs are arrays of the device; the others stay on the host.
+    device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
+    #: The parameters of the constructor, which both ops keep under the same names; None if they are `__props__`. No
+    #: signature is asked for them: the op cache gives all op classes another call.
+    parameters: ClassVar[Sequence[str] | None] = None
+    #: What `like` need not take over: attributes that only the host reads, or that the device's op sets by itself.
+    own_attributes: ClassVar[frozenset[str]] = frozenset()
+    #: The host's C code reads these; counterparts have no C code.
+    params_type: ClassVar[None] = None
+    #: The launches of counterparts go by the lengths of arrays; the few that rely on a pattern check it in `run`.
+    checks_lengths = True
+
+    _f16_ok = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        last = cls.__bases__[-1]
+        of_device = issubclass(last, CounterpartBase | OpenCLKernelBase)
+        if "host" not in vars(cls) and issubclass(last, Op) and not of_device:
+            cls.host = last
+        if "host" in vars(cls):
+            _counterparts[cls.host] = cls
+
+    @classmethod
+    def like(cls, op: Any) -> Any:
+        """Return the op with the parameters of one of the host's.
+
+        Raises
+        ------
+        TypeError
+            If an attribute that both ops have is another one afterwards: a parameter is missing in `parameters`.
+        """
+        names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
+        like = cls(**{name: getattr(op, name) for name in names})
+        differing = sorted(_differing(op, like) - cls.own_attributes)
+        if differing:
+            raise TypeError(
+                f"{cls.__name__} does not take over {', '.join(differing)} of {op}.\n"
+                f"HINT: name the parameters of its constructor, {cls.__name__}.parameters = ('{differing[0]}', ...), "
+                "or write a like(op) of its own."
+            )
+        return like
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return a node of which the arrays are on a device: that of the first array that is on one.
+
+        Other inputs that are on a device, such as indexes computed there, are copied to the host.
+        """
+        slots = self.device_slots(len(inputs))
+        arrays = dict(zip(slots, self.move_arrays([inputs[i] for i in slots]), strict=True))
+        context_name = arrays[slots[0]].type.context_name
+        moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
+        like = self.host.make_node(self, *[_stand_in(x) for x in moved])
+        # The host's op may add inputs that were left out.
+        taken = [x if _on_device(x) else host_input for x, host_input in zip_longest(moved, like.inputs)]
+        outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
+        return Apply(like.op, taken, outputs)
+
+    def move_arrays(self, arrays: Sequence[Any]) -> list[Variable]:
+        """Return the inputs that are arrays of the device as variables on one device."""
+        return on_one_device(arrays)
+
+    @classmethod
+    def device_slots(cls, number: int) -> Sequence[int]:
+        """Return which of a number of inputs are arrays of the device."""
+        if isinstance(cls.device_inputs, slice):
+            return range(number)[cls.device_inputs]
+        return [i for i in cls.device_inputs if i < number]
+
+
+#: Each class of the host that has a counterpart, to that counterpart.
+_counterparts: dict[type, type[CounterpartBase]] = {}
+
+
+def counterpart_of(op_class: type) -> type[CounterpartBase] | None:
+    """Return the counterpart of a class of the host, or of one that it derives from; None if there is none."""
+    return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
+
+
+#: Attributes that only the host's C code reads.
+_OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
+
+
+def _differing(op: Op, like: Op) -> set[str]:
+    """Return the attributes that two ops have, and in which they differ, those of C code left out."""
+    here, there = vars(op), vars(like)
+    return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
+
+
+def _is_equal(value: Any, other: Any) -> bool:
+    """Tell whether two values are equal; without an equality of their own, their class has to be the same."""
+    if type(value).__eq__ is object.__eq__:
+        return type(value) is type(other)
+    return value is other or bool(np.all(value == other))
+
+
+class Performed:
+    """An op of the device that computes by ``perform``, never by the host's C code."""
+
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = True
+    params_type = None
+    _f16_ok = True
+
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        """Return the thunk that computes the node once."""
+        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+
+class View(Performed, CounterpartBase):
+    """A counterpart without kernels."""
+
+
+def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
+    """Return variables on one device: that of the first array that is on one, or else the default one."""
+    context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
+    return [as_opencl_variable(x, context_name) for x in arrays]
+
+
+def to_host_variable(x: Any) -> Any:
+    """Return a variable of the host for one of the device, or for an array of NumPy's; anything else as it is."""
+    if isinstance(x, np.ndarray):
+        return as_tensor_variable(x)
+    if not _on_device(x):
+        return x
+    if x.owner is not None and isinstance(x.owner.op, OpenCLFromHost):
+        return x.owner.inputs[0]
+    return as_host_variable(x)
+
+
+def _on_device(x: Any) -> bool:
+    return isinstance(getattr(x, "type", None), OpenCLArrayType)
+
+
+def _stand_in(x: Any) -> Any:
+    """Return a variable of the host with the type of one on the device."""
+    return x.type.host_type() if _on_device(x) else x
