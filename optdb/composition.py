@@ -33,6 +33,8 @@ class _HostFinder:
     """Waits for the first import of Theano, or of a library on top of it, and lets the host get ready for it."""
 
     _lock = threading.Lock()
+    #: Whether the import has come.
+    done = False
 
     @classmethod
     def find_spec(
@@ -44,6 +46,7 @@ class _HostFinder:
         with cls._lock:
             if cls in sys.meta_path:
                 sys.meta_path.remove(cls)
+            if not cls.done:
                 _make_host_ready()
         # The host has put its own finders in front: ask these, as the caller has passed them already.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
@@ -55,7 +58,7 @@ def start() -> None:
 
     Where Theano is imported already, catch up with it.
     """
-    if _HostFinder not in sys.meta_path:
+    if not _HostFinder.done and _HostFinder not in sys.meta_path:
         sys.meta_path.insert(0, _HostFinder)
     if "theano" in sys.modules:
         _make_host_ready()
@@ -65,6 +68,7 @@ def _make_host_ready() -> None:
     from optdb.host.importing import bootstrap
 
     bootstrap.start(compose)
+    _HostFinder.done = True
 
 
 def compose() -> None:

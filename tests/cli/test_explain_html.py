@@ -286,7 +286,7 @@ def test_the_page_has_it_all(page):
     train = next(made for made in data["functions"] if made["name"] == "train <b>")
     assert train["calls"] == 4
     assert train["before"]["count"] > 5
-    assert any("opencl" in place for place in train["positions"])
+    assert any("opencl" in place for place in train["places"])
     assert any(node["kind"].startswith("opencl") for node in train["after"]["nodes"])
     assert train["lifted"][0]["lifted"]
     assert any(rule["applied"] for rule in train["rewriters"])

@@ -84,7 +84,9 @@ def test_streams_go_on_alike(shared_on_device):
         np.testing.assert_allclose(got[2], want[2], rtol=1e-5)
     ops = ops_of(on_device)
     assert OpenCLMRGUniform in ops and mrg_uniform not in ops
-    assert all(n.op.inplace for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform))
+    # This machine holds no commands, so that it overwrites no state of the device: a call might stop halfway.
+    nodes = [n for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform)]
+    assert {n.op.inplace for n in nodes} == {not shared_on_device}
 
 
 @pytest.mark.slow
