@@ -491,10 +491,12 @@ class SharedVariables(RuleBasedStateMachine):
         """Return the results and next values of some calls; None if they raise. Raise `Undefined` as the model does."""
         state = dict(used.values if values is None else values)
         changed: Values = {}
-        for _ in range(times):
+        for step in range(times):
             try:
                 results, following = used.model.call(state, argument, index)
-            except (IndexError, ValueError):
+            except (IndexError, ValueError) as error:
+                if step:  # what the steps before have changed stays so, in a simulator and in a function alike
+                    raise Undefined(f"step {step} raises {error}") from error
                 return None
             state.update(following)
             changed.update(following)

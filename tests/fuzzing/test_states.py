@@ -119,6 +119,18 @@ def test_the_lengths_0_and_1_together_have_no_defined_sum(lengths, error):
         apply_numpy(("with_argument",), np.zeros((lengths[0], 4)), Kind("float64", 2), np.zeros((lengths[1], 3)), 0)
 
 
+def test_calls_of_which_a_later_one_raises_are_not_made():
+    """The first of two calls would exchange the shapes, so that the second one does not fit its argument."""
+    state = SharedVariables()
+    kind = Kind("float32", 2)
+    spec = Spec((), ((2, Expression(0)), (0, Expression(2, ("with_argument",)))), argument=1)
+    state.begin((kind,) * COUNT, ((0, 1),) * 2, 0, frozenset(), [(spec, "py")])
+    state.set_value(k=0, lengths=(0, 2), other_shape=True, borrow=False, seed=0)
+    state.call(number=0, error=None, index=0, longer=0, seed=0, source="new", times=2)
+    state.all_are_as_expected()
+    state.teardown()
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_call_without_a_defined_outcome_is_not_made(monkeypatch, number):
     state = vectors(0)
