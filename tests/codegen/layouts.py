@@ -61,3 +61,12 @@ def laid_out(draw, dtype, shape, context=context):
     """Return a value, and the same on the device, in some layout."""
     value = draw(values(dtype, shape))
     return value, device_array(value, [draw(STEPS) for _ in shape], context)
+
+
+@st.composite
+def broadcast_pair(draw, dtypes, context=context):
+    """Return two values whose shapes broadcast, each with the same on the device."""
+    shape = draw(shapes())
+    small = tuple(1 if draw(st.booleans()) else length for length in shape)
+    first, second = draw(st.sampled_from([(shape, small), (small, shape), (small, small)]))
+    return [draw(laid_out(dtypes[0], first, context)), draw(laid_out(dtypes[1], second, context))]

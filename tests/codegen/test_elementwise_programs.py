@@ -12,7 +12,7 @@ from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import chunks, collapse
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
-from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
+from tests.codegen.layouts import STEPS, broadcast_pair, compute, context, device_array, laid_out
 from tests.effort import examples
 
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64"]
@@ -33,14 +33,6 @@ def check(name, pairs, patterns=None):
     (got,) = compute(Elementwise(context(), program, specs), *arrays)
     assert got.dtype == want.dtype and got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == "float16" else 1e-5)
-
-
-@st.composite
-def broadcast_pair(draw, dtypes):
-    shape = draw(shapes())
-    small = tuple(1 if draw(st.booleans()) else length for length in shape)
-    first, second = draw(st.sampled_from([(shape, small), (small, shape), (small, small)]))
-    return [draw(laid_out(dtypes[0], first)), draw(laid_out(dtypes[1], second))]
 
 
 @pytest.mark.slow

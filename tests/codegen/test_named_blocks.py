@@ -9,22 +9,8 @@ import pytest
 
 from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
 from optdb.codegen.operation import ArraySpec
+from tests.codegen.blocks import BATCH, COLUMNS, DEPTH, IN, OUT, ROWS, WIDTH, indexes, numbers
 from tests.codegen.layouts import compute, context, device_array
-
-RNG = np.random.default_rng(0)
-#: Batch, windows and sizes of input and output, numbers of blocks.
-BATCH, IN, OUT, DEPTH, WIDTH, ROWS, COLUMNS = 3, 2, 4, 5, 19, 6, 7
-
-
-def numbers(*shape, dtype="float32"):
-    return RNG.uniform(-1, 1, shape).astype(dtype)
-
-
-def indexes():
-    ins = RNG.integers(-ROWS, ROWS, (BATCH, IN))
-    outs = RNG.integers(-COLUMNS, COLUMNS, (BATCH, OUT)).astype("int32")
-    outs[0, 1] = outs[0, 0]
-    return ins, outs
 
 
 @pytest.mark.parametrize("inplace", [False, True])

@@ -11,12 +11,24 @@ from optdb.runtime.arrays import to_host
 from tests.codegen import layouts
 from tests.codegen.layouts import STEPS, numbers, shapes, values
 
-__all__ = ["NAME", "STEPS", "device_array", "laid_out", "numbers", "run", "shapes", "values", "variable"]
+__all__ = [
+    "NAME",
+    "STEPS",
+    "broadcast_pair",
+    "device_array",
+    "laid_out",
+    "numbers",
+    "run",
+    "shapes",
+    "values",
+    "variable",
+]
 
 NAME = "dev0"
 
 device_array = functools.partial(layouts.device_array, context=lambda: get_context(NAME))
 laid_out = functools.partial(layouts.laid_out, context=lambda: get_context(NAME))
+broadcast_pair = functools.partial(layouts.broadcast_pair, context=lambda: get_context(NAME))
 
 
 def variable(value: np.ndarray, broadcastable=None):

@@ -17,7 +17,7 @@ from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.types import NoCode
 from optdb.host.api import scalars as host
 from optdb.opencl.scalar_programs import program_of, signature
-from tests.codegen.scalars.device_results import device_results, with_poles
+from tests.codegen.scalars.device_results import device_results, values, with_poles
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 scalar = theano.scalar
@@ -31,20 +31,6 @@ UNARY_FLOAT = [
     "sqrt", "tan", "tanh", "trunc",
 ]  # fmt: skip
 BINARY = ["add", "mul", "sub", "true_div", "int_div", "mod", "maximum", "minimum", "eq", "neq", "lt", "le", "gt", "ge"]
-SPECIAL = [float("nan"), float("inf"), -float("inf"), -0.0]
-
-
-def values(dtype, seed):
-    """Return numbers of a dtype with its ends among them."""
-    rng = np.random.default_rng(seed)
-    if dtype == "bool":
-        return rng.integers(0, 2, 64).astype(bool)
-    if dtype.startswith("float"):
-        some = [*SPECIAL, 0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, 20.0, -20.0]
-        return np.concatenate([some, rng.uniform(-5, 5, 64 - len(some))]).astype(dtype)
-    info = np.iinfo(dtype)
-    some = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
-    return np.concatenate([np.array(some, dtype), rng.integers(0, 9, 64 - len(some)).astype(dtype)])
 
 
 def cases():

@@ -13,6 +13,9 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.runtime.device_profiles import profile_of
 
+#: Numbers of which functions are defined apart from the others.
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0]
+
 
 @functools.cache
 def opencl():
@@ -79,3 +82,16 @@ def with_poles(gamma, x):
     """Return the gamma function of some numbers with what C99 and SciPy from 1.15 on have at its poles."""
     at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
     return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
+
+
+def values(dtype, seed=0):
+    """Return numbers of a dtype with its ends among them."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, 64).astype(bool)
+    if dtype.startswith("float"):
+        some = [*SPECIAL, 0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, 20.0, -20.0]
+        return np.concatenate([some, rng.uniform(-5, 5, 64 - len(some))]).astype(dtype)
+    info = np.iinfo(dtype)
+    some = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
+    return np.concatenate([np.array(some, dtype), rng.integers(0, 9, 64 - len(some)).astype(dtype)])

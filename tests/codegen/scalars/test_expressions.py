@@ -10,12 +10,11 @@ import scipy.special
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
-from tests.codegen.scalars.device_results import device_results, of_scalar, opencl, with_poles
+from tests.codegen.scalars.device_results import device_results, of_scalar, opencl, values, with_poles
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
 STEP = 7  # the values below, paired with each other at a distance
-SPECIAL = [np.nan, np.inf, -np.inf, -0.0]
 
 
 def gamma(x):
@@ -38,19 +37,6 @@ COMPARISONS |= {"GT": np.greater, "GE": np.greater_equal}
 BITS = {"AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor}
 #: Near their zeros these lose digits.
 LOOSE = {"Cos", "Sin", "Tan", "Erfc", "Log", "Log2", "Log10", "Pow", "Mod"}
-
-
-def values(dtype, seed=0):
-    """Return numbers of a dtype with its ends among them."""
-    rng = np.random.default_rng(seed)
-    if dtype == "bool":
-        return rng.integers(0, 2, 64).astype(bool)
-    if dtype.startswith("float"):
-        some = [*SPECIAL, 0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, 20.0, -20.0]
-        return np.concatenate([some, rng.uniform(-5, 5, 64 - len(some))]).astype(dtype)
-    info = np.iinfo(dtype)
-    some = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
-    return np.concatenate([np.array(some, dtype), rng.integers(0, 9, 64 - len(some)).astype(dtype)])
 
 
 def cases():

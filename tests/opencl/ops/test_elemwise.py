@@ -15,7 +15,7 @@ from theano.scalar import basic as scalar
 from optdb.opencl import OpenCLArrayType
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from tests.effort import examples
-from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
+from tests.opencl.layouts import broadcast_pair, device_array, laid_out, run, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 from tests.opencl.test_scalar_programs import Odd
 
@@ -38,14 +38,6 @@ def check(op, pairs, patterns=None):
     for got, (want,) in zip(run(node, list(arrays)), storage, strict=True):
         assert got.dtype == want.dtype and got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == "float16" else 1e-5)
-
-
-@st.composite
-def broadcast_pair(draw, dtypes):
-    shape = draw(shapes())
-    small = tuple(1 if draw(st.booleans()) else length for length in shape)
-    first, second = draw(st.sampled_from([(shape, small), (small, shape), (small, small)]))
-    return [draw(laid_out(dtypes[0], first)), draw(laid_out(dtypes[1], second))]
 
 
 @pytest.mark.slow
