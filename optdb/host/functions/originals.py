@@ -10,7 +10,7 @@ from theano import Mode, tensor
 from theano import __version__ as theano_version
 from theano import function as _function
 from theano.compile.function_module import Function
-from theano.compile.io import In, Out
+from theano.compile.io import Out
 from theano.compile.sharedvalue import SharedVariable
 from theano.gof.graph import Variable
 
@@ -106,7 +106,8 @@ def compile_step(
     If `borrow`, results may be overwritten by the next call. Inputs that nothing depends on are taken all the same.
     """
     return _function(
-        [In(var, borrow=True) for var in inputs],
+        # Not borrowed: Theano compares the memory of each pair of a function's inputs where one is.
+        list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
         mode=Mode(linker="py", optimizer=optimizer),

@@ -22,6 +22,7 @@ from optdb.lifters.transfers import record_transfer
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.transfers import as_typed
+from optdb.runtime.address_ranges import AddressRanges
 from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, fitting, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
@@ -171,8 +172,10 @@ class ZeroCopyScope:
             linked.rebindable_inputs = frozenset(self._by_cell[id(binding.cell)] for binding in lendable)
             for var, output in here:
                 linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
-        #: The arrays that belong to the call: those that are lent, and others that nodes read during it.
-        self._in_use: list[np.ndarray] = []
+        #: The memory that belongs to the call: arrays that are lent, and others that nodes read during it.
+        self._in_use = AddressRanges()
+        #: That of Theano's values of shared variables, once a call has asked for it.
+        self._of_shared: AddressRanges | None = None
         self._buffers: list[Any] = []
         #: By the cell: the array for a result, and the buffer that the machine writes.
         self._result_arrays: dict[int, tuple[np.ndarray, Any]] = {}
@@ -191,14 +194,14 @@ class ZeroCopyScope:
         if not self._open or not isinstance(value, np.ndarray):
             return None
         # OpenCL leaves accesses by two buffers over the same memory undefined.
-        if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._overlaps(value):
+        if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._in_use.overlap(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
         """Track an argument that is not lent: no result may overwrite it."""
         if isinstance(value, np.ndarray):
-            self._in_use.append(value)
+            self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
         """Lend an array for a result: that of the last call, if it fits and is no argument, or else a new one.
@@ -228,25 +231,25 @@ class ZeroCopyScope:
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
         """Return the array of a last result if it may be written over: it may be an argument, or a variable's value."""
-        if last is None or self._overlaps(last):
+        if last is None or self._in_use.overlap(last):
             return None
-        shared = (storage[0] for storage in self._executable.shared_storages)
-        is_shared = any(np.may_share_memory(last, value) for value in shared if isinstance(value, np.ndarray))
-        return None if is_shared else last
-
-    def _overlaps(self, value: np.ndarray) -> bool:
-        """Tell whether an array may share memory with one that belongs to the call."""
-        return any(np.may_share_memory(value, other) for other in self._in_use)
+        if self._of_shared is None:
+            self._of_shared = AddressRanges()
+            for storage in self._executable.shared_storages:
+                if isinstance(storage[0], np.ndarray):
+                    self._of_shared.add(storage[0])
+        return None if self._of_shared.overlap(last) else last
 
     def _note(self, value: np.ndarray, buffer: Any) -> Any:
         if buffer is not None:
-            self._in_use.append(value)
+            self._in_use.add(value)
             self._buffers.append(buffer)
         return buffer
 
     def _settle(self) -> None:
         """Wait for the device, and drop every reference to arrays that were lent."""
         self._in_use.clear()
+        self._of_shared = None
         if not self._buffers:
             return
         self._context.queue.finish()
