@@ -217,13 +217,19 @@ def fetch(array: Array, events: list[Any]) -> np.ndarray:
     return out
 
 
-def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the values of an array of any strides, in C order: in `out`, if its shape, dtype and order fit."""
+def to_host(array: Array, out: np.ndarray | None = None, begun: list[Any] | None = None) -> np.ndarray:
+    """Return the values of an array of any strides, in C order: in `out`, if its shape, dtype and order fit.
+
+    If there is a list `begun`, it gets what has to live until the queue is done, and the values are there only then.
+    """
     out = fitting(out, array)
     if not array.size:
         return out
     if array.flags.c_contiguous:
-        commands.enqueue(commands.EnqueueDownload(array.queue, out, array.base_data, array.offset))
+        command = commands.EnqueueDownload(array.queue, out, array.base_data, array.offset, begun is None)
+        commands.enqueue(command)
+        if begun is not None:
+            begun.append(command)
     else:
         # On a processor, mapping its memory copies nothing.
         with seen_by_host(array) as values:

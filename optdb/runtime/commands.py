@@ -280,7 +280,7 @@ class EnqueueUpload(_Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueDownload(_Transfer):
-    """A blocking copy of an array in C order to the host."""
+    """A copy of an array in C order to the host; one that is not waited for needs its array until the queue is done."""
 
     kind: ClassVar[str] = "download"
     #: Why no list can repeat it.
@@ -291,6 +291,9 @@ class EnqueueDownload(_Transfer):
     out: np.ndarray
     source: Any
     offset: int
+    is_blocking: bool = True
+    #: That of the last copy.
+    event: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -299,7 +302,8 @@ class EnqueueDownload(_Transfer):
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
-        return cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=True)
+        self.event = cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=self.is_blocking)
+        return self.event
 
 
 @dataclass(eq=False, slots=True)

@@ -140,7 +140,7 @@ class Output:
         result = scope.take_output(self.cell)
         if result is None:
             record_transfer(RESULTS, value.nbytes)
-            result = to_host(value, scope.reusable(self.last))
+            result = to_host(value, scope.reusable(self.last), scope.downloads)
         if self.borrow:
             self.last = result
         return result
@@ -160,6 +160,8 @@ class ZeroCopyScope:
         self._context = context
         self._executable = executable
         self._open = False
+        #: Copies of results that the end of the call waits for; None if each is waited for: there is no other one.
+        self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
         stays = all(output.on_host for _, output in here)
@@ -250,9 +252,13 @@ class ZeroCopyScope:
         """Wait for the device, and drop every reference to arrays that were lent."""
         self._in_use.clear()
         self._of_shared = None
-        if not self._buffers:
+        if not (self._buffers or self.downloads):
             return
         self._context.queue.finish()
+        if self.downloads:
+            self.downloads.clear()
+        if not self._buffers:
+            return
         self._executable.run.drop_external()
         handles = {buffer.int_ptr for buffer in self._buffers}
         for cell in (*self._executable.input_cells, *self._executable.output_cells):
