@@ -1,7 +1,7 @@
 """The cost of a plan in Python for each kernel, and the memory that many calls leave allocated.
 
-``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by PyOpenCL's
-enqueue alone, for the same kernels with their arguments bound, and by Theano's virtual machine with C code.
+``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by its bound
+commands alone, by PyOpenCL's enqueue for the same commands, and by Theano's virtual machine with C code.
 ``... copies`` compares calls that use arguments and results where they lie with calls that copy them.
 ``... soak`` calls a training step many times with changing shapes, and says what memory it has, as it goes.
 """
@@ -60,7 +60,11 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     (plan,) = chains["device"].fn.plans
     bound = plan.unconditional_commands()
     queue = context.queue
-    host = {"plan": chains["device"].fn, "bound": lambda: _enqueued(bound)}
+    host = {
+        "plan": chains["device"].fn,
+        "bound": lambda: _enqueued(bound),
+        "pyopencl": lambda: _enqueued_by_pyopencl(bound),
+    }
     enqueued: dict[str, list[float]] = {name: [] for name in host}
     for _ in range(repeat):
         for name, enqueue in host.items():
@@ -76,6 +80,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     table = Table("microseconds", "", title=f"{plan.commands} kernels, {elements} elements, {context.device.name}")
     table.add_row("plan, Python's share for each kernel", f"{each['plan']:.2f}")
     table.add_row("bound commands, the same", f"{each['bound']:.2f}")
+    table.add_row("PyOpenCL with an event each, the same", f"{each['pyopencl']:.2f}")
     table.add_row("ratio (1.5 at most is wanted)", f"{each['plan'] / each['bound']:.2f}")
     screen.console().print(table)
     table = Table("a call, in microseconds", "in turns", "in a loop", title="medians; results are downloaded")
@@ -162,6 +167,11 @@ def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None)
 
 def _enqueued(bound: CommandList) -> None:
     bound.enqueue()
+
+
+def _enqueued_by_pyopencl(bound: CommandList) -> None:
+    for command in bound:
+        command.enqueue_on(command.queue)
 
 
 @contextmanager

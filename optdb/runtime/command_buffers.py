@@ -17,6 +17,7 @@ import numpy as np
 
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
+from optdb.runtime.driver_calls import icd_loader
 from optdb.runtime.library import cl
 
 #: The commands that the extension has functions for.
@@ -96,7 +97,7 @@ class _Driver:
     """A platform's functions for command buffers; LookupError is raised where it has none."""
 
     def __init__(self, platform: cl.Platform) -> None:
-        address_of = _loader().clGetExtensionFunctionAddressForPlatform
+        address_of = icd_loader().clGetExtensionFunctionAddressForPlatform
         address_of.restype, address_of.argtypes = _POINTER, (_POINTER, ctypes.c_char_p)
         self._functions = {}
         for name, parameters in _PARAMETERS.items():
@@ -144,15 +145,9 @@ def _driver_of(platform: cl.Platform) -> _Driver | None:
 def _information(device: cl.Device, what: int) -> int:
     """Return a device's answer to a query, a number; 0 if it does not know the query."""
     try:
-        ask = _loader().clGetDeviceInfo
+        ask = icd_loader().clGetDeviceInfo
     except (AttributeError, OSError):
         return 0
     ask.restype, ask.argtypes = ctypes.c_int, (_POINTER, _NUMBER, _SIZE, _POINTER, _POINTER)
     answer = ctypes.c_uint64()
     return 0 if ask(device.int_ptr, what, ctypes.sizeof(answer), ctypes.addressof(answer), None) else answer.value
-
-
-@functools.cache
-def _loader() -> ctypes.CDLL:
-    """Return the OpenCL that PyOpenCL uses: names are looked up in what it was linked to."""
-    return ctypes.CDLL(cl._cl.__file__)

@@ -22,13 +22,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from optdb import trace_log
 from optdb.runtime.deferred import source
+from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.library import cl
 from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
@@ -59,14 +60,17 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: Looked up once: it takes a microsecond, and a plan calls it for each launch.
+#: Looked up once: it takes a microsecond.
 _launch = cl.enqueue_nd_range_kernel
+#: Whether launches are printed: then none is a prepared call.
+_prints_launches = False
 
 
 def _choose_launch() -> None:
     """Let launches be printed if the flag asks for it. An untraced launch does not read the flag."""
-    global _launch
-    _launch = _traced_launch if trace_log.wants("launches") else cl.enqueue_nd_range_kernel
+    global _launch, _prints_launches
+    _prints_launches = trace_log.wants("launches")
+    _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
 
 
 trace_log.when_changed(_choose_launch)
@@ -96,6 +100,8 @@ class EnqueueKernel(Record):
     is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
     #: Held while the kernel object gets its arguments and is launched, if other launches share it; None if it is bound.
     lock: Any = None
+    #: Launches a kernel object of its own, without an event; None if PyOpenCL does. No copy of the command has it.
+    call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
         """Check the sizes of a saved launch, and its arguments, which OpenCL trusts."""
@@ -111,9 +117,18 @@ class EnqueueKernel(Record):
         """The kernel's name."""
         return self.kernel.function_name
 
-    def enqueue(self) -> Any:
+    def enqueue(self) -> None:
         """Launch the kernel, whose arguments are set already."""
-        return _launch(self.queue, self.kernel, self.global_size, self.local_size)
+        call = self.call
+        if call is None or _prints_launches or call():
+            _launch(self.queue, self.kernel, self.global_size, self.local_size)
+
+    def prepare(self) -> EnqueueKernel:
+        """Prepare the call of the driver, if the kernel object is the launch's own; return the launch."""
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            self.call = calls.launch(self.queue, self.kernel, self.global_size, self.local_size)
+        return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Launch the kernel on another queue."""
@@ -137,7 +152,7 @@ class EnqueueKernel(Record):
                 args[slot + 1] = np.uint64(int(args[slot + 1]) + shift)
         kernel = cl.Kernel(self.kernel.program, self.kernel.function_name)
         kernel.set_args(*args)
-        return replace(self, kernel=kernel, args=tuple(args), lock=None)
+        return replace(self, kernel=kernel, args=tuple(args), lock=None).prepare()
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
         """Use another buffer from now on."""
@@ -163,9 +178,13 @@ class _Transfer(Record):
         """Bytes that are read from or written to the device's memory."""
         return self.nbytes
 
-    def enqueue(self) -> Any:
+    def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
-        return self.enqueue_on(self.queue)
+        self.enqueue_on(self.queue)
+
+    def prepare(self) -> Any:
+        """Prepare the call of the driver, if there is one without an event; return the command."""
+        return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
         """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
@@ -181,15 +200,32 @@ class _Transfer(Record):
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))
             changes[offset] = shift + getattr(self, offset)
-        return replace(self, **changes)
+        return replace(self, **changes).prepare()
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
         """Use another buffer from now on."""
         setattr(self, self._fields[operand][0], buffer)
 
 
+class _DeviceTransfer(_Transfer):
+    """Base of transfers within a device, which the driver can enqueue without an event."""
+
+    __slots__ = ()
+
+    def enqueue(self) -> None:
+        """Enqueue the command on its own queue."""
+        call = self.call
+        if call is None or call():
+            self.enqueue_on(self.queue)
+
+    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
+        """Use another buffer from now on. Buffers that differ from call to call go through PyOpenCL."""
+        _Transfer.rebind(self, operand, buffer)
+        self.call = None
+
+
 @dataclass(eq=False, slots=True)
-class EnqueueCopy(_Transfer):
+class EnqueueCopy(_DeviceTransfer):
     """A copy of bytes from one buffer of a device to another one, or to another part of it."""
 
     kind: ClassVar[str] = "copy"
@@ -202,11 +238,20 @@ class EnqueueCopy(_Transfer):
     source_offset: int = saved(size)
     nbytes: int = saved(size)
     is_rebindable: bool = False
+    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
 
     @property
     def moved_nbytes(self) -> int:
         """Bytes that are read and written."""
         return 2 * self.nbytes
+
+    def prepare(self) -> EnqueueCopy:
+        """Prepare the call of the driver; return the command."""
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            ends = self.target, self.target_offset, self.source, self.source_offset
+            self.call = calls.copy(self.queue, *ends, self.nbytes)
+        return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
@@ -226,7 +271,7 @@ def _pattern(value: Any, where: Where) -> bytes:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueFill(_Transfer):
+class EnqueueFill(_DeviceTransfer):
     """A fill of a buffer's bytes with a pattern, which fits into them a whole number of times."""
 
     kind: ClassVar[str] = "fill"
@@ -237,6 +282,14 @@ class EnqueueFill(_Transfer):
     nbytes: int = saved(size)
     pattern: np.generic = saved(_pattern)  #: In a saved list, its bytes.
     is_rebindable: bool = False
+    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
+
+    def prepare(self) -> EnqueueFill:
+        """Prepare the call of the driver; return the command."""
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            self.call = calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
+        return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Fill on another queue."""

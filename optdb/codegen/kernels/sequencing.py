@@ -57,7 +57,7 @@ class SequenceProgram:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         kernel, list_ = cl.Kernel(self._program, SEQUENCE), cl.Buffer(queue.context, flags, hostbuf=content)
         kernel.set_args(list_)
-        return [EnqueueKernel(queue, kernel, (1,), (1,), (list_,))]
+        return [EnqueueKernel(queue, kernel, (1,), (1,), (list_,)).prepare()]
 
     def _entry(self, command: Any) -> list[int]:
         match command:

@@ -17,9 +17,8 @@ import theano.tensor as tt
 
 import optdb
 from optdb.opencl import blas, get_context
-from optdb.runtime import commands
 from optdb.runtime.arrays import from_host, to_host
-from optdb.runtime.commands import listened
+from optdb.runtime.commands import EnqueueKernel, listened
 from optdb.runtime.holding import HeldCommands
 from tests.opencl.simulator.elsewhere import answers
 from tests.processes import run_code
@@ -150,14 +149,13 @@ def test_launches_of_two_threads_alternate_in_the_queue(make, ways, monkeypatch)
     data = [np.random.RandomState(number).randn(*shape) for number in range(2)]
     expected = [repeated(f, x, 3) for f, x in zip(alone, data)]
     before = [repeated(f, x, 1) for f, x in zip(functions, data)]
-    launch, barrier = commands._launch, threading.Barrier(2, timeout=10)
+    launch, barrier = EnqueueKernel.enqueue, threading.Barrier(2, timeout=10)
 
-    def paced(*args):
-        event = launch(*args)
+    def paced(command):
+        launch(command)
         barrier.wait()
-        return event
 
-    monkeypatch.setattr(commands, "_launch", paced)
+    monkeypatch.setattr(EnqueueKernel, "enqueue", paced)
     after = at_once(lambda number: repeated(functions[number], data[number], 2), 2)
     for first, last, wanted in zip(before, after, expected):
         np.testing.assert_allclose(first + last, wanted, rtol=1e-9, atol=1e-9)

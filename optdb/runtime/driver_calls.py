@@ -1,0 +1,122 @@
+"""Calls of the OpenCL library that enqueue a command without an event.
+
+PyOpenCL makes an event object for each command, and converts each argument anew. A plan enqueues the same commands in
+every call, and waits for none of them. So a bound command prepares its call once: a function of the library that
+PyOpenCL itself uses, with all arguments converted. The call takes no arguments and returns OpenCL's status, 0 if the
+command is in the queue. A command with another status is not in the queue: PyOpenCL enqueues it again, which frees
+memory first if that is short, or raises its own error.
+
+A prepared call holds handles and keeps nothing alive: it belongs to a command that has the objects.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.library import cl
+
+__all__ = ["DriverCalls", "PreparedCall", "driver_calls", "icd_loader"]
+
+_logger = logging.getLogger(__name__)
+
+#: Enqueues a command, and returns OpenCL's status.
+PreparedCall = Callable[[], int]
+
+_Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
+#: The events to wait for, and the place for an event: none.
+_NO_EVENTS = (_Count(0), None, None)
+#: What the trial of a device writes.
+_TRIAL_VALUE = 0x5A
+
+
+class DriverCalls:
+    """Prepares calls of the OpenCL library; AttributeError or OSError is raised where it cannot be called."""
+
+    def __init__(self) -> None:
+        loader = icd_loader()
+        self._launch = loader.clEnqueueNDRangeKernel
+        self._copy = loader.clEnqueueCopyBuffer
+        self._fill = loader.clEnqueueFillBuffer
+
+    def launch(
+        self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: Sequence[int], local_size: Sequence[int] | None
+    ) -> PreparedCall:
+        """Prepare the launch of a kernel whose arguments are set before each call."""
+        sizes = _Size * len(global_size)
+        group = None if local_size is None else sizes(*local_size)
+        args = _handle(kernel), _Count(len(global_size)), None, sizes(*global_size), group
+        return functools.partial(self._launch, _handle(queue), *args, *_NO_EVENTS)
+
+    def copy(
+        self,
+        queue: cl.CommandQueue,
+        target: cl.MemoryObject,
+        target_offset: int,
+        source: cl.MemoryObject,
+        source_offset: int,
+        nbytes: int,
+    ) -> PreparedCall:
+        """Prepare a copy between buffers."""
+        sizes = _Size(source_offset), _Size(target_offset), _Size(nbytes)
+        return functools.partial(self._copy, _handle(queue), _handle(source), _handle(target), *sizes, *_NO_EVENTS)
+
+    def fill(
+        self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, nbytes: int, pattern: Any
+    ) -> PreparedCall:
+        """Prepare a fill of a buffer with a NumPy value."""
+        value = np.asarray(pattern).tobytes()
+        content = ctypes.create_string_buffer(value, len(value))
+        sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
+        return functools.partial(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
+
+
+#: By device; None for one on which the trial failed.
+_calls: dict[cl.Device, DriverCalls | None] = {}
+
+
+def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
+    """Return what prepares calls for a queue; None if its device does not do what they ask.
+
+    Each device is tried once: a prepared fill has to arrive.
+    """
+    device = queue.device
+    if device not in _calls:
+        _calls[device] = _tried(queue)
+    return _calls[device]
+
+
+def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
+    """Return what prepares calls if a trial on a queue succeeds."""
+    result = np.zeros(1, np.uint8)
+    try:
+        calls = DriverCalls()
+    except (AttributeError, OSError) as error:  # as on Windows, where a module's libraries have no functions
+        _logger.info("PyOpenCL enqueues all commands, since its library cannot be called: %s", error)
+        return None
+    target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, result.nbytes)
+    status = calls.fill(queue, target, 0, result.nbytes, np.uint8(_TRIAL_VALUE))()
+    if not status:
+        cl.enqueue_copy(queue, result, target, is_blocking=True)
+    if status or result[0] != _TRIAL_VALUE:
+        _logger.info("PyOpenCL enqueues all commands for %s: a fill gave status %d", queue.device.name, status)
+        return None
+    return calls
+
+
+@functools.cache
+def icd_loader() -> ctypes.PyDLL:
+    """Return the OpenCL that PyOpenCL uses: names are looked up in what it was linked to.
+
+    Like PyOpenCL, calls keep Python's lock: to release and take it again would take as long as the call.
+    """
+    return ctypes.PyDLL(cl._cl.__file__)
+
+
+def _handle(value: Any) -> ctypes.c_void_p:
+    return _Handle(value.int_ptr)
