@@ -53,7 +53,7 @@ RENAMED = {
     "_ROOMS": "_LAZY_SUBMODULES",
     "Coming": "Future",
     "CoherentFunction": "Executable",
-    "_Instead": "_override_compute",
+    "_Instead": "computed_by",
     "FIGURES": "HOST_SCALAR_OPS",
     "_Known": "_PlanCacheEntry",
     "_path_behind": "_cached_path_after",

@@ -22,6 +22,7 @@ __all__ = [
     "Container",
     "Function",
     "compile_in_turn",
+    "computed_by",
     "function_like",
     "has_c_thunks",
     "install_optimize_method",
@@ -60,6 +61,16 @@ def function_like(function: Function) -> Function:
     )
     like.trust_input = function.trust_input
     return like
+
+
+def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
+    """Return a function with the arguments and storage of another one, which calls `compute` in place of its ``fn``.
+
+    The other function stays as it is: a call of it, even one from within `compute`, computes what it always does.
+    """
+    other = object.__new__(type(function))
+    vars(other).update(vars(function), fn=compute)
+    return other
 
 
 def has_c_thunks(function: Function) -> bool:

@@ -22,6 +22,7 @@ from theano.gof.opt import SeqOptimizer
 
 from optdb.host.api.patching import Wrapper, applied
 from optdb.host.functions.call_memory import CallMemory, InputValue, call_memory
+from optdb.host.functions.compiled import computed_by
 from optdb.trace_log import CompilerRun, compiler_runs
 
 __all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
@@ -255,7 +256,7 @@ def _keeping_function(create: Callable[..., Function]) -> Callable[..., Function
 
 
 class _FirstCall:
-    """Stands in for what computes a function, and remembers the inputs that it is called with."""
+    """Computes a function as it does, and keeps the inputs that it is called with."""
 
     def __init__(self, function: Function) -> None:
         self.compute = function.fn
@@ -277,13 +278,9 @@ def _noting_first_call(call: Callable[..., Any]) -> Callable[..., Any]:
         seen = getattr(self.maker, "observed", None)
         if seen is None or seen.function is not self or seen.inputs_are_known:
             return call(self, *args, **kwargs)
-        stand_in = _FirstCall(self)
-        self.fn = stand_in
-        try:
-            result = call(self, *args, **kwargs)
-        finally:
-            self.fn = stand_in.compute
-        seen.first_call_seconds, seen.inputs = seen.profile.fct_call_time, stand_in.inputs
+        first_call = _FirstCall(self)
+        result = call(computed_by(self, first_call), *args, **kwargs)
+        seen.first_call_seconds, seen.inputs = seen.profile.fct_call_time, first_call.inputs
         return result
 
     return call_observed

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from optdb.host.functions.compiled import Container, Function, function_like, has_c_thunks, updates_of
+from optdb.host.functions.compiled import (
+    Container,
+    Function,
+    computed_by,
+    function_like,
+    has_c_thunks,
+    updates_of,
+)
 from optdb.lifters.explain import Explanation, explained
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport
 from optdb.opencl.simulator.diagnostics.checking import Checker
@@ -138,7 +145,7 @@ class DeviceFunction:
                 with executable.sparing_arguments():
                     return in_chunks(call_repeatedly, times, with_bar)
             run = functools.partial(in_chunks, repeat, times, with_bar)
-            return self._override_compute(functools.partial(executable, run=run), args, kwargs)
+            return self._call_with(functools.partial(executable, run=run), args, kwargs)
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
         """Begin a call, and return before the device is done with it, as far as no node needs the host.
@@ -167,7 +174,7 @@ class DeviceFunction:
         with self._state:
             events: list[Any] = []
             span = CommandRange(self._state.context)
-            returned = self._override_compute(functools.partial(self._executable, events=events), args, kwargs)
+            returned = self._call_with(functools.partial(self._executable, events=events), args, kwargs)
             span.stop()
             return Future(returned, span, events)
 
@@ -296,22 +303,17 @@ class DeviceFunction:
             inspected.append(look())
             return [None] * len(self._executable.output_cells)
 
-        self._override_compute(compute, args, kwargs)
+        self._call_with(compute, args, kwargs)
         return inspected[0]
 
-    def _override_compute(
-        self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Take arguments as a call does, and run `compute` instead of the executable."""
+    def _call_with(self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take arguments and return results as a call does; `compute` computes in place of the executable."""
         compute.need_update_inputs = False
-        self._taker.fn = compute
         try:
-            return self._taker(*args, **kwargs)
+            return computed_by(self._taker, compute)(*args, **kwargs)
         except BaseException as error:
             self._restore_defaults(error)
             raise
-        finally:
-            self._taker.fn = self._executable
 
     def _restore_defaults(self, error: BaseException) -> None:
         """Drop arguments that stood in for defaults; after an `Exception`, Theano's Function does so itself."""

@@ -54,7 +54,20 @@ def test_steps_are_planned(step):
     assert [plan.commands > 0 for plan in machine.plans] == [True]
 
 
-def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch):
+def compute(sim, *data):
+    return sim(*data)
+
+
+def begin(sim, *data):
+    return sim.run_async(*data).wait()
+
+
+def repeat(sim, *data):
+    return sim.call_n_times(1, *data)
+
+
+@pytest.mark.parametrize("call, most", [(compute, 5), (begin, 6), (repeat, 10)])
+def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, call, most):
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)
@@ -64,13 +77,31 @@ def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch):
     def enqueue(command):
         frame = sys._getframe(1)
         names.append([])
-        while frame.f_code is not type(sim).__call__.__code__:
+        while frame.f_code is not call.__code__:
             names[-1].append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
             frame = frame.f_back
+        names[-1].pop()  # the method itself, or that of the simulator which calls it
 
     monkeypatch.setattr(EnqueueKernel, "enqueue", enqueue)
+    call(sim, *data)
+    assert names and max(map(len, names)) <= most, names
+
+
+@pytest.mark.parametrize("method", ["memory", "check", "profile", "report", "run_async", "call_n_times"])
+def test_a_method_exchanges_nothing_in_the_function(step, monkeypatch, method):
+    _, sim, _, _, data = step
     sim(*data)
-    assert names and max(map(len, names)) <= 5, names
+    (function,) = sim._methods.values()
+    before, seen = dict(vars(function._taker)), []
+    take_argument = type(sim._executable.inputs[0]).take
+
+    def take(*args):
+        seen.append(dict(vars(function._taker)))
+        return take_argument(*args)
+
+    monkeypatch.setattr(type(sim._executable.inputs[0]), "take", take)
+    getattr(sim, method)(*([2] if method == "call_n_times" else []), *data)
+    assert seen and all(state == before for state in seen)
 
 
 def test_theanos_values_stay_until_they_are_asked_for(step):
