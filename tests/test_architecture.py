@@ -77,15 +77,15 @@ def test_the_host_alone_imports_theano():
     assert {path.parts[0] for path in importing} == {"host"}, sorted(map(str, importing))
 
 
-def _imports_of_modules():
-    """Return, for each module of optdb, the modules of optdb that it imports, those for type checkers left out.
+def _imports_of_modules(run=lambda source: source):
+    """Return, for each module of optdb, the modules of optdb that it imports, in the source that `run` leaves of it.
 
     `composition` and what starts it are left out, too: it puts the folders together, and knows all of them.
     """
     sources = {".".join(path.relative_to(OPTDB.parent).with_suffix("").parts): source for path, source in modules(".")}
     sources = {name.removesuffix(".__init__"): source for name, source in sources.items()}
     kept = sources.keys() - {"optdb", "optdb.__main__", "optdb.composition"}
-    return {name: {_module_of(full, kept) for full in imported(_run(sources[name]))} - {None, name} for name in kept}
+    return {name: {_module_of(full, kept) for full in imported(run(sources[name]))} - {None, name} for name in kept}
 
 
 def _run(source):
@@ -116,9 +116,15 @@ def _circle(imports):
 
 
 def test_no_imports_in_functions_close_a_circle():
-    imports = _imports_of_modules()
+    imports = _imports_of_modules(_run)
     assert len(imports) > 300
     assert not _circle(imports)
+
+
+def test_imports_for_type_checkers_close_circles_in_the_simulator_alone():
+    """There, a method refers to its simulator, and a scope of zero-copy to its executable."""
+    left = _circle(_imports_of_modules())
+    assert all(name.startswith("optdb.opencl.simulator.") for name in left), left
 
 
 def test_circles_of_imports_are_found():

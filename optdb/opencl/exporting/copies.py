@@ -18,7 +18,7 @@ from optdb.host.api.control_flow import Scan
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.scans import inner_function, thunk_around
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["copied", "thunks_of"]

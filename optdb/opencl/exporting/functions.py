@@ -11,7 +11,7 @@ import numpy as np
 from optdb.host.api.config import config
 from optdb.host.api.graph import Variable
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import is_user_inplace, on_device
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature

@@ -23,7 +23,7 @@ from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernel_ops import compile_kernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
-from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
 from optdb.opencl.planning.updates import buffer_of, find_commit
 from optdb.opencl.registry import contexts

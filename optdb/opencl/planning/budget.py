@@ -7,14 +7,14 @@ function's values is counted: by a :class:`BudgetedRecorder` while a call is rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import Scan
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.planning.recording import LinkedFunction, Recording
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check
 from optdb.runtime.commands import Memory
@@ -93,13 +93,13 @@ class BudgetedRecorder(Recorder):
         return held
 
 
-def check_plan(recording: Recording) -> Check:
-    """Return the check that refuses a plan over the budget; see `BufferAssignment`."""
+def check_plan(linked: LinkedFunction, layouts: Mapping[Variable, ArrayLayout]) -> Check:
+    """Return the check that refuses a plan over the budget, for values in these layouts; see `BufferAssignment`."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        names = {layout.memory: (var, layout) for var, layout in reversed(recording.layouts.items())}
+        names = {layout.memory: (var, layout) for var, layout in reversed(layouts.items())}
         sizes = ((named(*names[memory]) if memory in names else _INTERMEDIATE, memory.nbytes) for memory in memories)
-        _require(context, nbytes, _given_bytes(recording.linked, context), sizes)
+        _require(context, nbytes, _given_bytes(linked, context), sizes)
 
     return check
 

@@ -24,9 +24,9 @@ from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, has_defau
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.functions.compiled import take_turns
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of
 from optdb.opencl.planning.paths import chooser
-from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches_device
 from optdb.opencl.planning.vm import PlannedVM
 from optdb.runtime.context import Turn

@@ -14,21 +14,17 @@ again.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.aliasing import overwriting
-from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
-
-if TYPE_CHECKING:
-    from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.roles import SHAPES, on_device
 
 __all__ = ["Branches", "Path", "Round", "chooser"]
 
@@ -51,11 +47,6 @@ class Path:
     def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs that a node uses on this path."""
         return self._branches.used(node, self.rounds[-1].state)
-
-    @functools.cached_property
-    def roles(self) -> Roles:
-        """The roles of the nodes, provided that everything they do can be recorded."""
-        return find_roles(self._branches.linked, self)
 
     @property
     def can_begin_anew(self) -> bool:
@@ -88,15 +79,26 @@ class Round:
 
 
 class Branches:
-    """The conditions of a function, and the paths that they lead to."""
+    """The conditions of a function, and the paths that they lead to; the parameters are `LinkedFunction`'s fields."""
 
-    def __init__(self, linked: LinkedFunction) -> None:
-        self.linked = linked
-        self.nodes = nodes = linked.nodes
+    def __init__(
+        self,
+        nodes: Sequence[Apply],
+        inputs: Collection[Variable],
+        outputs: Sequence[Variable],
+        cells: Mapping[Variable, list[Any]],
+        before: Mapping[Apply, Iterable[Apply]],
+        frees: bool,
+    ) -> None:
+        self.nodes = nodes
+        self._inputs = set(inputs)
+        self._outputs = outputs
+        self._cells = cells
+        self._frees = frees
         self._number = {node: number for number, node in enumerate(nodes)}
         #: The numbers of the nodes that overwrite inputs of the function.
-        self.final = frozenset(self._number[node] for node in overwriting(nodes, linked.inputs))
-        self._before = [[self._number[prior] for prior in linked.before.get(node, ())] for node in nodes]
+        self.final = frozenset(self._number[node] for node in overwriting(nodes, inputs))
+        self._before = [[self._number[prior] for prior in before.get(node, ())] for node in nodes]
         choices = [node for node in nodes if _chooses(node)]
         self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
         self._index = {condition: index for index, condition in enumerate(self.conditions)}
@@ -161,7 +163,7 @@ class Branches:
     # How rounds are found
 
     def _truth(self, index: int) -> bool:
-        return bool(np.all(np.asarray(self.linked.value(self.conditions[index])) != 0))
+        return bool(np.all(np.asarray(self._cells[self.conditions[index]][0]) != 0))
 
     def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
         answers = {index: self._truth(index) for index in asked}
@@ -179,7 +181,7 @@ class Branches:
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
         """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly."""
-        todo = [*(self._number[var.owner] for var in self.linked.outputs if var.owner is not None), *more]
+        todo = [*(self._number[var.owner] for var in self._outputs if var.owner is not None), *more]
         reached = set(todo)
         while todo:
             for var in self.used(self.nodes[todo.pop()], state, certainly):
@@ -197,7 +199,6 @@ class Branches:
 
     def _early_cone(self, condition: Variable) -> list[int] | None:
         """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
-        function_inputs = set(self.linked.inputs)
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -210,7 +211,7 @@ class Branches:
             if _chooses(node) or getattr(node.op, "destroy_map", None) or any(map(on_device, node.outputs)):
                 return None
             cone.add(self._number[node])
-            needs_shape_only = isinstance(node.op, SHAPES) and node.inputs[0] in function_inputs
+            needs_shape_only = isinstance(node.op, SHAPES) and node.inputs[0] in self._inputs
             todo.extend(() if needs_shape_only else node.inputs)
         return sorted(cone)
 
@@ -235,7 +236,7 @@ class Branches:
                 forced |= {
                     before for number in needed - done for before in self._before[number] if before in possible
                 } - done
-        dead = self._dead(order, done, possible) if self.linked.frees else {}
+        dead = self._dead(order, done, possible) if self._frees else {}
         return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
@@ -262,7 +263,7 @@ class Branches:
     def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
         """Return which cells are dead after each node of a round."""
         dead: dict[int, list[list[Any]]] = {}
-        outputs = set(self.linked.outputs)
+        outputs = set(self._outputs)
         seen: set[Variable] = set()
         ahead = possible - done
         for number in reversed(order):
@@ -271,7 +272,7 @@ class Branches:
                 if var in seen or var.owner is None or var in outputs:
                     continue
                 if self._number[var.owner] in done and ahead.isdisjoint(self._users.get(var, ())):
-                    dead.setdefault(number, []).append(self.linked.cells[var])
+                    dead.setdefault(number, []).append(self._cells[var])
                 seen.add(var)
         return dead
 

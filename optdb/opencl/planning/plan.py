@@ -41,7 +41,7 @@ class Plan:
         once = recording.invariant
         live = plan_liveness(recording)
         #: The buffers of its values.
-        self.buffers = BufferAssignment(live, check_plan(recording), recording.io)
+        self.buffers = BufferAssignment(live, check_plan(recording.linked, recording.layouts), recording.io)
         #: How many commands a run enqueues if nothing changes.
         self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
         #: Variable to its array, for all outputs of nodes on the device.

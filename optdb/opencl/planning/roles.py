@@ -13,9 +13,8 @@ alias class is seen outside of the nodes that read it** (see `aliasing`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.destroy import destroyed_slots
@@ -27,10 +26,6 @@ from optdb.host.api.tensor import Elemwise
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
-
-if TYPE_CHECKING:
-    from optdb.opencl.planning.paths import Path
-    from optdb.opencl.planning.recording import LinkedFunction
 
 #: Host ops of these classes run only commands that can be recorded. The device's ops say so by their attribute
 #: `repeatable`.
@@ -90,16 +85,31 @@ def is_user_inplace(node: Apply) -> bool:
     return any(map(is_overwritten_by_user, may_lie_in(*overwritten)))
 
 
-def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Apply] = ()) -> Roles:
-    """Find the roles of the nodes of a path; the `unrepeatable` ones could not be recorded."""
-    inputs = set(linked.inputs)
+def find_roles(
+    steps: Iterable[tuple[Apply, Sequence[Variable]]],
+    inputs: Collection[Variable],
+    exposed: Collection[Variable],
+    unrepeatable: Collection[Apply] = (),
+) -> Roles:
+    """Find the roles of the nodes of a path.
+
+    Parameters
+    ----------
+    steps : iterable of (Apply, sequence of Variable)
+        The nodes in order, each with the inputs that it uses.
+    inputs, exposed : collection of Variable
+        The function's inputs, and the variables whose memory is seen outside of its nodes.
+    unrepeatable : collection of Apply
+        Nodes that could not be recorded.
+    """
+    inputs = set(inputs)
     changing = {var for var in inputs if not on_device(var)}
     value_dependent: set[Apply] = set()
     always_recompute: set[Apply] = set()
-    for _, node in path.steps:
-        if node in unrepeatable or _always_recomputes(node, linked.exposed):
+    for node, used in steps:
+        if node in unrepeatable or _always_recomputes(node, exposed):
             always_recompute.add(node)
-        elif not any(var in changing for var in _seen(node, inputs, path.inputs_of(node))):
+        elif not any(var in changing for var in _seen(node, inputs, used)):
             continue
         value_dependent.add(node)
         changing.update(node.outputs)

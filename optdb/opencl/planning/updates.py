@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from optdb.host.api.graph import Variable
 from optdb.opencl.kernel_ops.patterns import check_lengths, promised_axes
-from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness

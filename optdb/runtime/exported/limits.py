@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from optdb.runtime.exported.errors import LimitError
-
-if TYPE_CHECKING:
-    from optdb.runtime.exported.binding import Bound
 
 GIBIBYTE = 1 << 30
 
@@ -60,7 +57,17 @@ class Limits:
         )
 
 
-class Budget:
+class TakesMemory(Protocol):
+    """What a budget caches: a trace that is bound for sizes of arguments, and the bytes of the device and the host."""
+
+    nbytes: int
+    host_bytes: int
+
+
+_Bound = TypeVar("_Bound", bound=TakesMemory)
+
+
+class Budget(Generic[_Bound]):
     """The memory that a loaded file has taken so far, and its cache of bound traces.
 
     The cache evicts the least recently used traces.
@@ -71,20 +78,20 @@ class Budget:
         #: The device bytes and host bytes that are taken for good.
         self.device_bytes = 0
         self._host_bytes = host_bytes
-        self._bound: OrderedDict[tuple[str, Hashable], Bound] = OrderedDict()
+        self._bound: OrderedDict[tuple[str, Hashable], _Bound] = OrderedDict()
 
-    def get(self, method: str, key: Hashable) -> Bound | None:
+    def get(self, method: str, key: Hashable) -> _Bound | None:
         """Return the bound trace for calls of a method like one; it becomes the most recently used."""
         bound = self._bound.get((method, key))
         if bound is not None:
             self._bound.move_to_end((method, key))
         return bound
 
-    def put(self, method: str, key: Hashable, bound: Bound) -> None:
+    def put(self, method: str, key: Hashable, bound: _Bound) -> None:
         """Keep the bound trace for calls of a method like one."""
         self._bound[method, key] = bound
 
-    def of_method(self, method: str) -> list[Bound]:
+    def of_method(self, method: str) -> list[_Bound]:
         """Return the bound traces of a method."""
         return [bound for (name, _), bound in self._bound.items() if name == method]
 

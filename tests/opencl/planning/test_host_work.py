@@ -56,7 +56,7 @@ def test_sizes_that_may_be_overwritten_are_computed_once():
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
     nodes, branches = f.fn.linked.nodes, f.fn.linked.branches
     assert any(getattr(node.op, "destroy_map", None) and not node.outputs[0].ndim for node in nodes)
-    assert not branches.path(branches.first(f.fn.linked.run)).roles.always_recompute
+    assert not f.fn.linked.roles(branches.path(branches.first(f.fn.linked.run))).always_recompute
     for n in (5, 5, 5, 4, 4, 4, 5):
         value = np.random.RandomState(n).standard_normal((n, 2)).astype("float32")
         expected = np.exp(value[: (n - 1) ** 2 % 7])

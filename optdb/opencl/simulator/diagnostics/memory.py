@@ -19,8 +19,8 @@ from optdb.lifters.tables import text_of
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.plan import plan_liveness
-from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State

@@ -11,7 +11,7 @@ from theano.ifelse import ifelse
 import optdb
 from optdb.opencl import contexts
 from optdb.opencl.planning import vm
-from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.registry import context_of
 
 FOUR = np.ones(4, "float32")
