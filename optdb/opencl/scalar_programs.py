@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot
-from optdb.codegen.scalars.types import NoCode
+from optdb.codegen.scalars.types import NoCode, c_type
 from optdb.host.api import scalars
 from optdb.host.api.graph import Constant, Variable, io_toposort
 
@@ -76,6 +77,20 @@ def signature(op: Any, dtypes: Sequence[str]) -> ScalarSignature:
         return ScalarSignature(None, program.out_dtypes, computed_dtypes(program))
     except NoCode as reason:
         return ScalarSignature(str(reason))
+
+
+def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | None:
+    """Return why a scalar op cannot be folded on the device; None if it can."""
+    try:
+        if scalar_name(op) not in FOLDS:
+            return f"no OpenCL C for folding {type(op).__name__}"
+        c_type(dtype)
+        of_two = signature(op, (acc_dtype, acc_dtype))
+    except (NoCode, TypeError) as error:
+        return str(error)
+    if of_two.reason is None and of_two.outputs != (acc_dtype,):
+        return f"{op} makes {of_two.outputs[0]} of two numbers of {acc_dtype}, which it cannot fold further"
+    return of_two.reason
 
 
 @functools.lru_cache(maxsize=10_000)

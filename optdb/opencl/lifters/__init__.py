@@ -1,8 +1,26 @@
 """How ops of the host become ops of the OpenCL device.
 
-Importing this package fills ``optdb.opencl.lifters_db``.
+Importing this package fills ``optdb.opencl.lifters_db``: with the lifters of its modules, and with those that the
+modules of ``optdb.opencl.ops`` register for their counterparts.
 """
 
-from optdb.opencl.lifters import arrays, counterparts, elemwise
+from optdb.opencl.lifters import arrays, elemwise
+from optdb.opencl.ops import (  # noqa: F401  which register lifters
+    advanced,
+    axes,
+    batch_norm,
+    blas,
+    blocks,
+    conv,
+    diag,
+    fft,
+    neighbours,
+    on_host,
+    parts,
+    pool,
+    random,
+    softmax,
+    sort,
+)
 
-__all__ = ["arrays", "counterparts", "elemwise"]
+__all__ = ["arrays", "elemwise"]

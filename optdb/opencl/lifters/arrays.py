@@ -13,7 +13,7 @@ from optdb.host.api.graph import Op
 from optdb.host.api.scalars import get_scalar_type, sub
 from optdb.host.api.variables import constant_slice
 from optdb.host.functions.declared import DeclaredLengths
-from optdb.opencl.lifters.support import Inputs, lifts, node_like, real_arrays, with_pattern
+from optdb.opencl.lifting import Inputs, lifts, node_like, real_arrays, register_counterparts, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.counterpart_base import to_host_variable
@@ -28,6 +28,9 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
 _PLACE = get_scalar_type("int64")
+
+register_counterparts("lift_flatten", 25, [host.Flatten])
+register_counterparts("lift_print", 28, [host.Print])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Op
-from optdb.opencl.lifters.support import (
+from optdb.opencl.lifting import (
     Inputs,
     lifts,
     node_like,
@@ -18,7 +18,8 @@ from optdb.opencl.lifters.support import (
 )
 from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.reduce import OpenCLCAReduce, folding_unsupported_reason
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.scalar_programs import folding_unsupported_reason
 
 #: The ops made here, by the identity of their scalar op. Equal scalar ops may compute differently.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()

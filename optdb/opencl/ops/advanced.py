@@ -15,7 +15,8 @@ from optdb.codegen.indexing.named_rows import ChangeRows, TakeRows
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.opencl.lifting import Inputs, cast_unsupported_reason, register_counterparts, scalar_unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
 from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
@@ -102,3 +103,18 @@ def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
+
+
+def _change_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    x, y = (var.type.dtype for var in inputs[:2])
+    if op.set_instead_of_inc:
+        return cast_unsupported_reason(op, context_name, inputs, outputs)
+    return adding_unsupported_reason(x, y) or scalar_unsupported_reason(scalars.add, context_name, [x, y])
+
+
+register_counterparts("lift_take", 43, [host.AdvancedSubtensor1])
+register_counterparts("lift_change_of_rows", 44, [host.AdvancedIncSubtensor1], cast_unsupported_reason)
+register_counterparts("lift_advanced", 45, [host.AdvancedSubtensor])
+register_counterparts("lift_masked", 46, [host.AdvancedBooleanSubtensor])
+_CHANGES = (host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor)
+register_counterparts("lift_change", 47, _CHANGES, _change_unsupported_reason)

@@ -6,9 +6,10 @@ from typing import Any
 
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.operation import Operation
-from optdb.codegen.searching import FindLargest, SearchSorted
+from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Op
+from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -48,3 +49,14 @@ class OpenCLSearchsortedOp(Counterpart, Shell, host.SearchsortedOp):
 
     def operation(self, node: Apply) -> Operation:
         return SearchSorted(self.get_context(node), *map(spec_of, node.inputs), self.side)
+
+
+def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if len(inputs) == 3:
+        return "a sorter is checked on the host"
+    reason = real_arrays(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, [compared_in(*(var.type.dtype for var in inputs))])
+
+
+register_counterparts("lift_cumulation", 90, [host.CumOp], real_arrays)
+register_counterparts("lift_searchsorted", 93, [host.SearchsortedOp], _search_unsupported_reason)

@@ -7,8 +7,10 @@ from typing import Any
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormInference, BatchNormTraining
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Op
+from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.counterpart_base import counterpart_of
 from optdb.opencl.ops.shell import Shell, spec_of
 
 
@@ -53,3 +55,26 @@ class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
 
     def operation(self, node: Apply) -> Operation:
         return BatchNormInference(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+
+
+def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    ndim = inputs[0].type.ndim
+    device_slots = counterpart_of(type(op)).device_slots(len(inputs))
+    if min(op.axes) < 0 or max(op.axes) >= ndim:
+        return f"there are no axes {op.axes} in an array of {ndim} dimensions"
+    if any(x.type.ndim for i, x in enumerate(inputs) if i not in device_slots):
+        return "epsilon or the factor of the running averages is an array"
+    if len(array_dtypes(op, inputs)) > 1:
+        return "its arrays are of different dtypes"
+    return floats_only(op, context_name, inputs, outputs)
+
+
+def _training_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    reason = _normalization_unsupported_reason(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, ["float64"])
+
+
+_TRAINING = (host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad)
+register_counterparts("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason)
+_INFERENCE = (host.AbstractBatchNormInference,)
+register_counterparts("lift_batch_norm_inference", 64, _INFERENCE, _normalization_unsupported_reason)

@@ -8,6 +8,7 @@ from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, Batch
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
+from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell
 
@@ -83,3 +84,10 @@ class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
 
     def operation(self, node: Apply) -> Operation:
         return BatchedProduct(self.get_context(node), node.outputs[0].type.dtype)
+
+
+_PRODUCTS = (
+    *(host.Dot, host.BatchedDot, host.Dot22, host.Dot22Scalar, host.Gemm, host.Gemv, host.CGemv),
+    *(host.Ger, host.CGer, host.ScipyGer),
+)
+register_counterparts("lift_product", 50, _PRODUCTS, floats_only)

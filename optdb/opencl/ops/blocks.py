@@ -6,6 +6,7 @@ from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
+from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -28,3 +29,7 @@ class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
 
     def operation(self, node: Apply) -> Operation:
         return AddOuterProducts(self.get_context(node), spec_of(node.inputs[0]), self.inplace)
+
+
+register_counterparts("lift_product_of_blocks", 57, [host.SparseBlockGemv], floats_only)
+register_counterparts("lift_outer_products_of_blocks", 58, [host.SparseBlockOuter], floats_only)

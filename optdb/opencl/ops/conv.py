@@ -8,9 +8,14 @@ from typing import Any, ClassVar
 from optdb.codegen.convolve import operations
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.scalars import upcast
 from optdb.host.api.variables import patternbroadcast
-from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.contexts import get_context
+from optdb.opencl.lifting import Inputs, floats_only, lifts, on_device, unsupported_reason
+from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
+from optdb.opencl.ops.counterpart_base import counterpart_of
+from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.type import OpenCLArrayType
 
@@ -85,3 +90,30 @@ def _as(grad: Variable, x: Variable) -> Variable:
     """Return a gradient with the broadcast pattern of its variable."""
     grad = patternbroadcast(grad, x.type.broadcastable)
     return x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad
+
+
+_CONVOLUTIONS = (
+    *(host.AbstractConv2d, host.AbstractConv2d_gradWeights, host.AbstractConv2d_gradInputs),
+    *(host.AbstractConv3d, host.AbstractConv3d_gradWeights, host.AbstractConv3d_gradInputs),
+)
+
+#: Work items of a group on a graphics card.
+_GROUP = 256
+
+
+def _convolution_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    dtypes = [x.type.dtype for x in inputs[:2]]
+    profile = get_context(context_name).profile
+    if not profile.runs_items_serially and profile.max_local_size < _GROUP:
+        return f"{profile.name} has groups of fewer than {_GROUP} work items"
+    if any(dtype.startswith("complex") for dtype in dtypes):
+        return "no complex convolutions on the device"
+    return floats_only(op, context_name, inputs, outputs) or unsupported_reason(context_name, [upcast(*dtypes)])
+
+
+@lifts(_CONVOLUTIONS, 57, _convolution_unsupported_reason)
+def lift_convolution(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a convolution or a gradient of one; the shape that gradients take stays on the host."""
+    arrays = cast_to_common([on_device(x, context_name) for x in inputs[:2]], "upcast")
+    lifted = counterpart_of(type(op)).like(op)(*arrays, *inputs[2:])
+    return cast(lifted, outputs[0].type.dtype)

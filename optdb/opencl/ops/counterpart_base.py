@@ -9,13 +9,14 @@ ops need views. What needs inputs of one dtype derives from `optdb.opencl.ops.co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.lifting import is_host_array
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernel_ops import OpenCLKernelBase
@@ -44,6 +45,12 @@ class CounterpartBase:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if getattr(cls, "common_dtype", None) is not None and cls.move_arrays is CounterpartBase.move_arrays:
+            raise TypeError(
+                f"{cls.__name__}.common_dtype has no effect: views, and other classes that derive from CounterpartBase "
+                "directly, keep the dtypes of their inputs.\n"
+                "HINT: derive from optdb.opencl.ops.counterpart.Counterpart, which casts, or remove common_dtype."
+            )
         last = cls.__bases__[-1]
         of_device = issubclass(last, CounterpartBase | OpenCLKernelBase)
         if "host" not in vars(cls) and issubclass(last, Op) and not of_device:
@@ -147,6 +154,16 @@ def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
     """Return variables on one device: that of the first array that is on one, or else the default one."""
     context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
     return [as_opencl_variable(x, context_name) for x in arrays]
+
+
+def as_on_host(
+    method: Callable[..., Sequence[Any]], inputs: Sequence[Variable], *others: Sequence[Variable | None]
+) -> list[Any]:
+    """Return what a method of a host's op makes of variables of a device, on that device."""
+    context_name = infer_context_name(*inputs)
+    groups = [[None if x is None else as_tensor_variable(x) for x in group] for group in (inputs, *others)]
+    results = method(*groups)
+    return [as_opencl_variable(x, context_name) if x is not None and is_host_array(x) else x for x in results]
 
 
 def to_host_variable(x: Any) -> Any:

@@ -11,6 +11,7 @@ from optdb.codegen.views import diagonal
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
+from optdb.opencl.lifting import register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import View, on_one_device
 from optdb.opencl.ops.elemwise import cast
@@ -68,3 +69,7 @@ class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
     """A matrix with a number along one of its diagonals; which one comes from the host."""
 
     computed_by = diagonals.FillDiagonalOffset
+
+
+register_counterparts("lift_diagonal", 26, [host.ExtractDiag])
+register_counterparts("lift_fill_diagonal", 37, [host.FillDiagonal, host.FillDiagonalOffset])

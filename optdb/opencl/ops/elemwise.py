@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optdb.codegen.elementwise_programs import Elementwise
@@ -10,17 +10,13 @@ from optdb.codegen.operation import Operation
 from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
-from optdb.host.api.lifting import is_host_array
 from optdb.host.api.ops import grad_undefined
 from optdb.host.api.scalars import cast_op
-from optdb.host.api.variables import as_tensor_variable as as_host_variable
 from optdb.host.speedups.construction import left_complete
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.ops.counterpart_base import on_one_device
+from optdb.opencl.ops.counterpart_base import as_on_host, on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of, signature
-from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import opencl_type
 
 
@@ -90,16 +86,6 @@ class OpenCLElemwise(Shell):
     def operation(self, node: Apply) -> Operation:
         program = program_of(self.scalar_op, [x.type.dtype for x in node.inputs])
         return Elementwise(self.get_context(node), program, [spec_of(x) for x in node.inputs], self.inplace_pattern)
-
-
-def as_on_host(
-    method: Callable[..., Sequence[Any]], inputs: Sequence[Variable], *others: Sequence[Variable | None]
-) -> list[Any]:
-    """Return what a method of a host's op makes of variables of a device, on that device."""
-    context_name = infer_context_name(*inputs)
-    groups = [[None if x is None else as_host_variable(x) for x in group] for group in (inputs, *others)]
-    results = method(*groups)
-    return [as_opencl_variable(x, context_name) if x is not None and is_host_array(x) else x for x in results]
 
 
 def cast(x: Variable, dtype: str) -> Variable:

@@ -6,6 +6,7 @@ from optdb.codegen.operation import Operation
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
+from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -26,3 +27,6 @@ class OpenCLIRFFTOp(Counterpart, Shell, host.IRFFTOp):
 
     def operation(self, node: Apply) -> Operation:
         return InverseRealFourier(self.get_context(node), spec_of(node.inputs[0]))
+
+
+register_counterparts("lift_fourier", 95, [host.RFFTOp, host.IRFFTOp], floats_only)

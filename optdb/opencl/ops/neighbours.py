@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.patches import ImagePatches
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Op
 from optdb.host.api.ops import Images2Neibs
+from optdb.opencl.lifting import Inputs, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -17,3 +18,11 @@ class OpenCLImages2Neibs(Counterpart, Shell, Images2Neibs):
 
     def operation(self, node: Apply) -> Operation:
         return ImagePatches(self.get_context(node), spec_of(node.inputs[0]), self.mode)
+
+
+def _patches_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    whole = all("int" in x.type.dtype for x in inputs[1:])
+    return None if whole else "the patches' shape and step are no whole numbers"
+
+
+register_counterparts("lift_images2neibs", 62, [Images2Neibs], _patches_unsupported_reason)

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.api.ops import ShapeError
+from optdb.host.api.lifting import is_host_array
+from optdb.host.api.ops import LINEAR_ALGEBRA, ShapeError
 from optdb.host.api.variables import TensorType, as_tensor_variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import from_host, seen_by_host, to_host
 
@@ -114,3 +117,21 @@ def _host_type(kind: Any) -> Any:
 
 def _as_on_host(x: Variable) -> Variable:
     return as_tensor_variable(x) if isinstance(x.type, OpenCLArrayType) else x
+
+
+def _arrays_alone(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if all(is_host_array(x) or isinstance(x.type, OpenCLArrayType) for x in (*inputs, *outputs)):
+        return None
+    return "only arrays are seen by the host where they are"
+
+
+@lifts(list(LINEAR_ALGEBRA), 98, _arrays_alone)
+def lift_linear_algebra(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Let the host compute, for a graph that stays on the device; numbers and whole numbers stay on the host."""
+    taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
+    lifted = OpenCLOnHost(op, [out.type for out in outputs])
+    return lifted(*taken, return_list=True)
+
+
+def _moves(x: Variable) -> bool:
+    return isinstance(x.type, OpenCLArrayType) or (x.type.ndim > 0 and x.type.dtype.startswith(("float", "complex")))

@@ -10,6 +10,7 @@ from optdb.codegen.joining import JoinArrays, SplitArray, TileArray
 from optdb.codegen.operation import Kernels, Operation, Outputs
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
+from optdb.opencl.lifting import cast_unsupported_reason, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.runtime.context import Context
@@ -57,3 +58,9 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
         x, y, *index = inputs
         entries = host.get_idx_list([x, *index], self.idx_list)
         super().run(node, [x, y, entries], outputs, kernels, context)
+
+
+register_counterparts("lift_tile", 36, [host.Tile])
+register_counterparts("lift_join", 40, [host.Join])
+register_counterparts("lift_split", 41, [host.Split])
+register_counterparts("lift_inc_subtensor", 42, [host.IncSubtensor], cast_unsupported_reason)

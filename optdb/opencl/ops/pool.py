@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from optdb.codegen import pooling
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Op
+from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -65,3 +66,18 @@ class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
 
     device_inputs = slice(0, 2)
     computed_by = pooling.MeanGradient
+
+
+def _pool_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    dtype = inputs[0].type.dtype
+    return f"no pooling of {dtype} on the device" if dtype == "bool" or dtype.startswith("complex") else None
+
+
+def _pool_gradient_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    dtypes = array_dtypes(op, inputs)
+    return f"it mixes {' and '.join(dtypes)}" if len(dtypes) > 1 else floats_only(op, context_name, inputs, outputs)
+
+
+register_counterparts("lift_pool", 60, [host.Pool], _pool_unsupported_reason)
+_GRADIENTS = (host.MaxPoolGrad, host.AveragePoolGrad, host.DownsampleFactorMaxGradGrad, host.MaxPoolRop)
+register_counterparts("lift_pool_gradient", 61, _GRADIENTS, _pool_gradient_unsupported_reason)

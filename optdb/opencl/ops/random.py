@@ -11,8 +11,9 @@ from optdb.codegen.draws import ChooseOutcomes, CountDraws
 from optdb.codegen.mrg31k3p import UniformNumbers, sample_dtype
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Op
 from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
@@ -61,3 +62,15 @@ class OpenCLChoiceFromUniform(Counterpart, Shell, host.ChoiceFromUniform):
     def operation(self, node: Apply) -> Operation:
         p, u = map(spec_of, node.inputs[:2])
         return ChooseOutcomes(self.get_context(node), p, u, node.outputs[0].type.dtype, self.replace)
+
+
+def _draws_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    for x in inputs[:2]:
+        if not x.type.dtype.startswith("float"):
+            return f"probabilities and random numbers are floats on the device, not {x.type.dtype}"
+    return real_arrays(op, context_name, inputs, outputs) or unsupported_reason(context_name, ["float64"])
+
+
+register_counterparts("lift_multinomial", 81, [host.MultinomialFromUniform], _draws_unsupported_reason)
+_CHOICES = (host.ChoiceFromUniform, host.MultinomialWOReplacementFromUniform)
+register_counterparts("lift_choice", 82, _CHOICES, _draws_unsupported_reason)

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.operation import Operation
-from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Program
-from optdb.codegen.scalars.types import NoCode, c_type
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host
+from optdb.opencl.ops.counterpart_base import as_on_host
+from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.shell import Shell, spec_of
-from optdb.opencl.scalar_programs import program_of, scalar_name, signature
+from optdb.opencl.scalar_programs import folding_unsupported_reason, program_of, scalar_name
 
 #: What the host calls them where it has gradients.
 _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
@@ -143,17 +142,3 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
 
     def _program(self, op: Any, dtypes: Sequence[str]) -> Program | None:
         return None if op is None else program_of(op, dtypes)
-
-
-def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | None:
-    """Return why a scalar op cannot be folded on the device; None if it can."""
-    try:
-        if scalar_name(op) not in FOLDS:
-            return f"no OpenCL C for folding {type(op).__name__}"
-        c_type(dtype)
-        of_two = signature(op, (acc_dtype, acc_dtype))
-    except (NoCode, TypeError) as error:
-        return str(error)
-    if of_two.reason is None and of_two.outputs != (acc_dtype,):
-        return f"{op} makes {of_two.outputs[0]} of two numbers of {acc_dtype}, which it cannot fold further"
-    return of_two.reason

@@ -15,6 +15,7 @@ from optdb.codegen.cross_entropy import (
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
+from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell
@@ -105,3 +106,12 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.Crossentrop
     def operation(self, node: Apply) -> Operation:
         gradient, distribution, _ = node.inputs
         return CrossEntropyGradient(self.get_context(node), gradient.type.dtype, distribution.type.dtype)
+
+
+register_counterparts(
+    "lift_softmax", 51, [host.Softmax, host.LogSoftmax, host.SoftmaxWithBias, host.SoftmaxGrad], floats_only
+)
+_CROSSENTROPY = (host.CrossentropySoftmaxArgmax1HotWithBias, host.CrossentropySoftmax1HotWithBiasDx)
+register_counterparts("lift_crossentropy", 54, _CROSSENTROPY)
+_LOOKUPS = (host.CrossentropyCategorical1Hot, host.CrossentropyCategorical1HotGrad)
+register_counterparts("lift_lookup", 55, _LOOKUPS, floats_only)

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.sorting import SortAlongAxis, TopK
-from optdb.host.api.graph import Apply, Constant
+from optdb.host.api.graph import Apply, Constant, Op
 from optdb.host.api.ops import ArgSortOp, SortOp, TopKOp
+from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 
@@ -48,3 +49,13 @@ class OpenCLTopKOp(Counterpart, Shell, TopKOp):
             self.return_values,
             self.idx_dtype if self.return_indices else None,
         )
+
+
+def _sort_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if op.order is not None:
+        return "sorting by fields is for arrays of records, which no device has"
+    return real_arrays(op, context_name, inputs, outputs)
+
+
+register_counterparts("lift_sort", 91, [SortOp, ArgSortOp], _sort_unsupported_reason)
+register_counterparts("lift_topk", 92, [TopKOp], real_arrays)

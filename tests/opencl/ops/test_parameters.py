@@ -150,6 +150,21 @@ def test_a_declared_parameter_that_the_host_lacks_is_an_error():
         OpenCLOfAnother.like(Kept(2))
 
 
+def test_a_common_dtype_that_nothing_casts_to_is_an_error():
+    class OneDtype:
+        common_dtype = 0
+
+    with pytest.raises(TypeError, match=r"OpenCLView.common_dtype has no effect(.|\n)*derive from .*\.Counterpart"):
+
+        class OpenCLView(OneDtype, CounterpartBase, Kept):
+            """A counterpart that keeps dtypes."""
+
+    class OpenCLCasting(OneDtype, Counterpart, Kept):
+        """A counterpart that casts."""
+
+    assert OpenCLCasting.common_dtype == 0
+
+
 x, i, m, q = tt.vector("x"), tt.lvector("i"), tt.matrix("m"), tt.tensor4("q")
 V = np.arange(1, 5)
 M = np.arange(9).reshape(3, 3)

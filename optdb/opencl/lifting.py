@@ -1,4 +1,4 @@
-"""Predicates and helpers of the lifters."""
+"""Registers lifters; the predicates and helpers that they share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.scalars import cast_op
 from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
@@ -50,6 +51,12 @@ def floats_only(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
+
+
+def cast_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    """Reject a second array that cannot be cast to the dtype of the first."""
+    x, y = (var.type.dtype for var in inputs[:2])
+    return scalar_unsupported_reason(cast_op(x), context_name, [y]) if x != y else None
 
 
 def array_dtypes(op: Op, inputs: Inputs) -> list[str]:
