@@ -7,7 +7,6 @@ command line puts the values that override the user's settings into `FORCED`.
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -258,6 +257,8 @@ def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
 
 
 def _no_topic(topic: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(topic, [*TOPICS, "True", "False"], n=1)
     guess = f"; did you mean {near[0]}?" if near else "."
     return f"there is no topic {topic!r}{guess} It takes {_TRACE_TAKES}"
@@ -447,5 +448,7 @@ def unknown(name: str, declared: Iterable[str]) -> FlagError:
 
 def _guess(name: str, names: list[str]) -> str:
     """Return a suggestion of the most similar name, as the end of a sentence; '' if none is similar."""
+    import difflib
+
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""

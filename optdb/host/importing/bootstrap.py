@@ -16,7 +16,7 @@ that translate the modules of Theano and of libraries on top of it (see `optdb.h
    the rest of optdb (see `optdb.composition`);
 7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
 8. modules that start a compiler: they ask it once, and each build has a lock of its own (see ``clinker``);
-9. modules that import SciPy's largest packages: these are imported when they are used (see ``compat.deferring``).
+9. modules that import large packages: these are imported when they are used (see ``compat.deferring``).
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
     """Let C code compile with today's Python and NumPy, and cache the answers of the compiler."""
-    yield
+    with deferring.deferred(module):
+        yield
     ccode.install(module)
     hooks.after_cmodule(module)
 
@@ -163,7 +164,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     configparser.AddConfigVar = amend_and_add
     try:
-        with hooks.around_configdefaults(module):
+        with hooks.around_configdefaults(module), deferring.deferred(module):
             yield
     finally:
         configparser.AddConfigVar = add

@@ -9,8 +9,6 @@ code cannot be written.
 from __future__ import annotations
 
 import errno
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -19,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from optdb.host.importing.compat.versions import PYTHON_WITHOUT_DISTUTILS
+from optdb.host.importing.compat.versions import PYTHON_WITHOUT_DISTUTILS, version_text
 
 #: Installs Theano where pip alone cannot build it.
 INSTALL_THEANO = "python -m optdb install-theano"
@@ -126,10 +124,7 @@ def found(name: str) -> str | None:
     """Return the version found here of Python or of a package, or None where there is none."""
     if name == "Python":
         return platform.python_version()
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return version_text(name)
 
 
 def problems() -> Iterator[tuple[Requirement, str | None]]:

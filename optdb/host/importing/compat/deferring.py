@@ -1,13 +1,15 @@
-"""Defers the import of SciPy's largest packages until Theano uses them.
+"""Defers the import of large packages until Theano uses them.
 
-``scipy.stats`` and ``scipy.signal`` take a third of the time of ``import theano``, which uses one distribution of the
-former, and of the latter the convolution in Python. Where Theano's source is translated,
+SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` take most of the time of ``import theano``, which
+uses some functions of the first, and of the others the paths of headers. Where Theano's source is translated,
 `translation` redirects these imports. Here they are redirected where the source is run as it is.
 """
 
 from __future__ import annotations
 
 import builtins
+import functools
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -17,17 +19,40 @@ from optdb.host.importing.compat import versions
 
 __all__ = ["MODULES", "deferred"]
 
-#: Theano's modules that import these packages.
-MODULES = ("theano.scalar.basic_scipy", "theano.tensor.nnet.conv", "theano.tensor.nnet.abstract_conv")
+#: Theano's modules that import these packages, except for those that have other hooks, too.
+MODULES = (
+    "theano.gof.opt",
+    "theano.scalar.basic_scipy",
+    "theano.tensor.blas",
+    "theano.tensor.nnet.abstract_conv",
+    "theano.tensor.nnet.conv",
+)
 
 _HERE = "optdb.host.importing.compat.modules"
 
-#: Replacements of these imports. SciPy imports ``scipy.stats`` on its first use.
-_INSTEAD = {
-    "scipy.stats": "scipy",
+#: What ``import a.b`` binds to the name ``a``.
+_BOUND = {
+    "distutils.spawn": f"{_HERE}.distutils",
+    "distutils.sysconfig": f"{_HERE}.distutils",
+    "numpy.distutils": f"{_HERE}.numpy",
+    "numpy.distutils.__config__": f"{_HERE}.numpy",
+    "pdb": f"{_HERE}.pdb",
+    "scipy.linalg.blas": f"{_HERE}.scipy",
+}
+
+#: The same of packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
+_BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
+
+#: The modules of ``from a.b import c``.
+_SOURCES = {
     "scipy.signal.signaltools": f"{_HERE}.scipy_signaltools",
     "scipy.signal.sigtools": f"{_HERE}.scipy_sigtools",
 }
+
+
+@functools.cache
+def _bound() -> Mapping[str, str]:
+    return {**_BOUND, **_BOUND_IF_LAZY} if versions.installed("scipy") >= versions.SCIPY_LAZY else _BOUND
 
 
 def _import(
@@ -38,7 +63,11 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     """Replace ``__import__``, with the redirected names."""
-    return builtins.__import__(name if level else _INSTEAD.get(name, name), globals, locals, fromlist, level)
+    if not level and not fromlist and name in _bound():
+        return importlib.import_module(_bound()[name])
+    if not level and fromlist:
+        name = _SOURCES.get(name, name)
+    return builtins.__import__(name, globals, locals, fromlist, level)
 
 
 @contextmanager
@@ -48,9 +77,9 @@ def deferred(module: ModuleType) -> Iterator[None]:
     Parameters
     ----------
     module : module
-        One of `MODULES`.
+        A module that imports such packages.
     """
-    if versions.needs_translation() or versions.installed("scipy") < versions.SCIPY_LAZY:
+    if versions.needs_translation():
         yield
         return
     # Only this module's statements are affected: other threads may import the same packages.

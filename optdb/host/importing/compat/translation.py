@@ -53,15 +53,21 @@ REDIRECTED = {
     "numpy.linalg": f"{HERE}.numpy.linalg",
     "numpy.linalg.linalg": f"{HERE}.numpy.linalg",
     "numpy.testing": f"{HERE}.numpy.testing",
+    "numpy.testing.nosetester": f"{HERE}.numpy.nosetester",
+    "pdb": f"{HERE}.pdb",
     "pickle": f"{HERE}.pickle",
     "pkg_resources": f"{HERE}.pkg_resources",
     "scipy.signal.signaltools": f"{HERE}.scipy_signaltools",
     "scipy.signal.sigtools": f"{HERE}.scipy_sigtools",
     "six.moves.cPickle": f"{HERE}.pickle",
+    "unittest": f"{HERE}.unittest",
 }
 
-#: Modules that are slow to import and that few programs use: SciPy imports them on first use.
-LAZY = frozenset(["scipy.stats", "scipy.signal"])
+#: Modules that are slow to import and that few programs use. SciPy imports them on first use; so is SciPy itself.
+LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
+
+#: SciPy, for Theano's modules that use few of its functions.
+_SCIPY = f"{HERE}.scipy"
 
 #: Removed attributes of objects whose type the source does not reveal. Nothing else in Theano has these names.
 RENAMED = {
@@ -358,8 +364,10 @@ def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
     if alias.name in redirected and (alias.asname or "." not in alias.name):
         return [ast.Import([ast.alias(redirected[alias.name], alias.asname or alias.name)])]
     package = alias.name.partition(".")[0]
+    if alias.name == "scipy.linalg.blas" and not alias.asname:
+        return [ast.Import([ast.alias(_SCIPY, package)])]
     if alias.name in LAZY and not alias.asname and versions.installed("scipy") >= versions.SCIPY_LAZY:
-        return [ast.Import([ast.alias(package)])]
+        return [ast.Import([ast.alias(_SCIPY, package)])]
     if package not in redirected or alias.asname:
         return [ast.Import([alias])]
     # `import numpy.random` binds numpy: import the submodule, and bind the package's replacement.

@@ -5,9 +5,11 @@ Versions are read from the packages' metadata: ``import optdb`` imports neither 
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
 import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 #: The first versions that cannot run Theano's unchanged source.
 PYTHON_WITHOUT_DISTUTILS = (3, 12)
@@ -24,15 +26,49 @@ INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 SCIPY_LAZY = (1, 10)
 
 
+def version_text(package: str) -> str | None:
+    """Return the installed version of a package as text; None if it is not installed."""
+    in_folders = (list(_versions_in(folder or ".", package)) for folder in sys.path)
+    versions = next(filter(None, in_folders), [])
+    if len(versions) == 1:
+        return versions[0]
+    # The package has metadata of another kind, or remains of another version.
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _versions_in(folder: str, package: str) -> Iterator[str]:
+    """Yield the versions of a package that the names of ``.dist-info`` folders give.
+
+    ``importlib.metadata`` reads the same from files, but takes a tenth of the time of ``import theano`` to be imported.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(".dist-info")]
+    except OSError:
+        return
+    for name in names:
+        project, _, version = name.removesuffix(".dist-info").partition("-")
+        if _normalized(project) == _normalized(package) and Path(folder, name, "METADATA").is_file():
+            yield version
+
+
+def _normalized(package: str) -> str:
+    return re.sub("[-_.]+", "_", package).lower()
+
+
 _installed: dict[str, tuple[int, ...]] = {}
 
 
 def installed(package: str) -> tuple[int, ...]:
     """Return the installed version of a package as numbers; () if it is not installed."""
     if package not in _installed:
-        try:
-            version = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
+        version = version_text(package)
+        if version is None:
             return ()  # a notebook may install it later
         numbers = re.match(r"\d+(\.\d+)*", version)
         _installed[package] = tuple(int(part) for part in numbers.group().split(".")) if numbers else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import runpy
 import sys
 import textwrap
@@ -112,6 +113,29 @@ def test_a_package_may_be_installed_while_the_program_runs(tmp_path, monkeypatch
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: optdb_later\nVersion: 1.2.dev3\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert versions.installed("optdb_later") == (1, 2)
+
+
+def test_versions_are_those_that_python_finds(tmp_path, monkeypatch):
+    def add(folder, name, version):
+        (tmp_path / folder / name).mkdir(parents=True)
+        metadata = "PKG-INFO" if name.endswith("egg-info") else "METADATA"
+        (tmp_path / folder / name / metadata).write_text(f"Metadata-Version: 2.1\nName: x\nVersion: {version}\n")
+
+    add("first", "Optdb_Named.Oddly-1.5.dist-info", "1.5")
+    add("first", "optdb_old-2.egg-info", "2.0")
+    (tmp_path / "first" / "optdb_removed-3.dist-info").mkdir()
+    add("second", "optdb_named_oddly-1.4.dist-info", "1.4")
+    for folder in ("second", "missing", "first"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    names = ("optdb-named-oddly", "optdb_old", "optdb_removed", "numpy", "scipy")
+    read = {name: versions.version_text(name) for name in names}
+    assert read == {
+        "optdb-named-oddly": "1.5",
+        "optdb_old": "2.0",
+        "optdb_removed": None,
+        "numpy": importlib.metadata.version("numpy"),
+        "scipy": importlib.metadata.version("scipy"),
+    }
 
 
 def test_downsample_pools_as_in_theano_07():

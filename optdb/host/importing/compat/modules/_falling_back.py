@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
 
 def fall_back_to(
-    original: ModuleType, namespace: dict[str, Any]
+    original: ModuleType | str, namespace: dict[str, Any], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a module that stands for another.
 
     Parameters
     ----------
-    original : module
-        Asked for what the module lacks.
+    original : module or str
+        Asked for what the module lacks. A name is imported when it is asked.
     namespace : dict
         The module's own globals.
+    submodules : collection of str
+        Names of the module's own submodules that are imported on first use.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name.startswith("__") and name.endswith("__") and name != "__version__":
-            raise AttributeError(f"module {original.__name__!r} has no attribute {name!r}")
-        value = getattr(original, name)
+            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+        if name in submodules:
+            return importlib.import_module(f"{namespace['__name__']}.{name}")
+        value = getattr(_imported(original), name)
         namespace[name] = value  # the next use does not come here
         return value
 
     def __dir__() -> list[str]:  # noqa: N807
-        return sorted({*dir(original), *namespace})
+        return sorted({*dir(_imported(original)), *namespace, *submodules})
 
     return __getattr__, __dir__
+
+
+def _imported(module: ModuleType | str) -> ModuleType:
+    return importlib.import_module(module) if isinstance(module, str) else module

@@ -10,7 +10,7 @@ import builtins
 import numpy
 
 from optdb.host.importing.compat.modules._falling_back import fall_back_to
-from optdb.host.importing.compat.modules.numpy import core, distutils, linalg, testing
+from optdb.host.importing.compat.modules.numpy import core, distutils, linalg
 from optdb.host.importing.compat.modules.numpy._functions import (
     NUMPY_2,
     array,
@@ -83,4 +83,4 @@ ComplexWarning = getattr(numpy, "exceptions", numpy).ComplexWarning
 VisibleDeprecationWarning = getattr(numpy, "exceptions", numpy).VisibleDeprecationWarning
 MAXDIMS = 64 if NUMPY_2 else 32
 
-__getattr__, __dir__ = fall_back_to(numpy, globals())
+__getattr__, __dir__ = fall_back_to(numpy, globals(), submodules=["testing"])
