@@ -126,7 +126,7 @@ fuzz-claims: $(STAMP)
 fuzz-files: $(STAMP)
 	nice -n 10 $(RUN) -m fuzzing.files
 
-## Random nets and densities, of whose graphs none may be larger than stock Theano's
+## Random nets, densities and recurrences, of whose graphs none may be larger than stock Theano's
 fuzz-quality: $(STAMP)
 	nice -n 10 $(RUN) -m fuzzing.quality --hash-seed 0 --hash-seed 1 --hash-seed 2
 

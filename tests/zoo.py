@@ -11,6 +11,7 @@ SMALL = {
     "sb_resnet56": {"depth": 11, "size": 4},
     "lstm": {"layers": 1, "steps": 3},
     "gru30": {"steps": 2},
+    "gru30_gates": {"steps": 2, "width": 4, "batch": 2},
     "vae": {"hidden": 1},
     "mixture": {"groups": 1},
     "gp": {"dimensions": 1, "members": 4},

@@ -15,7 +15,7 @@ from fuzzing.runner import run_chunks, run_worker
 
 #: Models of one process.
 CHUNK = 20
-KINDS = ("nets", "densities")
+KINDS = ("nets", "densities", "recurrences")
 
 
 @click.command()

@@ -12,7 +12,7 @@ import optdb  # it comes before theano
 import theano
 from theano.tensor.elemwise import Elemwise
 
-from fuzzing.quality import densities, nets
+from fuzzing.quality import densities, nets, recurrences
 from fuzzing.quality.drawn import Drawn
 from models.python_code import python_code
 from profiles.interpret import Interpreter
@@ -20,7 +20,7 @@ from profiles.interpret import Interpreter
 __all__ = ["KINDS", "Comparison", "Counts", "compare"]
 
 #: What draws a model of a kind from a seed.
-KINDS = {"nets": nets.draw, "densities": densities.draw}
+KINDS = {"nets": nets.draw, "densities": densities.draw, "recurrences": recurrences.draw}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ Read from the bottom up::
     reshapes   rules that remove reshapes to the same shape, and write shapes in one form
     destroyer  whether a node may overwrite an input;  inplace: in-place elementwise ops
     fusion     elementwise fusion by groups;  gemm: sums of matrix products
+    sums       reuses wide sums as terms of wider ones, before fusion
     scalars    recomputes shared scalar arithmetic inside its users, after fusion
     onepass    Theano's passes over the nodes that concern them
     translate  replaces Theano's queried optimizers by the engine's
@@ -28,6 +29,7 @@ import_host()
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
+from optdb.topo import sums as _sums  # noqa: F401  registers its rewriter
 from optdb.topo.db import TopoOptDB, register_topo, topo_db
 from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
 from optdb.topo.result import TopoResult, collect

@@ -1,6 +1,8 @@
-"""Recurrent nets, two ways: an LSTM language model by ``theano.scan`` and a GRU unrolled into the graph."""
+"""Recurrent nets: an LSTM language model by ``theano.scan``, and a GRU unrolled into the graph."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import theano
@@ -52,9 +54,25 @@ def lstm(name: str, layers: int, width: int = 8, steps: int = 6, batch: int = 3,
     return Model(name, [words, following], [cost], parts.momentum(cost, parameters), data)
 
 
+def _written_out_sigmoid(x: Variable) -> Variable:
+    return 1 / (1 + tt.exp(-x))
+
+
 @register("gru30", steps=30)
-def gru(name: str, steps: int, width: int = 8, batch: int = 4, classes: int = 5) -> Model:
-    """Train step of a GRU whose `steps` are written out one after another, trained by Adam."""
+@register("gru30_gates", steps=30, width=32, batch=8, sigmoid=_written_out_sigmoid)
+def gru(
+    name: str,
+    steps: int,
+    width: int = 8,
+    batch: int = 4,
+    classes: int = 5,
+    sigmoid: Callable[[Variable], Variable] = tt.nnet.sigmoid,
+) -> Model:
+    """Train step of a GRU whose `steps` are written out one after another, trained by Adam.
+
+    With `sigmoid` written as ``1 / (1 + exp(-x))``, the canonical form of the gradients has sums of up to one term for
+    each step.
+    """
     rng = np.random.RandomState(6)
     x, y = tt.tensor3("x"), tt.ivector("y")
     inward = [parts.weights(rng, width, width) for _ in range(3)]
@@ -64,7 +82,7 @@ def gru(name: str, steps: int, width: int = 8, batch: int = 4, classes: int = 5)
 
     hidden = tt.zeros((x.shape[1], width), dtype=theano.config.floatX)
     for t in range(steps):
-        reset, update = (tt.nnet.sigmoid(x[t].dot(inward[k]) + hidden.dot(across[k]) + biases[k]) for k in range(2))
+        reset, update = (sigmoid(x[t].dot(inward[k]) + hidden.dot(across[k]) + biases[k]) for k in range(2))
         new = tt.tanh(x[t].dot(inward[2]) + (reset * hidden).dot(across[2]) + biases[2])
         hidden = (1 - update) * hidden + update * new
     cost = parts.cross_entropy(hidden.dot(matrix) + offset, y)

@@ -20,7 +20,13 @@ def test_models_follow_from_a_seed(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [("densities", 0), ("densities", 1), pytest.param("nets", 3, marks=pytest.mark.slow)]
+    ("kind", "seed"),
+    [
+        ("densities", 0),
+        ("densities", 1),
+        pytest.param("nets", 3, marks=pytest.mark.slow),
+        pytest.param("recurrences", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_the_engine_s_graph_is_no_larger(kind, seed):
     found = compare(kind, seed)

@@ -1,0 +1,197 @@
+"""Reuses wide sums that are computed anyway as terms of wider sums, and likewise products.
+
+A canonical sum has no sums among its terms, so a recurrence ``s[t] = s[t-1] + a[t]`` becomes a sum of t terms for each
+t: the work is quadratic in the number of steps, and each sum is an op of its own to fuse and to compile.  Before
+fusion, this pass writes a sum as ``s[t-1] + a[t]`` again where the terms of ``s[t-1]`` are among its own.
+
+No graph gets more nodes.  A sum is reused only if fusion cannot remove its node: one of its users is no elementwise
+op, or it is an output of the graph.  The wider sum keeps at most as many nodes as it has, and each shared term loses a
+user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from optdb.host.api.databases import compile_db
+from optdb.host.api.gemm import values_eq_approx_remove_inf_nan
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
+from optdb.topo.db import ENGINE_TAG
+
+#: A sum with fewer terms is not reused: to read so few terms again costs no more than a change of the rounding order.
+MIN_SHARED_TERMS = 3
+#: How many narrower sums are compared with a sum, the widest first. The widest one that has its last term is nearly
+#: always right.
+MAX_COMPARISONS = 32
+
+#: A term, and whether it is subtracted (or divided by).
+Term = tuple[Variable, bool]
+
+
+class ReuseWideSums(Optimizer):
+    """Write a sum or a product with the widest other one whose terms it has, if that one has a node in any case."""
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        operations = [_Operation(add, sub), _Operation(mul, true_div)]
+        if not any(operation.has_wide_nodes(fgraph) for operation in operations):
+            return
+        nodes = fgraph.toposort()
+        for operation in operations:
+            _reuse(fgraph, nodes, operation)
+
+    def __str__(self) -> str:
+        return "reuse_wide_sums"
+
+
+def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> None:
+    sums = _WideSums({var: number for number, node in enumerate(nodes) for var in node.outputs})
+    for node in nodes:
+        if node not in fgraph.apply_nodes or not operation.is_root(fgraph, node):
+            continue
+        (out,) = node.outputs
+        terms = operation.terms_of(fgraph, node)
+        if terms is None or terms.total() < MIN_SHARED_TERMS:
+            continue
+        result = _with_reused(fgraph, operation, sums, out, terms)
+        if _has_node_after_fusion(fgraph, result):
+            sums.add(result, terms)
+
+
+def _with_reused(
+    fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
+) -> Variable:
+    """Replace a sum by one that reuses a narrower sum, and return the new variable; `out` if there is no such sum."""
+    narrower = sums.widest_in(terms, out)
+    if narrower is None:
+        return out
+    shared, shared_terms = narrower
+    new = operation.combined([(shared, False), *(terms - shared_terms).elements()])
+    if new.type != out.type:
+        return out
+    if new is not shared:
+        new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
+        copy_stack_trace(out, new)
+    try:
+        fgraph.replace_all_validate([(out, new)], reason="reuse_wide_sums")
+    except InconsistencyError:
+        return out
+    sums.take_number(out, new)
+    return new
+
+
+def _has_node_after_fusion(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether a user of `var` cannot be fused with it."""
+    return any(is_output(user) or not isinstance(user.op, Elemwise) for user, _ in clients(fgraph, var))
+
+
+class _Operation:
+    """Sums, or products: an operation of many operands and its inverse of two.
+
+    Parameters
+    ----------
+    main, inverse : Elemwise
+        `add` and `sub`, or `mul` and `true_div`.
+    """
+
+    def __init__(self, main: Elemwise, inverse: Elemwise) -> None:
+        self.main = main
+        self.inverse = inverse
+
+    def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
+        """Tell whether a graph has sums of which one may be among the terms of another."""
+        widths = [
+            len(node.inputs)
+            for node in fgraph.apply_nodes
+            if type(node.op) is Elemwise and node.op in (self.main, self.inverse)
+        ]
+        return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
+
+    def is_step(self, node: Apply | None) -> bool:
+        """Tell whether a node is of this operation, and computes in one dtype.
+
+        Among several dtypes, the order of the operands determines in which one C computes.
+        """
+        if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
+            return False
+        dtype = node.outputs[0].dtype
+        return dtype != "bool" and all(var.dtype == dtype for var in node.inputs)
+
+    def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
+        """Tell whether a node is the last step of a sum, or of a part that several others share."""
+        if not self.is_step(node):
+            return False
+        users = clients(fgraph, node.outputs[0])
+        return len(users) != 1 or is_output(users[0][0]) or not self.is_step(users[0][0])
+
+    def terms_of(self, fgraph: FunctionGraph, node: Apply) -> Counter[Term]:
+        """Return the terms of the sum that ends with `node`, with how often each occurs, in the order of the sum."""
+        terms: Counter[Term] = Counter()
+        todo: list[Term] = [(node.outputs[0], False)]
+        while todo:
+            var, is_inverse = todo.pop()
+            owner = var.owner
+            is_own = owner is node or (self.is_step(owner) and len(clients(fgraph, var)) == 1)
+            if not is_own:
+                terms[var, is_inverse] += 1
+            elif owner.op == self.main:
+                todo.extend((operand, is_inverse) for operand in reversed(owner.inputs))
+            else:
+                first, second = owner.inputs
+                todo += [(second, not is_inverse), (first, is_inverse)]
+        return terms
+
+    def combined(self, terms: list[Term]) -> Variable:
+        """Return the sum of terms, of which the first is not subtracted."""
+        positive = self._main_of([var for var, is_inverse in terms if not is_inverse])
+        inverse = [var for var, is_inverse in terms if is_inverse]
+        return self.inverse(positive, self._main_of(inverse)) if inverse else positive
+
+    def _main_of(self, operands: list[Variable]) -> Variable:
+        return self.main(*operands) if len(operands) > 1 else operands[0]
+
+
+class _WideSums:
+    """Sums that may be reused, found by their last term in topological order.
+
+    Parameters
+    ----------
+    numbers : dict
+        The position of each computed variable in a topological order.
+    """
+
+    def __init__(self, numbers: dict[Variable, int]) -> None:
+        self._numbers = numbers
+        self._by_last_term: dict[Term, list[tuple[Variable, Counter[Term]]]] = {}
+
+    def add(self, var: Variable, terms: Counter[Term]) -> None:
+        """Record that `var` is the sum of `terms`."""
+        last = max(terms, key=lambda term: self._numbers.get(term[0], -1))
+        self._by_last_term.setdefault(last, []).append((var, terms))
+
+    def take_number(self, old: Variable, new: Variable) -> None:
+        """Record that `new` is computed where `old` was."""
+        self._numbers.setdefault(new, self._numbers[old])
+
+    def widest_in(self, terms: Counter[Term], out: Variable) -> tuple[Variable, Counter[Term]] | None:
+        """Return the widest sum, and its terms, that are all among `terms`; None if there is none."""
+        candidates = sorted(self._candidates(terms, out), key=lambda candidate: -candidate[1].total())
+        for candidate in candidates[:MAX_COMPARISONS]:
+            if all(terms[term] >= count for term, count in candidate[1].items()):
+                return candidate
+        return None
+
+    def _candidates(self, terms: Counter[Term], out: Variable) -> Iterator[tuple[Variable, Counter[Term]]]:
+        size = terms.total()
+        for term in terms:
+            for var, others in self._by_last_term.get(term, ()):
+                if others.total() <= size and var.dtype == out.dtype:
+                    yield var, others
+
+
+# After all phases that look for sums of products (such as Gemm), and before fusion.
+_POSITION = 48.9
+
+compile_db().register("reuse_wide_sums", ReuseWideSums(), _POSITION, ENGINE_TAG)
