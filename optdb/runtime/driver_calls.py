@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 PreparedCall = Callable[[], int]
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
-#: The events to wait for, and the place for an event: none.
+#: The events to wait for, and the pointer to the event: none.
 _NO_EVENTS = (_Count(0), None, None)
 #: What the trial of a device writes.
 _TRIAL_VALUE = 0x5A
