@@ -409,8 +409,13 @@ class CommandList(list[Command]):
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
-#: Parses a saved list.
-command_list = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)
+_commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)
+
+
+def command_list(value: Any, where: Where) -> CommandList:
+    """Parse a saved list."""
+    where.repeated = {}  # numbers refer to the sizes of this list's trace
+    return _commands(value, where)
 
 
 class Listener(Protocol):

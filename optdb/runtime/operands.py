@@ -5,13 +5,14 @@ Numbers and sizes among them are of ``expressions``; the memories are those of t
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from optdb.runtime.expressions import numbers
-from optdb.runtime.records import DTYPES, Parser, Record, Where, choice, index_in, one_of, saved, text, within
+from optdb.runtime.records import DTYPES, Parser, Record, Where, choice, index_in, one_of, repeated, saved, text, within
 
 #: Sixteen whole numbers at once: the one vector that kernels take.
 LONG16 = "long16"
@@ -19,6 +20,7 @@ LONG16 = "long16"
 POINTERS = ("global", "constant", "local")
 
 
+@functools.cache
 def argument_nbytes(kind: str) -> int:
     """Return the size of a number that a kernel takes: of a dtype, or of `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
@@ -85,7 +87,7 @@ class NumberArgument(Record):
         return param not in POINTERS and argument_nbytes(self.dtype) == argument_nbytes(param)
 
 
-_other_argument: Parser = one_of(LocalArgument, NumberArgument)
+_other_argument: Parser = repeated(one_of(LocalArgument, NumberArgument))
 
 
 def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberArgument | None:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import marshal
 import math
 import reprlib
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 #: Whole numbers of a file are from `-LIMIT` on and below twice the limit: so are all that OpenCL takes.
 LIMIT = 1 << 63
+#: The format of `marshal` in which equal values, and no others, have the same bytes: 0.0 and -0.0 have different ones.
+_WITHOUT_REFERENCES = 2
 #: The dtypes of arrays and numbers.
 DTYPES = frozenset(
     [
@@ -44,53 +46,56 @@ class Members(Protocol):
         """Return the name of the member for a program."""
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+class Invalid(Exception):
+    """A value of a file is not valid. On its way up, the error gets the keys of the values around that one."""
+
+    def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
+        super().__init__(f"has to be {wanted}, and is {_SHORT.repr(got)}")
+        #: From the value to the root of the JSON.
+        self.keys = [*reversed(keys)]
+
+    def __str__(self) -> str:
+        root, *keys = reversed(self.keys)
+        position = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+        return f"{root}{position} {self.args[0]}"
 
 
 class Where:
-    """The position of a value in a file's JSON, for errors, and the fields that are parsed already."""
+    """What parsers know besides the value: the archive, and the fields that are parsed already.
 
-    __slots__ = ("_key", "_parent", "archive", "parsed")
+    A file has very many values, and almost always all are valid. So none has a position of its own: the error of one
+    that is not valid collects its position (`Invalid`).
+    """
 
-    def __init__(self, archive: Any, key: str | int, parent: Where | None = None) -> None:
+    __slots__ = ("_keys", "archive", "field", "records", "repeated")
+
+    def __init__(
+        self, archive: Any, records: list[dict[str, Any]] | None = None, keys: tuple[str | int, ...] = ()
+    ) -> None:
         #: Returns members by their names, and errors about the file (`Archive`).
         self.archive = archive
-        self._key = key
-        self._parent = parent
-        #: The fields of the record at this position, as far as they are parsed.
-        self.parsed: Mapping[str, Any] = _NOTHING
+        #: The fields, as far as they are parsed, of each record around the value; the innermost comes last.
+        self.records = [] if records is None else records
+        #: The name of the field whose value is parsed next; None for a value that is no field.
+        self.field: str | None = None
+        #: What `repeated` parsers have parsed, by the value; whoever parses what these refer to begins a new one.
+        self.repeated: dict[bytes, Any] = {}
+        self._keys = keys
 
     def at(self, key: str | int) -> Where:
-        """Return the position of a field, or of an element."""
-        return Where(self.archive, key, self)
-
-    def moved_to(self, key: str | int) -> Where:
-        """Move to a sibling of this position: a new position for each of very many values would take longer."""
-        self._key = key
-        self.parsed = _NOTHING
-        return self
+        """Return the position of a field, or of an element, for an error about it."""
+        return Where(self.archive, self.records, (*self._keys, key))
 
     def before(self, name: str) -> Any:
         """Return the innermost field of a name that is parsed, perhaps in part; such a field has to exist."""
-        where = self
-        while name not in where.parsed:
-            where = where._parent
-        return where.parsed[name]
+        for parsed in reversed(self.records):
+            if name in parsed:
+                return parsed[name]
+        raise KeyError(name)
 
-    def begin(self, value: Any) -> Any:
-        """Let what follows refer to this field's value while that is parsed."""
-        if self._parent.parsed is not _NOTHING:
-            self._parent.parsed[self._key] = value
-        return value
-
-    def wrong(self, wanted: str, got: Any) -> Exception:
-        """Return an error about the value at this position."""
-        return self.archive.wrong(f"is not valid: {self} has to be {wanted}, and is {_SHORT.repr(got)}")
-
-    def __str__(self) -> str:
-        if self._parent is None:
-            return str(self._key)
-        return f"{self._parent}[{self._key}]" if isinstance(self._key, int) else f"{self._parent}.{self._key}"
+    def wrong(self, wanted: str, got: Any) -> Invalid:
+        """Return an error about the value."""
+        return Invalid(wanted, got, self._keys)
 
 
 #: Returns the value of a field for a JSON value at a position; raises `Where.wrong` if it is not valid.
@@ -115,40 +120,48 @@ class Record:
 
     @classmethod
     def parse(cls: type[_R], value: Any, where: Where) -> _R:
-        """Return the record of a JSON value; raise the archive's error if a field is not valid."""
-        parsers, unsaved = _fields(cls)
-        names = parsers.keys() if cls.kind is None else {"kind": None, **parsers}.keys()
+        """Return the record of a JSON value; raise `Invalid` or the archive's error if a field is not valid."""
+        parsers, unsaved, names = _fields(cls)
         if not isinstance(value, dict) or value.keys() != names:
             raise where.wrong(f"an object with the fields {', '.join(names)}" if names else "an empty object", value)
-        where.parsed = parsed = {}
-        inner = where.at("")
-        for name, parse in parsers.items():
-            parsed[name] = parse(value[name], inner.moved_to(name))
+        parsed: dict[str, Any] = {}
+        where.records.append(parsed)
+        for name, parse in parsers:
+            where.field = name
+            try:
+                parsed[name] = parse(value[name], where)
+            except Invalid as error:
+                error.keys.append(name)
+                raise
+        where.field = None
         record = cls(**unsaved, **parsed)
         record.check(where)
+        where.records.pop()
         return record
 
     def check(self, where: Where) -> None:
-        """Check the fields of a parsed record against each other; raise the archive's error if they do not fit."""
+        """Check the fields of a parsed record against each other; raise an error as `parse` does if they do not fit."""
 
     def to_json(self, members: Members) -> dict[str, Any]:
         """Return the JSON value; arrays and texts go into members."""
         kind = {} if self.kind is None else {"kind": self.kind}
-        return kind | {name: to_json(getattr(self, name), members) for name in _fields(type(self))[0]}
+        return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
 @functools.cache
-def _fields(cls: type[Record]) -> tuple[dict[str, Parser], dict[str, None]]:
-    """Return the parsers of a record's saved fields by name, and None for each other field without a default."""
+def _fields(cls: type[Record]) -> tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]:
+    """Return a record's saved fields with their parsers, None for each other field without a default, and the names."""
     fields = dataclasses.fields(cls)
     parsers = {field.name: field.metadata["parse"] for field in fields if field.metadata}
     required = (field for field in fields if field.default is field.default_factory is dataclasses.MISSING)
-    return parsers, {field.name: None for field in required if field.name not in parsers}
+    unsaved = {field.name: None for field in required if field.name not in parsers}
+    names = parsers if cls.kind is None else {"kind": None, **parsers}
+    return list(parsers.items()), unsaved, names.keys()
 
 
 def saved_values(record: Record) -> list[Any]:
     """Return the values of a record's saved fields."""
-    return [getattr(record, name) for name in _fields(type(record))[0]]
+    return [getattr(record, name) for name, _ in _fields(type(record))[0]]
 
 
 def to_json(value: Any, members: Members) -> Any:
@@ -218,12 +231,32 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
     def parse_list(value: Any, where: Where) -> Any:
         if not isinstance(value, list):
             raise where.wrong(f"a list of {what}", value)
-        elements, inner = where.begin([]), where.at(0)
-        for number, element in enumerate(value):
-            elements.append(parse(element, inner.moved_to(number)))
+        elements: list[Any] = []
+        if where.field is not None:
+            where.records[-1][where.field] = elements
+            where.field = None
+        try:
+            for element in value:
+                elements.append(parse(element, where))
+        except Invalid as error:
+            error.keys.append(len(elements))
+            raise
         return make(elements)
 
     return parse_list
+
+
+def repeated(parse: Parser) -> Parser:
+    """Return a parser of records that cannot change, which parses equal values once for each `Where.repeated`."""
+
+    def parse_once(value: Any, where: Where) -> Any:
+        key = marshal.dumps(value, _WITHOUT_REFERENCES)
+        record = where.repeated.get(key)
+        if record is None:
+            record = where.repeated[key] = parse(value, where)
+        return record
+
+    return parse_once
 
 
 def one_of(*records: type[Record]) -> Parser:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -18,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optdb.runtime.context import Context
-from optdb.runtime.exported import FileError, ShapeError, load
-from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported import FileError, ShapeError, load, model
+from optdb.runtime.exported.archive import Archive, array_bytes, pack
+from optdb.runtime.exported.manifest import read
 from tests.effort import examples
 from tests.processes import python
 from tests.runtime import planned
@@ -412,6 +415,25 @@ def test_more_memory_than_there_is(tmp_path, context):
     there = load(path, context, max_device_bytes=1 << 62, max_work_items=1 << 62)
     with pytest.raises(MemoryError, match="bytes at once"):
         there(X)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("content", [None, b"no archive"])
+def test_the_collector_is_off_while_a_file_is_read_and_then_as_before(tmp_path, context, monkeypatch, enabled, content):
+    path = plan(tmp_path / "f.optdb")
+    if content is not None:
+        path.write_bytes(content)
+    seen = []
+    monkeypatch.setattr(model, "Archive", lambda *args: seen.append(gc.isenabled()) or Archive(*args))
+    monkeypatch.setattr(model, "read", lambda archive: seen.append(gc.isenabled()) or read(archive))
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with contextlib.nullcontext() if content is None else pytest.raises(FileError):
+            load(path, context)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+    assert seen == ([False, False] if content is None else [False])
 
 
 def test_a_manifest_that_is_nested_too_deeply(tmp_path, context):

@@ -16,7 +16,7 @@ from optdb.runtime.exported.archive import Archive, pack
 from optdb.runtime.exported.limits import Limits
 from optdb.runtime.exported.manifest import Manifest, SavedTrace, read
 from optdb.runtime.records import Record, Where
-from tests.runtime.planned import LARGER, LAUNCH, MEMBERS
+from tests.runtime.planned import LARGER, LAUNCH, MEMBERS, arithmetic, number
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "exported-files.md"
 COMMANDS = (EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload)
@@ -69,9 +69,8 @@ def test_the_reference_names_all_fields_and_kinds():
 
 def test_examples_of_the_reference_are_records(archive):
     entry, launch = map(json.loads, re.findall(r"```json\n(.*?)```", REFERENCE.read_text(), re.DOTALL))
-    trace = Where(archive, "trace")
-    trace.parsed = {"entries": [expressions.ComputeUnits()]}
-    assert expressions.Arithmetic.parse(entry, trace.at("entries")).right == 4
+    trace = Where(archive, [{"entries": [expressions.ComputeUnits()]}])
+    assert expressions.Arithmetic.parse(entry, trace).right == 4
     assert launch.keys() == LAUNCH.keys()
 
 
@@ -80,4 +79,30 @@ def test_a_fault_is_told_with_its_position(archive):
     with pytest.raises(
         ValueError, match=re.escape("manifest.methods[0].traces[1].commands[7].target_offset has to be")
     ):
+        read(archive)
+
+
+def test_the_position_of_a_number_in_an_argument(archive):
+    launch = archive.manifest["methods"][0]["traces"][0]["commands"][1]
+    launch["args"][0]["values"][0] = "$999"
+    with pytest.raises(ValueError, match=re.escape("traces[0].commands[1].args[0].values[0] has to be a number, or a")):
+        read(archive)
+
+
+def test_equal_arguments_are_parsed_once_and_others_are_not_mistaken_for_them(archive):
+    numbers = [0, 0.0, -0.0, False, 1, 1.0, True, "inf", 0]
+    where = Where(archive)
+    records = [operands.kernel_argument(number(value, dtype="float64"), where) for value in numbers]
+    assert [repr(record.values[0]) for record in records] == [
+        *("0", "0.0", "-0.0", "False", "1", "1.0", "True", "inf", "0"),
+    ]
+    assert records[0] is records[-1]
+
+
+def test_an_argument_is_parsed_again_for_the_sizes_of_another_trace(archive):
+    first, second = archive.manifest["methods"][0]["traces"][:2]
+    first["entries"].append(arithmetic("*", "$0", 2))
+    of_first_alone = f"${len(first['entries']) - 1}"
+    first["commands"][1]["args"][0] = second["commands"][1]["args"][0] = number(of_first_alone)
+    with pytest.raises(ValueError, match=re.escape("manifest.methods[0].traces[1].commands[1].args[0].values[0]")):
         read(archive)

@@ -21,6 +21,7 @@ from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.expressions import Entry, Guard, entries, guards, sizes
 from optdb.runtime.records import (
+    Invalid,
     Members,
     Record,
     Where,
@@ -164,6 +165,9 @@ def _check_distinct(where: Where, kind: str, records: Sequence[Any], key: Callab
 def read(archive: Archive) -> Manifest:
     """Return a file's checked manifest; raise FileError if it is not valid."""
     try:
-        return Manifest.parse(archive.manifest, Where(archive, "manifest"))
+        return Manifest.parse(archive.manifest, Where(archive))
+    except Invalid as error:
+        error.keys.append("manifest")
+        raise archive.wrong(f"is not valid: {error}") from None
     except RecursionError:
         raise archive.wrong("is not valid: its manifest is nested too deeply") from None

@@ -6,8 +6,10 @@ for its arguments, gives it memory once for each size of them, and runs it.
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +83,26 @@ def load(
         If the file cannot be read.
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
-    archive = Archive(Path(path), limits)
-    manifest = read(archive)
+    with _collector_paused():
+        archive = Archive(Path(path), limits)
+        manifest = read(archive)
     context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
     rehearsals = None
     if is_wanted(build_in_child, context):
         rehearsals = Rehearsals(archive.path, archive.digest, context, limits, build_timeout_s)
     return Exported(archive, context, manifest, limits, rehearsals)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python's cyclic collector off: it would walk the very many values of a file several times, and free none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Exported:
