@@ -16,7 +16,7 @@ from fuzzing.states.machine import SharedVariables
 __all__ = ["run"]
 
 
-def run(number: int, runs: int, steps: int, device: str = "auto") -> None:
+def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bool = True) -> None:
     """Make random runs.
 
     Parameters
@@ -29,11 +29,13 @@ def run(number: int, runs: int, steps: int, device: str = "auto") -> None:
         The most steps of a run.
     device : str
         On which device, as `optdb.mode` names it.
+    shorten : bool
+        Whether to search for the shortest run that fails, which takes many times as long as to find one.
 
     Raises
     ------
     Exception
-        What the shortest run that fails raises.
+        What the shortest run that fails raises, or the first one.
     """
     machine = seed(number)(type("SharedVariables", (SharedVariables,), {"device": device}))
     run_state_machine_as_test(
@@ -45,7 +47,7 @@ def run(number: int, runs: int, steps: int, device: str = "auto") -> None:
             deadline=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.shrink),
+            phases=(Phase.generate, Phase.shrink) if shorten else (Phase.generate,),
         ),
     )
 

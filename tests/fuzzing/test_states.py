@@ -45,7 +45,7 @@ def test_shared_variables_are_what_a_model_says_in_more_runs(seed):
 def test_a_stale_variable_is_seen(monkeypatch):
     monkeypatch.setattr(Mirror, "refresh", lambda self: None)
     with pytest.raises(Differs):
-        run(0, 50, STEPS)
+        run(0, 50, STEPS, shorten=False)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_result_that_changes_later_is_seen(monkeypatch):
 
     monkeypatch.setattr("optdb.opencl.simulator.execution.io_binding.Output.give", give)
     with pytest.raises(Differs):
-        run(0, 50, STEPS)
+        run(0, 50, STEPS, shorten=False)
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_half_changed_variable_is_seen(monkeypatch):
     monkeypatch.setattr(HeldCommands, "takes_bound", True)
     monkeypatch.setattr(HeldCommands, "on", lambda self, command: command.enqueue())
     with pytest.raises(Differs):
-        run(0, 100, STEPS)
+        run(0, 100, STEPS, shorten=False)
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatc
     monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)
     monkeypatch.setattr(ZeroCopyScope, "reusable", lambda self, last: last)
     with pytest.raises(Differs):
-        run(1, 200, STEPS)
+        run(5, 200, STEPS, shorten=False)
 
 
 @pytest.mark.slow
