@@ -135,7 +135,7 @@ def test_circles_of_imports_are_found():
 
 #: What the entries of each of these folders are: rooms that one guesses.
 ROOMS = {
-    "host": {"__init__.py", "api", "clinker", "functions", "importing", "rewriters", "speedups"},
+    "host": {"__init__.py", "api", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},
     "opencl/simulator": {
         *("__init__.py", "simulator.py", "device_function.py", "progress.py"),
         *("diagnostics", "execution"),

@@ -1,6 +1,7 @@
 """Connects the engine to Theano, for every function or for those of one mode.
 
-Both ways translate the answers of database queries (see :mod:`optdb.topo.translate`), and build C code in batches.
+Both ways translate the answers of database queries (see :mod:`optdb.topo.translate`), build C code in batches, and
+compute nodes without C code by whole arrays.
 :func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` does the same
 in the thread that compiles a function with that mode, and only until the function is compiled.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from optdb.host.api import c_code
+from optdb.host.api import c_code, whole_arrays
 from optdb.host.api.config import config
 from optdb.host.api.databases import (
     SHAPES_AND_THEIR_USERS,
@@ -144,12 +145,14 @@ def _enabled_in_this_thread() -> Iterator[None]:
 def _install() -> None:
     _patches.install()
     c_code.install()
+    whole_arrays.install()
 
 
 def _uninstall_unused() -> None:
     if _state.enabled or _state.compiling:
         return
     _patches.uninstall()
+    whole_arrays.uninstall()
     if config.optdb.clinker == "auto":
         c_code.uninstall()
 

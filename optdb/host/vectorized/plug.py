@@ -1,0 +1,105 @@
+"""The hook by which nodes compute by whole arrays, and the rule of when they do.
+
+The rule: a Python thunk computes by whole arrays wherever one is made while the engine is in force, except by the
+linker ``py``. That linker is Theano's reference and always runs ``Op.perform``. Theano makes Python thunks of all nodes
+where there is no compiler, and of nodes without C code; others ask for them by ``op.make_thunk(..., impl='py')``.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from theano.gof.link import PerformLinker
+from theano.gof.op import Op
+
+from optdb.host.api.graph import Apply, FunctionGraph
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.vectorized import families
+from optdb.host.vectorized.registry import Compute, function_of
+
+__all__ = ["install", "uninstall"]
+
+
+class _Linking(threading.local):
+    """The graph that the linker ``py`` links in this thread."""
+
+    reference: FunctionGraph | None = None
+
+
+_linking = _Linking()
+
+
+def install() -> None:
+    """Compute nodes by whole arrays where Python thunks are made, from now on."""
+    _patches.install()
+
+
+def uninstall() -> None:
+    """Let Python thunks call ``Op.perform`` again."""
+    _patches.uninstall()
+
+
+def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_py_thunk)
+    def make_thunk_of_arrays(
+        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, debug: bool = False
+    ) -> Any:
+        compute = None if debug or _is_reference(node) else _function_of(node)
+        if compute is None:
+            return make_py_thunk(self, node, storage_map, compute_map, no_recycling, debug)
+        return _thunk(compute, node, storage_map, compute_map)
+
+    return make_thunk_of_arrays
+
+
+def _is_reference(node: Apply) -> bool:
+    graph = getattr(node, "fgraph", None)
+    return graph is not None and graph is _linking.reference
+
+
+def _function_of(node: Apply) -> Compute | None:
+    families.load()
+    return function_of(node)
+
+
+def _thunk(compute: Compute, node: Apply, storage_map: Any, compute_map: Any) -> Callable[[], None]:
+    inputs = [storage_map[var] for var in node.inputs]
+    outputs = [storage_map[var] for var in node.outputs]
+    flags = [compute_map[var] for var in node.outputs]
+
+    def thunk() -> None:
+        compute([cell[0] for cell in inputs], outputs)
+        for flag in flags:
+            flag[0] = True
+
+    thunk.inputs = inputs
+    thunk.outputs = outputs
+    thunk.perform = node.op.perform
+    thunk.lazy = False
+    return thunk
+
+
+def _as_reference(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def make_all_by_perform(self: PerformLinker, *args: Any, **kwargs: Any) -> Any:
+        outer, _linking.reference = _linking.reference, self.fgraph
+        try:
+            return make_all(self, *args, **kwargs)
+        finally:
+            _linking.reference = outer
+
+    return make_all_by_perform
+
+
+_patches = PatchGroup(
+    "Whole arrays in Python",
+    "from optdb.enable() on, or while a function is compiled with optdb.mode()",
+    "optdb.disable()",
+    [
+        Wrapper(Op, "make_py_thunk", _computing_arrays, "perform loops over elements in Python for many ops"),
+        Wrapper(PerformLinker, "make_all", _as_reference, "the linker py is the reference, which runs perform"),
+    ],
+)

@@ -1,0 +1,41 @@
+"""Finds the function of arrays that computes an Apply node, by the class of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from optdb.host.api.graph import Apply
+
+__all__ = ["Compute", "Maker", "computes", "function_of"]
+
+#: Computes a node: takes the values of its inputs and the storage cells of its outputs, as ``Op.perform`` does.
+Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
+#: Makes the function of a node; None where ``perform`` is the better choice.
+Maker = Callable[[Apply], "Compute | None"]
+
+_makers: dict[type, Maker] = {}
+
+
+def computes(*op_types: type) -> Callable[[Maker], Maker]:
+    """Register the decorated function as the maker of functions for nodes of these ops.
+
+    Subclasses that inherit ``perform`` share it; those with a ``perform`` of their own do not.
+    """
+
+    def register(make: Maker) -> Maker:
+        _makers.update(dict.fromkeys(op_types, make))
+        return make
+
+    return register
+
+
+def function_of(node: Apply) -> Compute | None:
+    """Return the function of arrays that computes `node`; None where ``perform`` has to."""
+    op_type = type(node.op)
+    for base in op_type.__mro__:
+        make = _makers.get(base)
+        if make is not None:
+            inherits = op_type.perform is base.perform and "perform" not in vars(node.op)
+            return make(node) if inherits else None
+    return None

@@ -1,0 +1,556 @@
+"""A function of arrays for each scalar op, with the values of its C code.
+
+A kernel takes the operands and, as its last argument, the array for the result. Before, the operands are converted to
+the dtypes that the kernel asks for, so that NumPy chooses its loop by the dtypes alone, not by values. The dtype is the
+result's, unless the entry says otherwise: C would add an int64 to a float32 as floats, and lose digits.
+
+Where C and NumPy differ, C wins: integers raise `ZeroDivisionError` where they are divided by zero, ``floor(x / y)`` is
+the integer division of floats, and sigmoid and softplus saturate where Theano's C code says so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply
+
+__all__ = ["Kernel", "kernel_of"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How arrays of a scalar op are computed."""
+
+    #: Takes the operands and the array for the result.
+    function: Callable[..., Any]
+    #: The dtypes of the operands.
+    dtypes: tuple[str, ...]
+    #: Whether the result may overwrite an operand: the function writes each element after it has read it.
+    in_place: bool = True
+    #: Whether the function takes arrays in any number, of which the first two are combined first.
+    folds: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A scalar op with the dtypes of its inputs and of its output."""
+
+    op: Any
+    inputs: tuple[str, ...]
+    out: str
+
+    @property
+    def common(self) -> str:
+        """The dtype that holds all inputs, as NumPy promotes them."""
+        return np.dtype(functools.reduce(np.promote_types, self.inputs)).name
+
+
+Entry = Callable[[Signature], Kernel]
+
+#: Entries of ops whose operands are converted to the dtype of the result.
+_converting: dict[type, Entry] = {}
+#: Entries of ops that have another rule.
+_special: dict[type, Entry] = {}
+
+
+def kernel_of(node: Apply) -> Kernel:
+    """Return the kernel of a node of a scalar op; one that calls ``impl`` element by element for an unknown op."""
+    dtypes = tuple(var.type.dtype for var in node.inputs)
+    signature = Signature(node.op, dtypes, node.outputs[0].type.dtype)
+    op_type = type(node.op)
+    if "impl" in vars(node.op):
+        return _element_by_element(signature)
+    if op_type in _special:
+        return _special[op_type](signature)
+    if op_type in _converting:
+        return _in_widest_dtype(signature, _converting[op_type])
+    return _element_by_element(signature)
+
+
+def known_ops() -> Sequence[type]:
+    """Return the classes of the scalar ops that have a kernel."""
+    return (*_special, *_converting)
+
+
+def _in_widest_dtype(signature: Signature, entry: Entry) -> Kernel:
+    """Return the kernel for a result that may be narrower than the operands, as where a float is added to integers."""
+    out = signature.out
+    wide = np.promote_types(signature.common, out).name if signature.inputs else out
+    kernel = entry(replace(signature, out=wide))
+    if wide == out:
+        return kernel
+
+    def compute(*args: Any) -> None:
+        result = np.empty(args[-1].shape, wide)
+        kernel.function(*args[:-1], result)
+        copy(result, args[-1])
+
+    return Kernel(compute, kernel.dtypes, in_place=False)
+
+
+def _is_real_float(dtype: str) -> bool:
+    return dtype.startswith("float")
+
+
+def _is_inexact(dtype: str) -> bool:
+    return dtype.startswith(("float", "complex"))
+
+
+def _element_by_element(signature: Signature) -> Kernel:
+    impl = np.frompyfunc(signature.op.impl, len(signature.inputs), 1)
+
+    def compute(*args: Any) -> None:
+        args[-1][...] = impl(*args[:-1])
+
+    return Kernel(compute, signature.inputs, in_place=False)
+
+
+def _in_out_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
+    """Return an entry whose operands are converted to the dtype of the result."""
+    return lambda signature: Kernel(function, (signature.out,) * len(signature.inputs), in_place)
+
+
+def _in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
+    return lambda signature: Kernel(function, signature.inputs, in_place)
+
+
+def _in_common_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
+    """Return an entry whose operands are converted to the dtype that holds them all, as NumPy compares them."""
+    return lambda signature: Kernel(function, (signature.common,) * len(signature.inputs), in_place)
+
+
+# Copies and casts
+
+
+def copy(x: Any, out: Any) -> None:
+    """Copy `x` into `out`, converted as C converts numbers."""
+    np.copyto(out, x, casting="unsafe")
+
+
+def _copy_second(x: Any, y: Any, out: Any) -> None:
+    np.copyto(out, y, casting="unsafe")
+
+
+_special.update(
+    {
+        scalars.Cast: _in_own_dtypes(copy),
+        scalars.Identity: _in_own_dtypes(copy),
+        scalars.Second: _in_own_dtypes(_copy_second),
+    }
+)
+
+# Arithmetic
+
+
+def _folding(ufunc: np.ufunc, of_bools: np.ufunc, of_nothing: int) -> Entry:
+    def of_none(out: Any) -> None:
+        out[...] = of_nothing
+
+    def entry(signature: Signature) -> Kernel:
+        dtype = signature.out
+        operands = (dtype,) * len(signature.inputs)
+        if not operands:
+            return Kernel(of_none, operands)
+        if len(operands) == 1:
+            return Kernel(copy, operands)
+        return Kernel(of_bools if dtype == "bool" else ufunc, operands, folds=len(operands) > 2)
+
+    return entry
+
+
+def _true_div(signature: Signature) -> Kernel:
+    discrete = not any(map(_is_inexact, signature.inputs))
+    return Kernel(np.true_divide, ("float64" if discrete else signature.out,) * 2)
+
+
+def _int_div(signature: Signature) -> Kernel:
+    dtype = signature.out
+    if dtype in ("float32", "float64"):
+        return Kernel(_floor_of_quotient, (dtype,) * 2, in_place=False)
+    if dtype == "float16":
+        return Kernel(np.floor_divide, (dtype,) * 2)
+    return Kernel(_checked(np.floor_divide, "division"), (dtype,) * 2)
+
+
+def _mod(signature: Signature) -> Kernel:
+    dtype = signature.out
+    if _is_real_float(dtype):
+        return Kernel(np.remainder, (dtype,) * 2)
+    return Kernel(_checked(np.remainder, "modulo"), (dtype,) * 2)
+
+
+def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
+    def compute(x: Any, y: Any, out: Any) -> None:
+        if not np.all(y):
+            raise ZeroDivisionError(f"integer {operation} by zero")
+        divide(x, y, out, casting="unsafe")  # NumPy divides truth values as int8
+
+    return compute
+
+
+def _floor_of_quotient(x: Any, y: Any, out: Any) -> None:
+    """Divide as Theano's C code does: from the magnitudes, and one less for a negative quotient with a remainder."""
+    quotient = np.true_divide(x, y)
+    negative = ((x < 0) != (y < 0)) & (y != 0) & (x != 0)
+    np.floor(quotient, out)
+    if np.any(negative):
+        below = -np.floor(-quotient) - (np.fmod(x, y) != 0)
+        np.copyto(out, below, where=negative)
+
+
+def _pow(signature: Signature) -> Kernel:
+    dtype = signature.out
+    operands = (dtype,) * 2
+    if _is_inexact(dtype) or dtype.startswith("uint"):
+        return Kernel(np.power, operands)
+    return Kernel(_integer_power, operands, in_place=False)
+
+
+def _integer_power(x: Any, y: Any, out: Any) -> None:
+    """Raise integers to powers; of a negative power, the part before the point remains."""
+    negative = y < 0
+    np.power(x, np.where(negative, 0, y).astype(out.dtype), out)
+    if np.any(negative):
+        inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
+        np.copyto(out, inverse, where=negative, casting="unsafe")
+
+
+def _without_zeros(x: Any, y: Any, out: Any) -> None:
+    x_is_zero, y_is_zero = x == 0, y == 0
+    product = np.multiply(x, y)
+    np.copyto(product, x, where=y_is_zero)
+    np.copyto(product, y, where=x_is_zero)
+    out[...] = product
+
+
+def _square(x: Any, out: Any) -> None:
+    np.multiply(x, x, out)
+
+
+def _inverse(x: Any, out: Any) -> None:
+    np.true_divide(_ONES[out.dtype], x, out)
+
+
+_ONES = {np.dtype(name): np.ones((), name) for name in ("float16", "float32", "float64", "complex64", "complex128")}
+
+
+def _round_from_zero(x: Any, out: Any) -> None:
+    whole = np.trunc(x)
+    half = np.abs(x - whole) >= 0.5
+    np.add(whole, np.copysign(half.astype(x.dtype), x), out)
+
+
+def _is_false(x: Any, out: Any) -> None:
+    out[...] = False
+
+
+def _float_test(test: np.ufunc) -> Entry:
+    def entry(signature: Signature) -> Kernel:
+        (dtype,) = signature.inputs
+        return Kernel(test if _is_inexact(dtype) else _is_false, (dtype,))
+
+    return entry
+
+
+def _sgn(signature: Signature) -> Kernel:
+    return Kernel(copy if signature.out == "bool" else np.sign, (signature.out,))
+
+
+def _abs(signature: Signature) -> Kernel:
+    (dtype,) = signature.inputs
+    return Kernel(copy if dtype == "bool" else np.absolute, (dtype,))
+
+
+_converting.update(
+    {
+        scalars.Add: _folding(np.add, np.logical_or, 0),
+        scalars.Mul: _folding(np.multiply, np.logical_and, 1),
+        scalars.MulWithoutZeros: _in_out_dtype(_without_zeros, in_place=False),
+        scalars.Sub: _in_out_dtype(np.subtract),
+        scalars.TrueDiv: _true_div,
+        scalars.IntDiv: _int_div,
+        scalars.Mod: _mod,
+        scalars.Pow: _pow,
+        scalars.Neg: _in_out_dtype(np.negative),
+        scalars.Sqr: _in_out_dtype(_square),
+        scalars.Inv: _in_out_dtype(_inverse),
+        scalars.Sgn: _sgn,
+        scalars.RoundHalfAwayFromZero: _in_out_dtype(_round_from_zero),
+    }
+)
+_special.update(
+    {
+        scalars.Abs: _abs,
+        scalars.IsNan: _float_test(np.isnan),
+        scalars.IsInf: _float_test(np.isinf),
+    }
+)
+
+# Comparisons, choices and bits
+
+
+def _clip(x: Any, low: Any, high: Any, out: Any) -> None:
+    if np.all(low <= high):  # false for NaN
+        np.minimum(np.maximum(x, low), high, out)
+        return
+    below, above = x < low, x > high
+    chosen = np.where(above, high, x)
+    np.copyto(chosen, low, where=below)
+    out[...] = chosen
+
+
+def _switch(signature: Signature) -> Kernel:
+    condition, dtype = signature.inputs[0], signature.out
+    return Kernel(_choose if condition == "bool" else _choose_by_number, (condition, dtype, dtype), in_place=False)
+
+
+def _choose(condition: Any, x: Any, y: Any, out: Any) -> None:
+    out[...] = np.where(condition, x, y)
+
+
+def _choose_by_number(condition: Any, x: Any, y: Any, out: Any) -> None:
+    out[...] = np.where(condition != 0, x, y)
+
+
+def _in_range(signature: Signature) -> Kernel:
+    above = np.greater if signature.op.openlow else np.greater_equal
+    below = np.less if signature.op.openhi else np.less_equal
+
+    def compute(x: Any, low: Any, high: Any, out: Any) -> None:
+        np.logical_and(above(x, low), below(x, high), out)
+
+    return Kernel(compute, (signature.common,) * 3, in_place=False)
+
+
+_special.update(
+    {
+        scalars.EQ: _in_common_dtype(np.equal),
+        scalars.NEQ: _in_common_dtype(np.not_equal),
+        scalars.LT: _in_common_dtype(np.less),
+        scalars.LE: _in_common_dtype(np.less_equal),
+        scalars.GT: _in_common_dtype(np.greater),
+        scalars.GE: _in_common_dtype(np.greater_equal),
+        scalars.InRange: _in_range,
+        scalars.Switch: _switch,
+    }
+)
+_converting.update(
+    {
+        scalars.AND: _in_out_dtype(np.bitwise_and),
+        scalars.OR: _in_out_dtype(np.bitwise_or),
+        scalars.XOR: _in_out_dtype(np.bitwise_xor),
+        scalars.Invert: _in_out_dtype(np.invert),
+        scalars.Maximum: _in_out_dtype(np.maximum),
+        scalars.Minimum: _in_out_dtype(np.minimum),
+        scalars.Clip: _in_out_dtype(_clip, in_place=False),
+    }
+)
+
+# Functions of floats
+
+_UFUNCS = {
+    scalars.Ceil: np.ceil,
+    scalars.Floor: np.floor,
+    scalars.Trunc: np.trunc,
+    scalars.RoundHalfToEven: np.rint,
+    scalars.Log: np.log,
+    scalars.Log2: np.log2,
+    scalars.Log10: np.log10,
+    scalars.Log1p: np.log1p,
+    scalars.Exp: np.exp,
+    scalars.Exp2: np.exp2,
+    scalars.Expm1: np.expm1,
+    scalars.Sqrt: np.sqrt,
+    scalars.Deg2Rad: np.deg2rad,
+    scalars.Rad2Deg: np.rad2deg,
+    scalars.Cos: np.cos,
+    scalars.ArcCos: np.arccos,
+    scalars.Sin: np.sin,
+    scalars.ArcSin: np.arcsin,
+    scalars.Tan: np.tan,
+    scalars.ArcTan: np.arctan,
+    scalars.ArcTan2: np.arctan2,
+    scalars.Cosh: np.cosh,
+    scalars.ArcCosh: np.arccosh,
+    scalars.Sinh: np.sinh,
+    scalars.ArcSinh: np.arcsinh,
+    scalars.Tanh: np.tanh,
+    scalars.ArcTanh: np.arctanh,
+    scalars.Erf: special.erf,
+    scalars.Erfc: special.erfc,
+    scalars.Erfcx: special.erfcx,
+    scalars.Erfinv: special.erfinv,
+    scalars.Erfcinv: special.erfcinv,
+    scalars.Gamma: special.gamma,
+    scalars.GammaLn: special.gammaln,
+    scalars.Psi: special.psi,
+    scalars.GammaInc: special.gammainc,
+    scalars.GammaIncC: special.gammaincc,
+    scalars.Jv: special.jv,
+    scalars.J0: special.j0,
+    scalars.J1: special.j1,
+    scalars.Iv: special.iv,
+    scalars.I0: special.i0,
+    scalars.I1: special.i1,
+}
+
+
+def _function(ufunc: np.ufunc) -> Entry:
+    def entry(signature: Signature) -> Kernel:
+        dtype, count = signature.out, len(signature.inputs)
+        if _has_loop(ufunc, dtype):
+            return Kernel(ufunc, (dtype,) * count)
+        if dtype.startswith("complex"):
+            return _element_by_element(signature)
+        return Kernel(_rounded(ufunc), ("float64",) * count)
+
+    return entry
+
+
+def _has_loop(ufunc: np.ufunc, dtype: str) -> bool:
+    char = np.dtype(dtype).char
+    return f"{char * ufunc.nin}->{char}" in ufunc.types
+
+
+def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
+    """Return the function that computes in float64 and converts its results."""
+
+    def compute(*args: Any) -> None:
+        copy(ufunc(*args[:-1]), args[-1])
+
+    return compute
+
+
+_converting.update({op: _function(ufunc) for op, ufunc in _UFUNCS.items()})
+
+
+def _in_float64(function: Callable[..., Any]) -> Entry:
+    """Return an entry that computes in float64 and converts the result."""
+
+    def compute(*args: Any) -> None:
+        copy(function(*args[:-1]), args[-1])
+
+    return lambda signature: Kernel(compute, ("float64",) * len(signature.inputs), in_place=False)
+
+
+_converting.update(
+    {
+        scalars.TriGamma: _in_float64(lambda x: special.polygamma(1, x)),
+        scalars.Chi2SF: _in_float64(lambda x, k: special.chdtrc(k, x)),
+        scalars.GammaU: _in_float64(lambda k, x: special.gammaincc(k, x) * special.gamma(k)),
+        scalars.GammaL: _in_float64(lambda k, x: special.gammainc(k, x) * special.gamma(k)),
+    }
+)
+
+
+def _saturating(limits: dict[str, tuple[float, float]], function: Callable[..., None]) -> Entry:
+    """Return an entry for a function that C replaces by its limits beyond two bounds."""
+
+    def entry(signature: Signature) -> Kernel:
+        dtype = signature.out
+        low, high = (np.dtype(dtype).type(limit) for limit in limits["float64" if dtype == "float64" else "float32"])
+
+        def compute(x: Any, out: Any) -> None:
+            function(x, low, high, out)
+
+        return Kernel(compute, (dtype,), in_place=False)
+
+    return entry
+
+
+def _sigmoid(x: Any, low: Any, high: Any, out: Any) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, _ONES[out.dtype], out)
+    np.true_divide(_ONES[out.dtype], out, out)
+    _put_where(x > high, 1, out)
+
+
+def _softplus(x: Any, low: Any, high: Any, out: Any) -> None:
+    np.exp(x, out)
+    np.log1p(out, out)
+    _put_where(x > high, x, out)
+
+
+def _put_where(mask: Any, value: Any, out: Any) -> None:
+    if mask.any():
+        np.copyto(out, value, where=mask, casting="unsafe")
+
+
+def _ultra_fast_sigmoid(x: Any, out: Any) -> None:
+    size = np.abs(x) * out.dtype.type(0.5)
+    near = 1.5 * size / (1 + size)
+    middle = 0.935409070603099 + 0.0458812946797165 * (size - 1.7)
+    tanh = np.where(size < 1.7, near, np.where(size < 3, middle, 0.99505475368673))
+    out[...] = 0.5 * (np.where(x >= 0, tanh, -tanh) + 1)
+
+
+def _softsign(x: Any, out: Any) -> None:
+    np.true_divide(x, 1 + np.abs(x), out)
+
+
+def _xlogx(x: Any, out: Any) -> None:
+    _xlogy(x, x, out)
+
+
+def _xlogy(x: Any, y: Any, out: Any) -> None:
+    out[...] = np.where(x == 0, 0, x * np.log(y))
+
+
+_converting.update(
+    {
+        scalars.ScalarSigmoid: _saturating({"float32": (-88, 15), "float64": (-709, 19)}, _sigmoid),
+        scalars.ScalarSoftplus: _saturating({"float32": (-103, 14), "float64": (-745, 16)}, _softplus),
+        scalars.UltraFastScalarSigmoid: _in_out_dtype(_ultra_fast_sigmoid, in_place=False),
+        scalars.ScalarSoftsign: _in_out_dtype(_softsign),
+        scalars.XlogX: _in_out_dtype(_xlogx, in_place=False),
+        scalars.XlogY0: _in_out_dtype(_xlogy, in_place=False),
+    }
+)
+
+# Complex numbers
+
+
+def _real(x: Any, out: Any) -> None:
+    np.copyto(out, x.real)
+
+
+def _imag(x: Any, out: Any) -> None:
+    np.copyto(out, x.imag)
+
+
+def _angle(x: Any, out: Any) -> None:
+    out[...] = np.angle(x)
+
+
+def _complex(x: Any, y: Any, out: Any) -> None:
+    real, imag = x.copy(), y.copy()
+    out.real = real
+    out.imag = imag
+
+
+def _from_polar(radius: Any, theta: Any, out: Any) -> None:
+    if np.any(radius < 0):
+        raise ValueError("polar radius must be non-negative", radius)
+    real, imag = radius * np.cos(theta), radius * np.sin(theta)
+    out.real = real
+    out.imag = imag
+
+
+_special.update(
+    {
+        scalars.Real: _in_own_dtypes(_real),
+        scalars.Imag: _in_own_dtypes(_imag),
+        scalars.Angle: _in_own_dtypes(_angle, in_place=False),
+        scalars.Complex: _in_own_dtypes(_complex, in_place=False),
+        scalars.ComplexFromPolar: _in_own_dtypes(_from_polar, in_place=False),
+    }
+)
+_converting[scalars.Conj] = _in_out_dtype(np.conjugate)
