@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
     from optdb.runtime.devices import list_devices as devices
     from optdb.runtime.exported import load
-    from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
+    from optdb.topo import TopoOptDB, disable, enable, mode, register_topo, tier, wait
     from optdb.unpickling import SimulatorNotRestored
 
 __version__ = "0.1.0"
@@ -40,6 +40,8 @@ _LAZY_ATTRS = {
     "opencl_backend": "optdb.opencl.simulator",
     "optimize": "optdb.opencl.simulator",
     "register_topo": "optdb.topo",
+    "tier": "optdb.topo",
+    "wait": "optdb.topo",
 }
 
 __all__ = [
@@ -61,6 +63,8 @@ __all__ = [
     "opencl_backend",
     "optimize",
     "register_topo",
+    "tier",
+    "wait",
 ]
 
 

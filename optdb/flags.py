@@ -294,6 +294,12 @@ FLAGS: tuple[Flag, ...] = (
         live=False,
     ),
     Flag(
+        "optdb.tiered",
+        False,
+        "theano.function returns when the graph is optimized, without waiting for compilers: nodes compute in Python "
+        "until their C code is built. The flag is read when a function is compiled; it needs optdb's C linker.",
+    ),
+    Flag(
         "optdb.trace",
         False,
         "Print what happens, as it happens: rewrites of the engine, results of its phases, lifts to a device, kernel "

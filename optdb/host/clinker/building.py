@@ -30,7 +30,7 @@ from optdb.host.clinker.store import ModuleStore, rename
 from optdb.host.clinker.toolchain import file_stamp, toolchain
 from optdb.host.clinker.units import COMMON_HEADERS, HARMLESS_HEADERS, Environment, Translation, group, unit_text
 
-__all__ = ["ModuleBuilder", "can_build", "processors", "seconds_for_headers"]
+__all__ = ["ModuleBuilder", "can_build", "plain", "processors", "seconds_for_headers"]
 
 _PRECOMPILED = COMMON_HEADERS + HARMLESS_HEADERS
 
@@ -89,7 +89,7 @@ class ModuleBuilder:
                 library = future.result()
                 if library is None and unit[0].can_share:
                     # One module does not compile, or not with the others: compile each alone, as Theano does.
-                    waiting |= {pool.submit(self._compile, [_plain(module)], {}): [_plain(module)] for module in unit}
+                    waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
                 for module in unit if library is not None else ():
                     done(module, library)
@@ -238,7 +238,7 @@ def _present(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if path]
 
 
-def _plain(module: Translation) -> Translation:
+def plain(module: Translation) -> Translation:
     """Return the same module with Theano's unchanged code, to be compiled alone."""
     return replace(module, own_code="")
 

@@ -140,7 +140,16 @@ class SharedModuleCache(ModuleCache):
         path = self.store.library(wanted.module_hash, wanted.translation.name)
         return path if path.exists() else self._foreign.get(wanted.module_hash)
 
-    def build(self, modules: Iterable[Wanted], tell: Tell | None = None) -> None:
+    def missing(self, modules: Iterable[Wanted]) -> dict[str, Wanted]:
+        """Return the modules that have to be built, by their hashes."""
+        missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
+        if missing and self._read_foreign():
+            missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
+        return {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
+
+    def build(
+        self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None
+    ) -> None:
         """Build the modules that are missing; skip those that do not compile.
 
         Parameters
@@ -149,11 +158,10 @@ class SharedModuleCache(ModuleCache):
             The needed modules.
         tell : callable, optional
             Called with the number of modules done, and the number of missing ones.
+        builder : ModuleBuilder, optional
+            What compiles them, instead of this cache's own builder.
         """
-        missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
-        if missing and self._read_foreign():
-            missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
-        missing = {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
+        missing = self.missing(modules)
         total = len(missing)
         while missing:
             locks = self._claim(missing)
@@ -161,8 +169,9 @@ class SharedModuleCache(ModuleCache):
                 self._wait_for_others(missing)
                 continue
             done = total - len(missing)
+            claimed = [missing.pop(name) for name in locks]
             self._build(
-                [missing.pop(name) for name in locks], locks, lambda n, _, done=done: tell and tell(done + n, total)
+                claimed, locks, lambda n, _, done=done: tell and tell(done + n, total), builder or self._builder
             )
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
@@ -188,7 +197,9 @@ class SharedModuleCache(ModuleCache):
                 if self.find(wanted) is not None:
                     del missing[name]
 
-    def _build(self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell) -> None:
+    def _build(
+        self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell, builder: ModuleBuilder
+    ) -> None:
         wanted = {module.translation.name: module for module in modules}
 
         def done(translation: Translation, library: Path) -> None:
@@ -199,7 +210,7 @@ class SharedModuleCache(ModuleCache):
         logger.info("compiling %d modules", len(modules))
         start = time.perf_counter()
         try:
-            self._builder.build([module.translation for module in modules], done, tell)
+            builder.build([module.translation for module in modules], done, tell)
         finally:
             for lock in locks.values():
                 lock.release(remove=True)

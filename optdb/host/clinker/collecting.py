@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import theano
+from theano import config
 from theano.compile.function_module import FunctionMaker
 from theano.compile.mode import get_mode
 from theano.gof import cc
@@ -27,6 +28,7 @@ from optdb.host.clinker.cache import Wanted
 from optdb.host.clinker.example_values import is_quick_in_python
 from optdb.host.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
 from optdb.host.clinker.progress import progress
+from optdb.host.clinker.tiers.linked import TieredLink, can_have_tiers
 
 __all__ = ["Collector", "collector"]
 
@@ -54,11 +56,14 @@ class Collector(threading.local):
         self.nodes = NodeLinker()
         self._depth = 0
         self._wanted: dict[str, Wanted] = {}
+        self._missing: set[str] = set()
         self._visited: set[Apply] = set()
         self._scans: list[Scan] = []
         self._postponed: dict[int, _Request] = {}  # by the op's id
         self._request: _Request | None = None
         self._is_collecting = False
+        #: The functions that are linked, the innermost last; None for one without tiers.
+        self._links: list[TieredLink | None] = []
 
     # Wrapped around Theano's linkers.
 
@@ -77,14 +82,27 @@ class Collector(threading.local):
             if self._depth == 1:
                 self.nodes.begin()
             self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
-            self._build()
-            return make_all()
+            if not (config.optdb.tiered and can_have_tiers(linker)):
+                self._build()
+                return self._within(None, make_all)
+            self._missing.update(cc.get_module_cache().missing(self._wanted.values()))
+            self._wanted.clear()
+            link = TieredLink(linker, self.nodes, self._missing)
+            return self._within(link, lambda: link.make_all(make_all))
         finally:
             self._depth -= 1
             if not self._depth:
                 self._wanted.clear()
+                self._missing.clear()
                 self._visited.clear()
                 self._postponed.clear()
+
+    def _within(self, link: TieredLink | None, make_all: Callable[[], Any]) -> Any:
+        self._links.append(link)
+        try:
+            return make_all()
+        finally:
+            self._links.pop()
 
     def _build(self) -> None:
         if self._wanted:
@@ -123,7 +141,9 @@ class Collector(threading.local):
             if is_quick_in_python(node, storage_map):
                 return node.op.make_thunk(node, storage_map, *rest, impl="py")
             self.nodes.begin()
-        return self.nodes.make_c_thunk(node, storage_map, *rest)
+        link = self._links[-1] if self._links else None
+        changing = None if link is None or has_unsafe_halves(node) else link.thunk(node, storage_map, *rest)
+        return changing or self.nodes.make_c_thunk(node, storage_map, *rest)
 
     # Wrapped around Scan.
 
@@ -139,11 +159,26 @@ class Collector(threading.local):
         finally:
             self._is_collecting = was_collecting
 
-    def scan_thunk(self, op: Scan, make_thunk: Callable[[], Any]) -> Any:
-        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call."""
+    def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
+        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call.
+
+        Parameters
+        ----------
+        op : Scan
+            The op.
+        make_thunk : callable
+            Its method, bound to the op.
+        args : tuple
+            The method's arguments up to `no_recycling`.
+        impl : str, optional
+            As for ``Op.make_thunk``.
+        """
         self._scans.append(op)
+        link = self._links[-1] if self._links and not self._is_collecting else None
         try:
-            return make_thunk()
+            if link is None or impl is not None:
+                return make_thunk(*args, impl=impl)
+            return link.scan_thunk(make_thunk, *args[:3])
         finally:
             self._scans.pop()
 

@@ -177,8 +177,25 @@ class NodeLinker:
         if has_unsafe_halves(node):
             return None
         linked = self.linked(node, no_recycling)
-        if not linked.is_keyed:
-            return None
+        return self.thunk(linked, node, storage_map, compute_map, no_recycling) if linked.is_keyed else None
+
+    def thunk(
+        self,
+        linked: Linked,
+        node: Apply,
+        storage_map: dict[Variable, list[Any]],
+        compute_map: dict[Variable, list[bool]],
+        no_recycling: Sequence[Variable],
+    ) -> Callable[[], None]:
+        """Make a thunk of C code, as ``Op.make_c_thunk`` does.
+
+        Parameters
+        ----------
+        linked : Linked
+            The C code for the node's signature.
+        node, storage_map, compute_map, no_recycling
+            See ``Op.make_thunk``.
+        """
         inputs = [storage_map[var] for var in node.inputs]
         outputs = [storage_map[var] for var in node.outputs]
         thunk = linked.thunk(node, no_recycling, inputs, outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import weakref
 from pathlib import Path
 from types import TracebackType
 
@@ -54,6 +55,7 @@ class FileLock:
                 raise
             if self._is_current(descriptor):
                 self._descriptor = descriptor
+                _held.add(self)
                 return True
             # The last holder removed the file while this process waited for it.
             os.close(descriptor)
@@ -72,6 +74,7 @@ class FileLock:
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None
+        _held.discard(self)
 
     def _open(self) -> int:
         try:
@@ -94,3 +97,18 @@ class FileLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release(remove=True)
+
+
+#: The locks that this process holds.
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close a forked process's copies of descriptors, which would keep its parent's locks when the parent is dead."""
+    for lock in list(_held):
+        os.close(lock._descriptor)
+        lock._descriptor = None
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -60,6 +60,7 @@ def _make_patches() -> list[Wrapper]:
     from optdb.host.clinker.cache import SharedModuleCache
     from optdb.host.clinker.collecting import collector, has_c_thunks
     from optdb.host.clinker.progress import progress
+    from optdb.host.clinker.tiers.machines import bind
     from optdb.host.clinker.signatures import keep_without_props, stable_version
 
     def around_linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,8 +85,11 @@ def _make_patches() -> list[Wrapper]:
 
     def around_scan_thunk(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make_thunk)
-        def remembered(self: scan_op.Scan, *args: Any, **options: Any) -> Any:
-            return collector.scan_thunk(self, lambda: make_thunk(self, *args, **options))
+        def remembered(
+            self: scan_op.Scan, node: Any, storage: Any, computed: Any, no_recycling: Any, impl: str | None = None
+        ) -> Any:
+            bound = functools.partial(make_thunk, self)
+            return collector.scan_thunk(self, bound, (node, storage, computed, no_recycling), impl)
 
         return remembered
 
@@ -122,7 +126,9 @@ def _make_patches() -> list[Wrapper]:
         def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
             collector.postpone(self, args, options)
             with growing(), progress.phase("linking"):
-                return create(self, *args, **options)
+                function = create(self, *args, **options)
+            bind(function)
+            return function
 
         return postponable
 

@@ -22,6 +22,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,8 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
+        # By process: another thread of the parent may have held a lock at a fork.
+        self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
         """Return the path of a module's shared library, which may not exist yet."""
@@ -91,10 +94,11 @@ class ModuleStore:
 
     def stage(self) -> Stage:
         """Return this process's stage for unfinished files; first remove those of dead processes."""
-        if self._stage is None or not self._stage.is_ours():
-            self._remove_abandoned()
-            self._stage = Stage(self.folder / "staging")
-        return self._stage
+        with self._locks.setdefault(os.getpid(), threading.Lock()):
+            if self._stage is None or not self._stage.is_ours():
+                self._remove_abandoned()
+                self._stage = Stage(self.folder / "staging")
+            return self._stage
 
     def close(self) -> None:
         """Remove this process's stage."""

@@ -1,0 +1,148 @@
+"""Starts the server that runs compilers, and passes commands to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Cancelled", "CompilerServer"]
+
+#: How often a waiting thread looks whether its program is still needed.
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Cancelled(Exception):
+    """The program was killed because nothing needs its result, or because this process ends."""
+
+
+class _Request:
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.status: int | None = None
+        self.is_cancelled = False
+
+
+class CompilerServer:
+    """The server process of this process, started for the first command after each `close`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._requests: dict[int, _Request] = {}
+        self._number = 0
+
+    def run(
+        self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None
+    ) -> bool:
+        """Run a program to its end; return whether it succeeded.
+
+        Parameters
+        ----------
+        command : sequence of str
+            The program and its arguments.
+        is_needed : callable
+            Asked now and then; the program is killed when it returns False.
+        env : mapping, optional
+            The program's environment, instead of this process's.
+
+        Raises
+        ------
+        Cancelled
+            If the program was killed.
+        OSError
+            If the server does not start.
+        """
+        number, request = self._send(command, env)
+        while not request.ended.wait(SECONDS_BETWEEN_LOOKS):
+            if not request.is_cancelled and not is_needed():
+                request.is_cancelled = True
+                self._write({"kill": number})
+        if request.is_cancelled:
+            raise Cancelled
+        return request.status == 0
+
+    def close(self) -> None:
+        """Kill the programs that run, and end the server; `run` raises `Cancelled` in the threads that wait."""
+        with self._lock:
+            process, self._process = self._process, None
+            for request in self._requests.values():
+                request.is_cancelled = True
+            self._end_requests()
+        if process is not None:
+            process.stdin.close()
+            process.wait()
+
+    def forget(self) -> None:
+        """Close this process's copies of its parent's pipes, after a fork."""
+        process, self._process = self._process, None
+        self._lock = threading.Lock()
+        self._requests.clear()
+        if process is not None:
+            # Through the descriptors: the file objects may be locked by threads that this process lacks.
+            os.close(process.stdin.fileno())
+            os.close(process.stdout.fileno())
+            _abandoned.append(process)
+
+    def _send(self, command: Sequence[str], env: Mapping[str, str] | None) -> tuple[int, _Request]:
+        request = _Request()
+        with self._lock:
+            if self._process is None:
+                self._start()
+            self._number += 1
+            number = self._number
+            self._requests[number] = request
+        self._write({"id": number, "command": list(command), "env": None if env is None else dict(env)})
+        return number, request
+
+    def _write(self, message: dict[str, object]) -> None:
+        with self._lock:
+            process = self._process
+            if process is None:
+                return
+            try:
+                process.stdin.write(f"{json.dumps(message)}\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                self._end_requests()
+
+    def _start(self) -> None:
+        program = str(Path(__file__).with_name("server.py"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        reader = threading.Thread(target=self._read, args=(self._process,), name="optdb-compilers", daemon=True)
+        reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        """Receive answers until the server ends."""
+        for line in process.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                request = self._requests.pop(answer["id"], None)
+            if request is not None:
+                request.status = answer["status"]
+                request.ended.set()
+        with self._lock:
+            if self._process is process:
+                # The server was killed: what it ran counts as failed, and the next command starts another one.
+                self._process = None
+                self._end_requests()
+
+    def _end_requests(self) -> None:
+        for request in self._requests.values():
+            request.ended.set()
+        self._requests.clear()
+
+
+#: Servers of a parent process: their finalizers would wait for processes that are not this one's children.
+_abandoned: list[subprocess.Popen[str]] = []
