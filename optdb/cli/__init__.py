@@ -27,9 +27,10 @@ def cli() -> None:
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
+@click.option("--tiered", is_flag=True, help="Compute in Python while compilers build C code (optdb.tiered).")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Callable[[], None]:
+def run(is_module: bool, topo: bool, tiered: bool, script: str, args: tuple[str, ...]) -> Callable[[], None]:
     """Run SCRIPT as python would, with optdb's engine in Theano.
 
     The script need not know of optdb. The engine is turned on when the script imports
@@ -37,19 +38,26 @@ def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Call
     """
     from optdb.cli.launch import launch
 
-    flags.FORCED["optdb.topo"] = topo
+    _force(topo, tiered)
     return lambda: launch(script, args, is_module=is_module)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
+@click.option("--tiered", is_flag=True, help="Compute in Python while compilers build C code (optdb.tiered).")
 @click.option("--pictures", type=click.Path(file_okay=False, path_type=Path), help="Draw the graphs in this folder.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page about them into this file.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def explain(
-    is_module: bool, topo: bool, pictures: Path | None, html: Path | None, script: str, args: tuple[str, ...]
+    is_module: bool,
+    topo: bool,
+    tiered: bool,
+    pictures: Path | None,
+    html: Path | None,
+    script: str,
+    args: tuple[str, ...],
 ) -> Callable[[], None]:
     """Run SCRIPT, then report where the ops of its functions ran, and why."""
     from optdb.cli.explain import can_draw, explain_script
@@ -57,8 +65,15 @@ def explain(
     # Checked before the script runs, which may take long.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
-    flags.FORCED["optdb.topo"] = topo
+    _force(topo, tiered)
     return lambda: explain_script(script, args, is_module=is_module, pictures=pictures, html=html)
+
+
+def _force(topo: bool, tiered: bool) -> None:
+    """Let options override the user's flags; without ``--tiered``, the flag decides."""
+    flags.FORCED["optdb.topo"] = topo
+    if tiered:
+        flags.FORCED["optdb.tiered"] = True
 
 
 @cli.command()

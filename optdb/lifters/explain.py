@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
+from optdb.host.api.c_code import Tier, tier
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.html_tables import HtmlTables
 from optdb.lifters.device import Device, devices
@@ -49,6 +51,8 @@ class Explanation(HtmlTables):
         moves without such a node are in `traffic` only.
     traffic : Traffic or None
         The transfers of one call, if one was made.
+    c_code : Tier or None
+        How far its C code is, if it is compiled in tiers.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Explanation(HtmlTables):
     places: Counter[str]
     transfers: Counter[str]
     traffic: Traffic | None = None
+    c_code: Tier | None = None
 
     def __str__(self) -> str:
         return text_of(self.render())
@@ -69,7 +74,11 @@ class Explanation(HtmlTables):
         rich.console.Group
             Tables of nodes by device, of lifted nodes, and of nodes that stayed on the host; transfers are in bytes.
         """
-        tables = [self._summary(), *[table for report in self.reports for table in report.render().renderables]]
+        tables = [
+            self._summary(),
+            self._tiers(),
+            *[table for report in self.reports for table in report.render().renderables],
+        ]
         return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:
@@ -101,6 +110,13 @@ class Explanation(HtmlTables):
         # Traffic without a transfer op has a description instead of a class name.
         rows += [(kind if " " in kind else f"within {kind}", "", *self._moved(kind)) for kind in sorted(inside)]
         return new_table(f"{self.name}: where its ops run", ("place",), numbers, rows)
+
+    def _tiers(self) -> Table:
+        rows = []
+        if self.c_code is not None:
+            rows = [("nodes in C", self.c_code.in_c), ("nodes in Python", self.c_code.in_python)]
+            rows += [("modules to build", self.c_code.modules_left), ("modules not built", self.c_code.modules_failed)]
+        return new_table(f"{self.name}: its C code", ("tiers",), ("number",), [(name, str(n)) for name, n in rows])
 
     def _moved(self, kind: str) -> list[str]:
         if self.traffic is None:
@@ -145,14 +161,20 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     if inputs:
         with count_transfers() as traffic:
             function(*inputs)
-    return explained(function.name or "function", graph, reports, traffic)
+    c_code = tier(function)
+    is_tiered = config.optdb.tiered or not c_code.done
+    return explained(function.name or "function", graph, reports, traffic, c_code if is_tiered else None)
 
 
 def explained(
-    name: str, graph: FunctionGraph, reports: list[LiftReport], traffic: Traffic | None = None
+    name: str,
+    graph: FunctionGraph,
+    reports: list[LiftReport],
+    traffic: Traffic | None = None,
+    c_code: Tier | None = None,
 ) -> Explanation:
     """Explain where the ops of a graph run, and why; the parameters are those of `Explanation`."""
-    return Explanation(name, graph, reports, *_count(graph), traffic)
+    return Explanation(name, graph, reports, *_count(graph), traffic, c_code)
 
 
 def _count(graph: FunctionGraph) -> tuple[Counter[str], Counter[str]]:

@@ -26,11 +26,11 @@ from optdb.host import import_host
 
 import_host()
 
+from optdb.host.api.c_code import tier, wait
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
 from optdb.topo import sums as _sums  # noqa: F401  registers its rewriter
-from optdb.host.api.c_code import tier, wait
 from optdb.topo.db import TopoOptDB, register_topo, topo_db
 from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
 from optdb.topo.result import TopoResult, collect

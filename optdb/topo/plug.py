@@ -26,7 +26,7 @@ from optdb.host.api.databases import (
     visiting_members_once,
 )
 from optdb.host.api.device_linker import DeviceLinker
-from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode
+from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode, with_tiers
 from optdb.host.api.patching import PatchGroup, Switch, Wrapper
 from optdb.host.api.session import prepare, remove_all
 from optdb.topo.db import ENGINE_TAG
@@ -94,8 +94,14 @@ def is_enabled() -> bool:
     return _state.enabled
 
 
-def enable() -> Switch:
+def enable(tiered: bool | None = None) -> Switch:
     """Let the engine run Theano's rewrite phases, from the next compilation on.
+
+    Parameters
+    ----------
+    tiered : bool, optional
+        Sets the flag ``optdb.tiered``: whether functions compute in Python while their C code is built. None leaves the
+        flag as it is.
 
     Returns
     -------
@@ -112,10 +118,20 @@ def enable() -> Switch:
     """
     with _lock:
         was_enabled = _state.enabled
+        was_tiered = config.optdb.tiered
         _state.enabled = True
         _install()
         prepare()
-    return Switch(disable, was_enabled)
+    if tiered is None:
+        return Switch(disable, was_enabled)
+    config.optdb.tiered = tiered
+
+    def restore() -> None:
+        config.optdb.tiered = was_tiered
+        if not was_enabled:
+            disable()
+
+    return Switch(restore, was_on=False)
 
 
 def disable() -> None:
@@ -179,7 +195,7 @@ class DeviceMode(TopoMode):
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
-def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
+def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False) -> TopoMode:
     """Return a Theano mode that uses the engine.
 
     Parameters
@@ -193,6 +209,9 @@ def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
         part of its name; ``'auto'`` is the default context's, or else the
         best one that works. Shared variables stay on the host, and are
         copied when they have changed.
+    tiered : bool
+        Whether functions compute in Python while their C code is built, as with the flag
+        ``optdb.tiered``; False leaves that to the flag.
 
     Returns
     -------
@@ -204,10 +223,14 @@ def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
     ------
     optdb.flags.UnknownMode
         If `base` is no mode's name; the message lists the names.
+    ValueError
+        If `tiered` is True for a device, or for a linker whose functions wait for their C code.
     """
     linker, optimizer = provided_parts(base)
     if device is None:
-        return TopoMode(linker=linker, optimizer=optimizer)
+        return TopoMode(linker=with_tiers(linker) if tiered else linker, optimizer=optimizer)
+    if tiered:
+        raise ValueError("tiered=True is for functions of the host: drop it, or drop device=")
     if isinstance(optimizer, Query):
         optimizer = optimizer.excluding(*_HOST_PHASES)
     return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)

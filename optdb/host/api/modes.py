@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 
 from theano.compile import mode as mode_module
 from theano.compile.function_module import FunctionMaker
-from theano.compile.mode import Mode, get_mode, predefined_modes, register_mode
+from theano.compile.mode import Mode, get_mode, predefined_linkers, predefined_modes, register_mode
+from theano.gof.vm import VM_Linker
 
 from optdb.flags import unknown_mode
 from optdb.host.api.patching import PatchGroup, Wrapper
@@ -23,6 +25,7 @@ __all__ = [
     "predefined_modes",
     "provided_parts",
     "register_mode",
+    "with_tiers",
 ]
 
 
@@ -74,6 +77,30 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
     if not isinstance(mode, Mode):
         raise TypeError(f"expected a theano Mode or the name of one, not {mode!r}")
     return mode.provided_linker, mode.provided_optimizer
+
+
+def with_tiers(linker: Any) -> VM_Linker:
+    """Return a copy of a linker whose functions compute in Python while their C code is built.
+
+    Parameters
+    ----------
+    linker : str or Linker
+        A name, or the linker itself.
+
+    Raises
+    ------
+    ValueError
+        If functions of this linker cannot begin in Python.
+    """
+    found = predefined_linkers[linker] if isinstance(linker, str) else linker
+    if not isinstance(found, VM_Linker):
+        raise ValueError(
+            f"functions of the linker {linker!r} wait for their C code\n"
+            "The cure: a linker with a virtual machine, cvm or vm, as in optdb.mode(theano.Mode('cvm'), tiered=True)"
+        )
+    tiered = copy.copy(found)
+    tiered.tiered = True
+    return tiered
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:

@@ -147,9 +147,7 @@ class SharedModuleCache(ModuleCache):
             missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
         return {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
 
-    def build(
-        self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None
-    ) -> None:
+    def build(self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None) -> None:
         """Build the modules that are missing; skip those that do not compile.
 
         Parameters
@@ -197,9 +195,7 @@ class SharedModuleCache(ModuleCache):
                 if self.find(wanted) is not None:
                     del missing[name]
 
-    def _build(
-        self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell, builder: ModuleBuilder
-    ) -> None:
+    def _build(self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell, builder: ModuleBuilder) -> None:
         wanted = {module.translation.name: module for module in modules}
 
         def done(translation: Translation, library: Path) -> None:

@@ -82,7 +82,7 @@ class Collector(threading.local):
             if self._depth == 1:
                 self.nodes.begin()
             self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
-            if not (config.optdb.tiered and can_have_tiers(linker)):
+            if not (self._wants_tiers(linker) and can_have_tiers(linker)):
                 self._build()
                 return self._within(None, make_all)
             self._missing.update(cc.get_module_cache().missing(self._wanted.values()))
@@ -96,6 +96,10 @@ class Collector(threading.local):
                 self._missing.clear()
                 self._visited.clear()
                 self._postponed.clear()
+
+    def _wants_tiers(self, linker: Any) -> bool:
+        """Return whether the flag, the linker or the function around this one asks for tiers."""
+        return config.optdb.tiered or getattr(linker, "tiered", False) or any(self._links)
 
     def _within(self, link: TieredLink | None, make_all: Callable[[], Any]) -> Any:
         self._links.append(link)
@@ -178,7 +182,7 @@ class Collector(threading.local):
         try:
             if link is None or impl is not None:
                 return make_thunk(*args, impl=impl)
-            return link.scan_thunk(make_thunk, *args[:3])
+            return link.scan_thunk(op, make_thunk, *args[:3])
         finally:
             self._scans.pop()
 

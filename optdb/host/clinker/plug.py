@@ -60,8 +60,8 @@ def _make_patches() -> list[Wrapper]:
     from optdb.host.clinker.cache import SharedModuleCache
     from optdb.host.clinker.collecting import collector, has_c_thunks
     from optdb.host.clinker.progress import progress
-    from optdb.host.clinker.tiers.machines import bind
     from optdb.host.clinker.signatures import keep_without_props, stable_version
+    from optdb.host.clinker.tiers.machines import bind
 
     def around_linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make_all)

@@ -62,6 +62,9 @@ class Job:
         if self.state == RUNNING:
             self.state = QUEUED
 
+    def drop_text(self) -> None:
+        """Drop what only the build needs."""
+
     def _thunks(self) -> list[Any]:
         with self._lock:
             return list(self._waiting)
@@ -96,6 +99,10 @@ class ModuleJob(Job):
         #: Dropped when the job is over, as the source code is long.
         self.wanted: Wanted | None = wanted
         self.effort = wanted.translation.effort
+
+    def drop_text(self) -> None:
+        """Drop the source code, which is long."""
+        self.wanted = None
 
 
 class ExtensionJob(Job):
@@ -216,7 +223,9 @@ class Background:
                 self._threads.add(thread)
                 thread.start()
 
-    def wait(self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None) -> bool:
+    def wait(
+        self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
+    ) -> bool:
         """Wait until jobs are over; return whether they are.
 
         Parameters
@@ -291,34 +300,36 @@ class Background:
 
     def _build(self, jobs: list[Job]) -> None:
         """Build jobs; those whose result is missing afterwards failed, unless they were cancelled."""
-        is_cancelled = False
-        is_done: Callable[[Job], bool] = lambda job: False
+        done: set[Job] = set()
+        otherwise = FAILED
         try:
-            is_done = self._build_extension(jobs[0]) if isinstance(jobs[0], ExtensionJob) else self._build_modules(jobs)
+            done = self._build_extension(jobs[0]) if isinstance(jobs[0], ExtensionJob) else self._build_modules(jobs)
         except Cancelled:
-            is_cancelled = True
+            otherwise = QUEUED
         except Exception as error:
             # As when the disk is full. The functions go on in Python, and say why.
             for job in jobs:
                 job.reason = str(error)
-        finally:
-            with self._changed:
-                for job in jobs:
-                    job.state = DONE if is_done(job) else QUEUED if is_cancelled else FAILED
-                    if job.is_over:
-                        self._jobs.pop(job.name, None)
-                self.finished += 1
-                self._changed.notify_all()
+        with self._changed:
+            for job in jobs:
+                job.state = DONE if job in done else otherwise
+                if job.is_over:
+                    self._jobs.pop(job.name, None)
+                    job.drop_text()
+            self.finished += 1
+            self._changed.notify_all()
 
-    def _build_extension(self, job: ExtensionJob) -> Callable[[Job], bool]:
-        succeeded = self.run(job.command, lambda: job.is_needed, job.env)
-        return lambda job: succeeded
+    def _build_extension(self, job: ExtensionJob) -> set[Job]:
+        return {job} if self.run(job.command, lambda: job.is_needed, job.env) else set()
 
-    def _build_modules(self, jobs: list[ModuleJob]) -> Callable[[Job], bool]:
+    def _build_modules(self, jobs: list[ModuleJob]) -> set[Job]:
         cache: SharedModuleCache = cc.get_module_cache()
-        run = lambda command: self.run(command, lambda: any(job.is_needed for job in jobs))  # noqa: E731
+
+        def run(command: list[str]) -> bool:
+            return self.run(command, lambda: any(job.is_needed for job in jobs))
+
         cache.build([job.wanted for job in jobs], builder=BackgroundBuilder(cache.store, run))
-        return lambda job: cache.find(job.wanted) is not None
+        return {job for job in jobs if cache.find(job.wanted) is not None}
 
 
 #: The part of the remaining code, for each processor, that one compiler gets: later units are chosen by what nodes

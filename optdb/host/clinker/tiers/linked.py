@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,15 @@ import theano
 from theano import config
 from theano.gof.graph import Apply, Variable
 from theano.gof.vm import VM_Linker
+from theano.scan_module.scan_op import Scan
 
+from optdb.host.api.patching import PatchGroup
 from optdb.host.clinker.linking import Linked, NodeLinker
 from optdb.host.clinker.tiers.background import Background, background
 from optdb.host.clinker.tiers.extensions import is_scan_loop_built, scan_loop_job
 from optdb.host.clinker.tiers.machines import MachineExchange, is_exchangeable
 from optdb.host.clinker.tiers.thunks import ChangingThunk
+from optdb.host.functions.compiled import take_turns
 
 __all__ = ["TieredLink", "can_have_tiers"]
 
@@ -25,8 +29,8 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may begin in Python.
 
-    Those of the linkers ``c`` and ``c|py``, and those whose nodes are watched by a callback, as NanGuardMode's, wait for
-    their C code.
+    Functions of the linkers ``c`` and ``c|py`` wait for their C code, and so do those whose nodes are watched by a
+    callback, as NanGuardMode's.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
@@ -46,9 +50,7 @@ class TieredLink:
         What builds them.
     """
 
-    def __init__(
-        self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background
-    ) -> None:
+    def __init__(self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background) -> None:
         self._linker = linker
         self._nodes = nodes
         self._missing = missing
@@ -62,6 +64,7 @@ class TieredLink:
             machine, *rest, thunks, order = make_all()
         if not self._has_changing:
             return (machine, *rest, thunks, order)
+        _turns.install()
         self._queue.start()
         if is_exchangeable(machine):
             make_machine = self._machine_maker()
@@ -99,19 +102,23 @@ class TieredLink:
         make_in_c = _maker_in_c(self._nodes, linked, node, storage_map, compute_map, no_recycling)
         return self._changing(node, in_python, self._queue.module(linked.wanted), make_in_c, storage_map)
 
-    def scan_thunk(self, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells) -> Any:
+    def scan_thunk(
+        self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
+    ) -> Any:
         """Return a Scan's thunk, whose loop is Python's until Scan's own is built.
 
         Parameters
         ----------
+        op : Scan
+            The op.
         make_thunk : callable
-            The op's method, bound to the op.
+            Its method, bound to it.
         node, storage_map, compute_map
             As ``Op.make_thunk`` takes them.
         """
         if is_scan_loop_built():
-            return make_thunk(node, storage_map, compute_map, [])
-        in_python = make_thunk(node, storage_map, compute_map, [], impl="py")
+            return _in_turn(make_thunk(node, storage_map, compute_map, []), op)
+        in_python = _in_turn(make_thunk(node, storage_map, compute_map, [], impl="py"), op)
         storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
         allow_gc = config.allow_gc
 
@@ -125,6 +132,23 @@ class TieredLink:
     def _changing(self, node: Apply, in_python: Any, job: Any, make_in_c: Any, storage_map: Cells) -> ChangingThunk:
         self._has_changing = True
         return ChangingThunk(node, in_python, job, make_in_c, storage_map, self._queue)
+
+
+def _in_turn(thunk: Any, op: Scan) -> Any:
+    """Return a Scan's thunk that waits for other functions with the same inner function, which copies share."""
+    turn = getattr(op.fn.fn, "turn", None)
+    if turn is None:
+        return thunk
+
+    @functools.wraps(thunk)
+    def run() -> Any:
+        with turn:
+            return thunk()
+
+    return run
+
+
+_turns = PatchGroup("Turns of the first tier", "from the first function with tiers on", "nothing", [take_turns])
 
 
 def _maker_in_c(

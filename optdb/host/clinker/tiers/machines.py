@@ -103,7 +103,8 @@ class MachineExchange:
         if self._finished == self._queue.finished:
             return
         finished = self._queue.finished
-        if any([thunk.change_over() for thunk in self.changing]):
+        changed = [thunk for thunk in self.changing if thunk.change_over()]
+        if changed:
             self._exchange()
         self._finished = finished
 

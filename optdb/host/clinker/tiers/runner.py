@@ -36,9 +36,7 @@ class CompilerServer:
         self._requests: dict[int, _Request] = {}
         self._number = 0
 
-    def run(
-        self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None
-    ) -> bool:
+    def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
         """Run a program to its end; return whether it succeeded.
 
         Parameters
