@@ -28,14 +28,20 @@ from theano.gof import cmodule
 from optdb import trace_log
 from optdb.host.clinker.store import ModuleStore, rename
 from optdb.host.clinker.toolchain import file_stamp, toolchain
-from optdb.host.clinker.units import COMMON_HEADERS, HARMLESS_HEADERS, Environment, Translation, group, unit_text
+from optdb.host.clinker.units import (
+    COMMON_HEADERS,
+    HARMLESS_HEADERS,
+    LIGHT_HEADERS,
+    Environment,
+    Translation,
+    group,
+    unit_text,
+)
 
 __all__ = ["ModuleBuilder", "can_build", "plain", "processors", "seconds_for_headers"]
 
-_PRECOMPILED = COMMON_HEADERS + HARMLESS_HEADERS
-
 #: From this number of units on, precompiling the headers takes less time than reading them.
-MIN_UNITS_TO_PRECOMPILE = 3
+MIN_UNITS_TO_PRECOMPILE = 8
 
 #: Characters of code that take about as long to compile as the headers of a unit.
 MIN_UNIT_EFFORT = 60_000
@@ -156,7 +162,7 @@ class ModuleBuilder:
         environments: dict[tuple[str, ...], list[Environment]] = {}
         for unit in units:
             environment = unit[0].environment
-            if unit[0].can_share and environment.includes == _PRECOMPILED:
+            if unit[0].can_share and environment.includes == LIGHT_HEADERS:
                 environments.setdefault(_header_key(environment), []).append(environment)
         headers = {}
         for key, members in environments.items():
@@ -177,7 +183,7 @@ class ModuleBuilder:
     def _precompile_alone(self, folder: Path, environment: Environment) -> Path | None:
         draft = self._store.stage().folder()
         header = draft / "common.h"
-        header.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
+        header.write_text("".join(f"#include {name}\n" for name in LIGHT_HEADERS))
         command = [config.cxx, *_flags(environment), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
         if not self._run(command, lambda: "the headers that modules have in common"):
             shutil.rmtree(draft)
@@ -198,7 +204,7 @@ def seconds_for_headers() -> float:
     """
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
-        source.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
+        source.write_text("".join(f"#include {name}\n" for name in COMMON_HEADERS + HARMLESS_HEADERS))
         includes = [f"-I{path}" for path in cmodule.std_include_dirs()]
         command = [config.cxx, *cmodule.GCC_compiler.compile_args(), *includes, "-c", str(source), "-o", f"{source}.o"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -254,7 +260,7 @@ def _header_key(environment: Environment) -> tuple[str, ...]:
     folders = [*environment.header_dirs, *cmodule.std_include_dirs()]
     stamps = [file_stamp(Path(folder, name)) for folder in folders for name in ("Python.h", "numpy/arrayobject.h")]
     versions = [sys.version, np.__version__, theano.__version__, toolchain(config.cxx).identity]
-    return (*_flags(environment), *versions, *map(str, stamps))
+    return (*_flags(environment), *LIGHT_HEADERS, *versions, *map(str, stamps))
 
 
 def _digest(parts: Sequence[str]) -> str:

@@ -62,6 +62,17 @@ def _do_nothing(*args: Any, **options: Any) -> None:
     """Replace Theano's lock."""
 
 
+def _cheaper(module_name: str, flags: list[str], is_debugged: bool) -> list[str]:
+    """Return a compiler's flags for an extension: without debug symbols, and Scan's loop with less optimization.
+
+    Cython wrote Scan's loop: 15,000 lines that call Python. With ``-O2`` they take the compiler nearly twice as long as
+    with ``-O1``, and the loop takes the same time.
+    """
+    if module_name == EXTENSIONS["theano.scan_module.scan_perform_ext"]:
+        flags = ["-O1" if flag == "-O2" else flag for flag in flags]
+    return [*flags, *([] if is_debugged else ["-g0"])]
+
+
 def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., Any]:
     """Return a `compile_str` that compiles in a staging folder and then moves the library to Theano's folder."""
 
@@ -76,7 +87,7 @@ def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., A
         store = ModuleStore(compiledir)
         try:
             folder = store.stage().folder()
-            options["preargs"] = [*(options.get("preargs") or []), *([] if config.cmodule.debug else ["-g0"])]
+            options["preargs"] = _cheaper(module_name, options.get("preargs") or [], config.cmodule.debug)
             compile_str(module_name, src_code, str(folder), *args, py_module=False, **options)
             (library,) = (path for path in folder.iterdir() if path.name.startswith(f"{module_name}."))
             shutil.copyfile(folder / "mod.cpp", Path(location, "mod.cpp"))

@@ -18,7 +18,7 @@ from typing import Any
 
 from theano.gof.utils import MethodNotDefined
 
-from optdb.host.clinker.outlining import ARRAY_HELPERS, HELPERS, outline
+from optdb.host.clinker import outlining, shared_thunks
 
 __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
@@ -36,6 +36,17 @@ COMMON_HEADERS = (
 #: Headers that some of Theano's ops include, and that do not affect other code: the common headers already declare
 #: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
+
+#: Takes the compiler as long as all the others. Theano's code of tensors uses it to print, where an op is debugged.
+_STREAM_HEADER = "<iostream>"
+
+#: The headers of code that uses nothing of ``<iostream>``.
+LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
+
+#: Names of ``std`` that the light headers declare.
+_LIGHT_NAMES = frozenset({"abs", "max", "min", "pair", "pow", "reverse_iterator", "sort", "vector"})
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)|\b(using)\s+namespace\b")
 
 _ARRAY_HEADER = "<numpy/arrayobject.h>"
 
@@ -106,8 +117,8 @@ class Translation:
 
     @functools.cached_property
     def body(self) -> str:
-        """The module's text in a unit: its own part, outlined."""
-        return outline(self.own_code) if self.can_share else self.source
+        """The module's text in a unit: its own part, with calls of functions that the unit's modules share."""
+        return shared_thunks.share(outlining.outline(self.own_code)) if self.can_share else self.source
 
     @property
     def effort(self) -> int:
@@ -131,17 +142,18 @@ def module_of(linker: Any) -> Translation:
     module = linker.get_dynamic_module()
     source = module.code()
     prelude = _prelude(linker)
+    own_code = _own_part(source, prelude)
     environment = Environment(
         compiler=linker.c_compiler(),
         args=tuple(linker.compile_args()),
         header_dirs=tuple(linker.header_dirs()),
         libraries=tuple(linker.libraries()),
         lib_dirs=tuple(linker.lib_dirs()),
-        includes=_includes(module.includes),
+        includes=_includes(module.includes, [*prelude, own_code]),
         prelude=prelude,
     )
     ops = tuple(str(node.op)[:MAX_OP_CHARS] for node in linker.node_order)
-    return Translation(module.code_hash, source, _own_part(source, prelude), environment, ops)
+    return Translation(module.code_hash, source, own_code, environment, ops)
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:
@@ -180,13 +192,18 @@ def _is_theanos(owner: Any) -> bool:
     return inner is None or all(_is_theanos(node.op) for node in inner.apply_nodes)
 
 
-def _includes(includes: Iterable[str]) -> tuple[str, ...]:
-    """Return a module's includes; the same tuple for all modules with only common and harmless headers."""
+def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
+    """Return a module's includes; for all modules with only common and harmless headers one of two tuples."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
-        return COMMON_HEADERS + HARMLESS_HEADERS
+        return COMMON_HEADERS + HARMLESS_HEADERS if any(map(_may_print, code)) else LIGHT_HEADERS
     return tuple(bracketed)
+
+
+def _may_print(code: str) -> bool:
+    """Return whether code uses a name that the light headers may lack."""
+    return any(using or name not in _LIGHT_NAMES for name, using in _STD_NAME.findall(_COMMENT.sub("", code)))
 
 
 def is_contained(body: str) -> bool:
@@ -255,7 +272,9 @@ def unit_text(modules: Sequence[Translation]) -> str:
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
     environment = modules[0].environment
-    helpers = [HELPERS, ARRAY_HELPERS] if _ARRAY_HEADER in environment.includes else [HELPERS]
+    helpers = [outlining.HELPERS, shared_thunks.HELPERS]
+    if _ARRAY_HEADER in environment.includes:
+        helpers += [outlining.ARRAY_HELPERS, shared_thunks.ARRAY_HELPERS]
     parts = [
         *(f"#include {include}" for include in environment.includes),
         *environment.prelude,

@@ -214,6 +214,56 @@ def test_inputs_that_are_no_arrays_are_refused_with_theanos_words(tmp_path):
 
 
 @pytest.mark.slow
+def test_references_are_counted_as_by_theanos_own_code(tmp_path):
+    code = """
+        import gc
+        rows, row = tt.fmatrix("rows"), tt.fvector("row")
+        outputs = [rows + 1, tt.exp(rows) * row, rows.sum(axis=0), rows.T, tt.dot(rows, row), rows[0], row ** 2]
+        f = theano.function([rows, row], outputs, mode=theano.Mode("cvm", "fast_compile"))
+        values = np.ones((3, 3), "float32"), np.ones(3, "float32")
+        unaligned = np.frombuffer(bytes(61), dtype=np.uint8)[1:37].view(np.float32).reshape(3, 3)
+
+        def count():
+            gc.collect()
+            return [sys.getrefcount(value) for value in (*values, unaligned, *kept)]
+
+        def fail(cell, value):
+            before, cell[0] = cell[0], value
+            try:
+                f.fn()
+            except Exception as error:
+                return type(error).__name__
+            finally:
+                cell[0] = before
+
+        kept = f(*values)
+        nothing = sys.getrefcount(None)
+        counts = [count()]
+        for _ in range(1000):
+            f(*values)
+        counts.append(count())
+        # None lives forever since Python 3.12.
+        drift = sys.getrefcount(None) - nothing
+        errors = set()
+        for _ in range(100):
+            f.input_storage[0].storage[0], f.input_storage[1].storage[0] = values
+            errors |= {fail(f.input_storage[0].storage, value) for value in (None, "text", values[1], unaligned)}
+        f.input_storage[0].storage[0] = f.input_storage[1].storage[0] = None
+        counts.append(count())
+        f2 = theano.function([rows, row], outputs, mode=theano.Mode("cvm", "fast_compile"))
+        cells = list(f2.fn.storage_map.values())
+        del f2
+        gc.collect()
+        left = max(map(sys.getrefcount, cells))
+        print(json.dumps([[now == counts[0] for now in counts], drift < 100, sorted(errors), left]))
+    """
+    shared = run(code, tmp_path / "a", ops=OPS)
+    assert shared == run(code, tmp_path / "b", flags="optdb.clinker=False", ops=OPS.replace("plug.install()", ""))
+    assert shared[0] == [True, True, True]
+    assert shared[1]
+
+
+@pytest.mark.slow
 def test_an_op_without_a_version_is_compiled_in_each_process_and_leaves_nothing(tmp_path):
     code = """
         f = theano.function([x], Times("2", version=())(x))

@@ -8,7 +8,19 @@ from theano.gof.cc import CLinker
 from theano.gof.fg import FunctionGraph
 
 from optdb.host.clinker.outlining import outline
-from optdb.host.clinker.units import Environment, Translation, group, is_contained, module_of, unit_text
+from optdb.host.clinker.shared_thunks import share
+from optdb.host.clinker.units import (
+    COMMON_HEADERS,
+    HARMLESS_HEADERS,
+    LIGHT_HEADERS,
+    Environment,
+    Translation,
+    _includes,
+    group,
+    is_contained,
+    module_of,
+    unit_text,
+)
 
 ENVIRONMENT = Environment(None, ("-O3",), (), (), (), ("<Python.h>",), ())
 
@@ -93,10 +105,48 @@ def test_what_theano_repeats_stands_once():
     assert module.source.count("expected an ndarray, not None") == 3
     for text in ("expected an ndarray", "Unexpected error in an Op", "c_sync: expected", "PyErr_Fetch"):
         assert text not in module.body
-    assert module.body.count("is_array_of(") == 3
+    assert module.body.count("::take(") == 2
+    assert module.body.count("::take_output(") == 1
+    for text in ("is_array_of(", "import_array"):
+        assert text not in module.body
     assert "exp(" in module.body
+
+
+def test_a_module_that_holds_nothing_but_storage_shares_what_makes_its_thunks():
+    x, y = tt.dmatrices("xy")
+    body = source_of(x * y).body
+    assert body.count("::make_thunk(argtuple, 4, ") == 1
+    for text in ("PyCapsule", "PyTuple", "memset", "delete", "cleanup"):
+        assert text not in body
+
+
+def test_a_module_with_state_of_its_own_makes_its_thunks_itself():
+    x, y = tt.dmatrices("xy")
+    intermediate = source_of(tt.exp(x) * y).body  # the array between the two nodes is kept
+    added = source_of(x * y).own_code.replace("PyObject* __ERROR;\n", "PyObject* __ERROR;\n int calls;\n", 1)
+    assert "int calls" in added
+    for body in (intermediate, share(outline(added))):
+        assert "::make_thunk(" not in body
+        assert "_destructor(PyObject *capsule)" in body
+        assert "::make_module(" in body
+
+
+@pytest.mark.parametrize(
+    ("code", "prints"),
+    [
+        ("std::vector<std::pair<int, int> > loops; std :: sort(begin, end);", False),
+        ("// std::cout << x\n/* std::cerr\n << x */", False),
+        ("std::cerr << x;", True),
+        ("std::string text;", True),
+        ("using namespace std;", True),
+    ],
+)
+def test_headers_that_print_are_read_where_code_prints(code, prints):
+    headers = COMMON_HEADERS + HARMLESS_HEADERS if prints else LIGHT_HEADERS
+    assert _includes(COMMON_HEADERS, ["", code]) == headers
+    assert ("<iostream>" in headers) is prints
 
 
 def test_what_is_not_theanos_text_stays():
     code = 'if (py_V1 == Py_None) { PyErr_SetString(PyExc_ValueError, "mine"); }\nPy_XINCREF(storage);'
-    assert outline(code) == code
+    assert share(outline(code)) == code
