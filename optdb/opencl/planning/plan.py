@@ -38,12 +38,14 @@ class Plan:
         self.linked = linked = recording.linked
         self._recording = recording
         path = recording.path
-        once = recording.invariant
+        once, kept = recording.invariant, recording.kept_uploads
         live = plan_liveness(recording)
         #: The buffers of its values.
         self.buffers = BufferAssignment(live, check_plan(recording.linked, recording.layouts), recording.io)
         #: How many commands a run enqueues if nothing changes.
-        self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
+        self.commands = sum(
+            len(segment.commands) for number, _, segment in recording.steps if number not in once | kept
+        )
         #: Variable to its array, for all outputs of nodes on the device.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
@@ -56,8 +58,12 @@ class Plan:
             if index == path.final:
                 final = len(steps)
             bound = CommandList(map(self.buffers.bind, segment.commands))
-            if number in once:
+            if number in once | kept:
                 bound.enqueue()
+            if number in once:
+                continue
+            if number in kept:
+                steps.append(KeptUpload(recording, number, node, segment, CommandList(), self._arrays))
             elif node not in recording.roles.value_dependent:
                 steps.append(Step(bound))
             else:
@@ -154,10 +160,9 @@ class Plan:
             cell[0] = array
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a next run in which nothing changes; None if a node would compute in it."""
-        if any(step.computes for step in self._steps):
-            return None
-        return CommandList(command for step in self._steps for command in step.commands)
+        """Return all commands of a next run with the inputs of the last one; None if a node would compute in it."""
+        repeated = [step.repeated(self._changed) for step in self._steps]
+        return None if None in repeated else CommandList(itertools.chain(*repeated))
 
     def release(self, borrowed: frozenset[int]) -> bool:
         """Copy the results for the caller, except the `borrowed` outputs: the next call overwrites the plan's arrays.
@@ -226,7 +231,7 @@ def plan_liveness(recording: Recording) -> Liveness:
     persistent = [
         memory
         for number, _, segment in recording.steps
-        if number in recording.invariant
+        if number in recording.invariant | recording.kept_uploads
         for memory in segment.allocated
     ]
     live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
@@ -262,6 +267,13 @@ class Step:
         The cells hold the plan's device arrays again, and the commands compute into these.
         """
         self.stale = self.stale or bool(self.on_host)
+
+    def repeated(self, changed: set[Variable]) -> CommandList | None:
+        """Return the commands that repeat what the last run did; None if the step computes.
+
+        The variables that are `changed` had other values than the recorded ones, and still have.
+        """
+        return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
 
     def due(self, changed: set[Variable]) -> Sequence[Command]:
         """Return the commands that repeat the step; or compute it, and return none.
@@ -313,6 +325,21 @@ class GuardedStep(Step):
                 self.stale = True
 
 
+class KeptUpload(GuardedStep):
+    """A node whose arrays stay in memory of their own while its inputs are those of the recording."""
+
+    def repeated(self, changed: set[Variable]) -> CommandList:
+        """Return no commands: the memory holds what the last run has computed."""
+        return self.commands
+
+    def _compute(self, changed: set[Variable]) -> None:
+        # Until the node has computed from the recorded inputs again, no command restores the recorded values.
+        self.stale = True
+        differs = not changed.isdisjoint(self.inputs)
+        super()._compute(changed)
+        self.stale = self.stale or differs
+
+
 class BranchTaken(Exception):
     """A condition differs from the plan's; no step after the `round` has run."""
 
@@ -351,6 +378,10 @@ class CommandSegment(Step):
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)
+
+    def repeated(self, changed: set[Variable]) -> CommandList | None:
+        """Return the commands, merged as they may be, that repeat all steps; None if one computes."""
+        return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
 
     def _compute(self, changed: set[Variable]) -> None:
         """Let each step compare its inputs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
 
 #: Host values with more elements are not compared, but count as changed.
-COMPARED = 64
+COMPARED = 1024
 #: The most bytes of a node whose memory is never reused; larger results share memory with others.
 _MAX_INVARIANT_BYTES = 1 << 18
 
@@ -118,12 +119,34 @@ class Recording:
             varies = not all(isinstance(var, Constant) or var in invariant_arrays for var in inputs)
             if varies or node in self.roles.value_dependent:
                 continue
-            small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
-            unchanged = all(on_device(var) and var not in self.linked.exposed for var in node.outputs)
-            if segment.commands and small and unchanged:
+            if self._may_be_kept(node, segment):
                 numbers.add(number)
                 invariant_arrays.update(node.outputs)
         return frozenset(numbers)
+
+    @functools.cached_property
+    def kept_uploads(self) -> frozenset[int]:
+        """The numbers of guarded nodes whose small arrays stay on the device while their host inputs do not change.
+
+        They move values of the host to the device, which depend on such as the shape of a value-dependent array. Their
+        memory is not shared, and no node overwrites it. Nodes whose commands may be held back, and dropped, are not
+        among them: nobody would know what is in their memory.
+        """
+        early = itertools.islice(self.steps, self.path.final)
+        return frozenset(
+            number
+            for number, node, segment in early
+            if node in self.roles.value_dependent
+            and node not in self.roles.always_recompute
+            and not any(map(on_device, self.path.inputs_of(node)))
+            and self._may_be_kept(node, segment)
+        )
+
+    def _may_be_kept(self, node: Apply, segment: Segment) -> bool:
+        """Tell whether a node gives small new arrays on the device, which no node overwrites and no caller sees."""
+        small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
+        unchanged = all(on_device(var) and var not in self.linked.exposed for var in node.outputs)
+        return bool(segment.commands and small and unchanged)
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:

@@ -173,3 +173,15 @@ def test_an_argument_may_be_called_times():
 def test_commands_for_two_queues_are_not_kept():
     assert kept_by_driver([]) is None
     assert kept_by_driver([HostCall("Python has to look")]) is None
+
+
+@pytest.mark.parametrize("size", [8, 2000])
+def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(way, size):
+    """Classes stay on the host: the commands of nodes that read them have the recorded ones."""
+    f, sim, w, (x, y) = training_step()
+    x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
+    for classes in (y, y, (y + 1) % 5, (y + 2) % 5, y):
+        for _ in range(12):
+            expected = f(x, classes)
+        np.testing.assert_allclose(sim.call_n_times(12, x, classes), expected, rtol=1e-4)
+        np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-6)
