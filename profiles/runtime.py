@@ -24,13 +24,14 @@ from rich.table import Table
 from profiles import cli, cold, files, isolated, operations, screen, stopwatch
 from profiles.starts import Start
 
-MODELS = ("mlp", "cifar_resnet", "lstm", "gru30")
+MODELS = ("mlp", "cifar_resnet", "lstm", "gru30", "transformer")
 
 LARGER: dict[str, dict[str, int]] = {
     "mlp": {"width": 512, "batch": 128},
     "cifar_resnet": {"n": 2, "width": 16, "batch": 32, "size": 32},
     "lstm": {"width": 128, "steps": 20, "batch": 32, "vocabulary": 1000},
     "gru30": {"width": 128, "batch": 32},
+    "transformer": {"width": 128, "heads": 4, "tokens": 32, "batch": 16},
 }
 """Sizes at which models of the zoo, which are small, compute for longer than it takes to launch that."""
 

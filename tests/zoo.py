@@ -12,6 +12,7 @@ SMALL = {
     "lstm": {"layers": 1, "steps": 3},
     "gru30": {"steps": 2},
     "gru30_gates": {"steps": 2, "width": 4, "batch": 2},
+    "transformer": {"width": 4, "tokens": 3},
     "vae": {"hidden": 1},
     "mixture": {"groups": 1},
     "gp": {"dimensions": 1, "members": 4},

@@ -2,8 +2,8 @@
 
 It prints seconds as JSON, medians of several runs, each from an idle device to an idle device: ``exp(x) * y``,
 sums of a matrix, its rows and its columns, a copy on the device, products of float32 matrices (CuPy's is cuBLAS, with
-tensor cores off), and a training step of the residual net of ``profiles.models.residual`` by JAX, once with products
-in float32 and once as JAX does it by default.
+tensor cores off), and training steps of the residual net of ``profiles.models.residual`` and of the transformer of
+``profiles.models.attention`` by JAX, once with products in float32 and once as JAX does it by default.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ SIDE = 16384
 PRODUCTS = (1024, 2048, 4096)
 #: Sizes of `profiles.models.residual.cifar_resnet`.
 RESNETS = ({"n": 3, "width": 16, "batch": 128, "size": 32}, {"n": 3, "width": 64, "batch": 128, "size": 32})
+#: The same of `profiles.models.attention.transformer`.
+TRANSFORMER = {"width": 512, "heads": 8, "tokens": 128, "batch": 32}
 
 
 def median(run: Callable[[], Any], wait: Callable[[], None], repeat: int = 20) -> float:
@@ -65,7 +67,7 @@ def with_cupy() -> dict[str, float]:
     return times
 
 
-def with_jax(n: int, width: int, batch: int, size: int, precision: str) -> float:
+def residual_with_jax(n: int, width: int, batch: int, size: int, precision: str) -> float:
     """Time a training step of the residual net by JAX.
 
     Parameters
@@ -135,15 +137,94 @@ def with_jax(n: int, width: int, batch: int, size: int, precision: str) -> float
     x = jnp.asarray(rng.standard_normal((batch, 3, size, size)).astype("float32"))
     y = jnp.asarray(rng.randint(0, 10, batch))
     with jax.default_matmul_precision(precision):
-        state = (jax.tree.map(jnp.asarray, params), jax.tree.map(jnp.zeros_like, params))
-        seconds = []
-        for _ in range(23):
-            start = time.perf_counter()
-            *state, cost = step(*state, x, y)
-            cost.block_until_ready()
-            jax.block_until_ready(state)
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[3:])
+        return trained(step, (params, jax.tree.map(jnp.zeros_like, params)), x, y)[0]
+
+
+def transformer_with_jax(
+    width: int, heads: int, tokens: int, batch: int, precision: str, classes: int = 10
+) -> tuple[float, list[float]]:
+    """Time a training step of a transformer's block by JAX; return also the losses of its first steps.
+
+    It has the first values and the data of the model in `profiles.models.attention`, and so its losses.
+
+    Parameters
+    ----------
+    width, heads, tokens, batch, classes : int
+        As `profiles.models.attention.transformer` takes them.
+    precision : str
+        Of products: 'highest' is float32, 'default' is what JAX takes.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    rng = np.random.RandomState(12)
+    each = width // heads
+
+    def norm() -> tuple[Any, Any]:
+        return np.ones(width, "float32"), np.zeros(width, "float32")
+
+    def dense(narrow: int, wide: int) -> tuple[Any, Any]:
+        return (narrow**-0.5 * rng.standard_normal((narrow, wide))).astype("float32"), np.zeros(wide, "float32")
+
+    shapes = {"in": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
+    params = {name: dense(*shape) for name, shape in {**shapes, "classes": (width, classes)}.items()}
+    params |= {name: norm() for name in ("before attention", "before dense", "last")}
+
+    def normalized(x: Any, scale: Any, offset: Any) -> Any:
+        centered = x - x.mean(-1, keepdims=True)
+        return centered * jax.lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * scale + offset
+
+    def times(x: Any, matrix: Any, bias: Any) -> Any:
+        return x @ matrix + bias
+
+    def attention(p: Any, x: Any) -> Any:
+        together = times(x, *p["in"]).reshape(batch, tokens, 3, heads, each).transpose(2, 0, 3, 1, 4)
+        query, key, value = together
+        weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) * each**-0.5)
+        return times((weights @ value).swapaxes(1, 2).reshape(batch, tokens, width), *p["out"])
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        x = x + attention(p, normalized(x, *p["before attention"]))
+        x = x + times(jax.nn.gelu(times(normalized(x, *p["before dense"]), *p["up"])), *p["down"])
+        logits = times(normalized(x, *p["last"]).mean(1), *p["classes"])
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(params: Any, moments: Any, x: Any, y: Any) -> Any:
+        cost, grads = jax.value_and_grad(loss)(params, x, y)
+        count, mean, square = moments
+        count = count + 1
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, grads)
+        square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, square, grads)
+        rate, unbias = 1e-3 / (1 - 0.9**count), 1 / (1 - 0.999**count)
+        params = jax.tree.map(lambda p, m, s: p - rate * m / (jnp.sqrt(s * unbias) + 1e-8), params, mean, square)
+        return params, (count, mean, square), cost
+
+    rng_of_data = np.random.RandomState(13)
+    x = jnp.asarray(rng_of_data.standard_normal((batch, tokens, width)).astype("float32"))
+    y = jnp.asarray(rng_of_data.randint(0, classes, size=batch))
+    zeros = [jax.tree.map(jnp.zeros_like, params) for _ in range(2)]
+    with jax.default_matmul_precision(precision):
+        return trained(step, (params, (jnp.zeros(()), *zeros)), x, y)
+
+
+def trained(step: Callable[..., Any], state: Any, *data: Any) -> tuple[float, list[float]]:
+    """Train by JAX for some steps; return the median of their seconds, and the losses.
+
+    `step` takes the parts of the state and the data, and returns new parts and the loss.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    state = jax.tree.map(jnp.asarray, state)
+    seconds, losses = [], []
+    for _ in range(23):
+        start = time.perf_counter()
+        *state, cost = step(*state, *data)
+        losses.append(float(cost))
+        jax.block_until_ready(state)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[3:]), losses
 
 
 def main() -> None:
@@ -157,7 +238,9 @@ def main() -> None:
     for sizes in RESNETS:
         for precision in ("highest", "default"):
             name = " ".join(f"{key}={value}" for key, value in sizes.items())
-            times[f"jax resnet {name} {precision}"] = with_jax(**sizes, precision=precision)
+            times[f"jax resnet {name} {precision}"] = residual_with_jax(**sizes, precision=precision)
+    for precision in ("highest", "default"):
+        times[f"jax transformer {precision}"], _ = transformer_with_jax(**TRANSFORMER, precision=precision)
     print(json.dumps(times, indent=1))
 
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 
 from profiles.models import (  # noqa: F401  imported because they register themselves
+    attention,
     base,
     feedforward,
     keras_nets,

@@ -13,9 +13,11 @@ from tests.zoo import SMALL
 SMALLER = {name: SMALL[name] for name in ("sb_resnet", "cifar_resnet", "resnet50")}
 #: But for sb_resnet56, which is sb_resnet with more of the same.
 KNOWN = [name for name in models.known() if not name.startswith("keras") and name != "sb_resnet56"]
+#: Those of them that take long.
+SLOW = ["vae", "mixture", "gp", "lstm", "gru30", "gru30_gates", "transformer", "resnet50", "cifar_resnet", "sb_resnet"]
 
 
-@pytest.mark.slow_cases("vae", "mixture", "gp", "lstm", "gru30", "gru30_gates", "resnet50", "cifar_resnet", "sb_resnet")
+@pytest.mark.slow_cases(*SLOW)
 @pytest.mark.parametrize("name", KNOWN)
 def test_no_value_goes_there_and_back(name):
     graph = lift.before_the_lift(measure.specify(models.build(name, **SMALLER.get(name, {}))))

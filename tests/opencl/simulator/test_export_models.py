@@ -25,6 +25,7 @@ CASES = {
     "vae": ({"hidden": 1, "batch": 12}, (0,), 14),
     "lstm": ({"layers": 1, "steps": 3, "batch": 12}, (1, 1), 14),
     "gru30": ({"steps": 3, "batch": 12}, (1, 0), 14),
+    "transformer": ({"batch": 12}, (0, 0), 14),
     "mixture": ({"groups": 1}, (None, 1), 24),
     "resnet50": ({"width": 4, "blocks": (1,), "batch": 6, "size": 16, "rate": 1e-6}, (0, 0), 7),
 }
