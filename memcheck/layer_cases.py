@@ -54,6 +54,7 @@ _NORMALIZATION = [
         ((0, 2), (3, 5, 19), (1, 5, 1)),
         ((0,), (5, 37), (1, 37)),
         ((0, 2), (2, 3, 5, 7), (1, 3, 1, 7)),
+        ((0, 2, 4), (3, 2, 5, 2, 3), (1, 2, 1, 2, 1)),
     ]
     for x, numbers in [(floats(*shape), _one_each(*of_channel))]
     for case in [

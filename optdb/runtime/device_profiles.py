@@ -230,6 +230,15 @@ class DeviceProfile:
         """Whether kernels may read numbers that are not aligned to `base_alignment_bytes`."""
         return self.device_kind == "cpu"
 
+    @property
+    def accumulates_in_float64(self) -> bool:
+        """Whether kernels accumulate long sums of float32 in float64.
+
+        A processor does so as fast as memory delivers. Most other devices compute float64 at 1/64 to 1/16 of the rate
+        of float32, or not at all: there, what rounding loses is summed in float32, too.
+        """
+        return self.device_kind == "cpu" and self.float64
+
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
 

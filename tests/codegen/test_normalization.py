@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,94 @@ def test_use(case, dtype, each_device_kind):
     x, scale, bias, mean, var = wide(x, *of_channel)
     want = (x - mean) * (scale / np.sqrt(var + EPSILON)) + bias
     close(compute(operation, *arrays, EPSILON), [want.astype(dtype)], dtype)
+
+
+def without_float64(context):
+    """Return the profile of a processor without float64."""
+    return replace(context.profile.as_kind("cpu"), float64=False)
+
+
+def hostile(case, shape, axes):
+    """Return an array whose channels are hard to sum in float32, and a gradient whose sums cancel."""
+    rng = np.random.default_rng(7)
+    order = np.arange(np.prod(shape)).reshape(shape)
+    channel_shape = [1 if axis in axes else n for axis, n in enumerate(shape)]
+    noise = rng.normal(size=shape)
+    x = {
+        "large mean": 3e5 + noise,
+        "one outlier, first": np.where(order < np.prod(channel_shape), 1e6, noise),
+        "drift": order * 1e-2 + noise,
+        "constant": np.full(shape, 0.1),
+        "two far values": np.where(order % 3 == 0, 1e4, -1e4) + noise,
+    }[case]
+    dy = np.where(order % 2, 1e4, -1e4) + rng.normal(size=shape)
+    return x.astype("float32"), dy.astype("float32"), rng.uniform(0.5, 2, channel_shape).astype("float32")
+
+
+HOSTILE = ("large mean", "one outlier, first", "drift", "constant", "two far values")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize(("shape", "axes"), [((6, 3, 9000), (0, 2)), ((150_001, 3), (0,))], ids=["rows", "columns"])
+def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
+    x, dy, scale = hostile(case, shape, axes)
+    exact, exact_dy = wide(x, dy)
+    mean, var = exact.mean(axes, keepdims=True), exact.var(axes, keepdims=True)
+    # Beside this, variances are small, but not those of a constant.
+    epsilon, eps = np.array(1e-12), np.finfo("float32").eps
+    training = BatchNormTraining(context(), ArraySpec.of(x), axes, running=False)
+    arrays = [device_array(value) for value in (x, scale, scale)]
+    _, got_mean, got_invstd = compute(training, *arrays, epsilon, FACTOR, outputs=3)
+    np.testing.assert_allclose(got_mean, mean, rtol=eps, atol=eps * np.sqrt(var).max())
+    np.testing.assert_allclose(got_invstd, 1 / np.sqrt(var + epsilon), rtol=8 * eps)
+
+    gradient = BatchNormGradient(context(), ArraySpec.of(x), axes)
+    moments = [device_array(value) for value in (scale, got_mean, got_invstd)]
+    _, g_scale, g_bias = compute(gradient, device_array(x), device_array(dy), *moments, epsilon, outputs=3)
+    centered = exact - got_mean.astype("float64")
+    # Each product of float32 numbers is rounded; the sums, and what is large and cancels in them, are not.
+    size = np.abs(exact_dy * centered).sum(axes, keepdims=True) * got_invstd
+    np.testing.assert_allclose(g_bias, exact_dy.sum(axes, keepdims=True), rtol=2 * eps, atol=1e-9 * np.abs(dy).sum())
+    want = (exact_dy * centered).sum(axes, keepdims=True) * got_invstd
+    assert (np.abs(g_scale - want) <= eps * size + 4 * eps * np.abs(want)).all()
+
+
+@pytest.mark.parametrize("case", ["per activation", "spatial", "every other axis", "rows"])
+def test_a_processor_without_float64(case, monkeypatch):
+    monkeypatch.setattr(context(), "profile", without_float64(context()))
+    close(trained(case, "float32"), expected(case, "float32"), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_kernels_need_no_float64_where_it_is_slow(dtype, monkeypatch):
+    monkeypatch.setattr(context(), "profile", context().profile.as_kind("gpu"))
+    x = ArraySpec.of(np.zeros((2, 3), dtype))
+    operations = [
+        BatchNormTraining(context(), x, (0,), running=True),
+        BatchNormGradient(context(), x, (0,)),
+        BatchNormInference(context(), x, (0,)),
+    ]
+    for operation in operations:
+        assert not any("GA_USE_DOUBLE" in kernel.flags or "double" in kernel.code for kernel in operation.kernels())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("index", [0, 5, 700])
+def test_infinite_elements(value, index, each_device_kind):
+    x = np.random.default_rng(1).normal(3, 1, (1500, 2)).astype("float32")
+    x[index, 1] = value
+    one = np.ones((1, 2), "float32")
+    training = BatchNormTraining(context(), ArraySpec.of(x), (0,), running=False)
+    arrays = [device_array(array) for array in (x, one, one)]
+    _, mean, invstd = compute(training, *arrays, EPSILON, FACTOR, outputs=3)
+    np.testing.assert_allclose(mean, x.mean(0, dtype="float64", keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(invstd, [[1 / np.sqrt(x[:, 0].var(dtype="float64") + EPSILON), np.nan]], rtol=1e-6)
+    gradient = BatchNormGradient(context(), ArraySpec.of(x), (0,))
+    arrays = [device_array(array) for array in (np.ones_like(x), x, one, one, one)]
+    _, _, g_bias = compute(gradient, *arrays, EPSILON, outputs=3)
+    np.testing.assert_allclose(g_bias, x.sum(0, dtype="float64", keepdims=True), rtol=1e-6)
 
 
 def test_arrays_that_do_not_fit_are_refused():

@@ -1,10 +1,10 @@
-"""Kernels that reduce channels: sums over the elements of each, in double precision.
+"""Kernels of processors that reduce channels: sums over the elements of each, in double precision.
 
 `Pass` objects describe the sums, one for each time that a kernel reads the elements. There are
-kernels for rows and for columns (see :mod:`optdb.codegen.normalization.channels`), each in two
-variants: on a processor an item sums a row in vectors, or some columns side by side; elsewhere
-a group shares a row, and each item has a column of its own. A channel may be folded in parts:
-result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
+kernels for rows and for columns (see :mod:`optdb.codegen.normalization.channels`): an item sums a
+row in vectors, or some columns side by side. A channel may be folded in parts: result
+``[part * n + k]`` belongs to channel ``k`` of ``n``. The kernels of other devices are in
+:mod:`optdb.codegen.normalization.compensated`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,11 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The most items of a group that shares a row; a power of two.
-GROUP = 256
 _LANES = 8
 
 #: The elements of part `mine`.
 _PART = """const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;"""
-#: Code that adds up the sums of a group's items.
-_OF_ALL_ITEMS = """buffer[LID_0] = SUM;
-local_barrier();
-for (uint half_of = LDIM_0 / 2; half_of > 0; half_of /= 2) {
-if (LID_0 < half_of)
-buffer[LID_0] += buffer[LID_0 + half_of];
-local_barrier();
-}
-SUM = buffer[0];
-local_barrier();"""
 
 
 @dataclass(frozen=True)
@@ -69,10 +57,14 @@ class ChannelFold:
     #: Whether there is an array ``center`` besides, of one element for each channel, which passes know as ``c``.
     center: bool = False
 
-    def kernels(self, serial: bool) -> list[Kernel]:
-        """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
-        rows, columns = (self._rows, self._columns) if serial else (self._shared_rows, self._single_columns)
-        code = self._kernel("fold_rows", rows()) + self._kernel("fold_columns", columns())
+    @property
+    def sum_dtypes(self) -> list[str]:
+        """The dtypes of the results."""
+        return ["float64"] * len(self.results)
+
+    def kernels(self) -> list[Kernel]:
+        """Return the kernels for rows and for columns."""
+        code = self._kernel("fold_rows", self._rows()) + self._kernel("fold_columns", self._columns())
         return Kernel.all_of(ROUND_EACH_STEP + code)
 
     def launch(
@@ -91,15 +83,9 @@ class ChannelFold:
         kernel = kernels["fold_columns" if channels.in_columns else "fold_rows"]
         n, m = channels.number, channels.size
         args = [n, m, parts, part, *channels.fold_args(), *arrays]
-        if context.profile.runs_items_serially:
-            total = (channels.blocks if channels.in_columns else n) * parts
-            each = -(-total // (context.profile.compute_units * ITEMS_PER_UNIT))
-            kernel.call(-(-total // each), 1, total, each, *args)
-        elif channels.in_columns:
-            kernel.scall(n * parts, n * parts, 1, *args)
-        else:
-            group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
-            kernel.call(n * parts * group, group, n * parts, 1, *args)
+        total = (channels.blocks if channels.in_columns else n) * parts
+        each = -(-total // (context.profile.compute_units * ITEMS_PER_UNIT))
+        kernel.call(-(-total // each), 1, total, each, *args)
 
     def _kernel(self, name: str, body: str) -> str:
         stored, kept_runs, folded_runs = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
@@ -213,37 +199,13 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         ]
         return joined(stores)
 
-    def _passes(self, first: str = "begin", step: str = "1", then: str = "") -> str:
-        """Return the passes of an item, over every `step`-th element, and the code `then` for each sum, ``SUM``."""
+    def _passes(self) -> str:
+        """Return the passes of an item."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
-            f"for (ga_size i = {first}; i < end; i += {step}) {{\n{self._down()}\n{once.each}\n}}\n"
-            f"{joined(then.replace('SUM', name) for name in once.sums)}\n{once.after}"
+            f"for (ga_size i = begin; i < end; ++i) {{\n{self._down()}\n{once.each}\n}}\n{once.after}"
             for once in self.passes
         )
-
-    def _single_columns(self) -> str:
-        """Return code in which each item folds a column."""
-        return f"""
-if (get_global_id(0) >= total)
-    return;
-const ga_size k = get_global_id(0) % n, mine = get_global_id(0) / n;
-{_PART}
-{self._channel()}
-{self._passes()}
-{self._results()}"""
-
-    def _shared_rows(self) -> str:
-        """Return code in which each group folds a row."""
-        return f"""
-LOCAL_MEM double buffer[{GROUP}];
-const ga_size k = GID_0 / parts, mine = GID_0 % parts;
-{_PART}
-{self._channel()}
-{self._passes("begin + LID_0", "LDIM_0", _OF_ALL_ITEMS)}
-if (LID_0 == 0) {{
-{self._results()}
-}}"""
 
 
 def _all_lanes(vector: str) -> str:

@@ -13,7 +13,8 @@ OUTLINED_KERNEL void train_numbers(ga_size n, ga_size m, ga_size parts, ga_size 
         for (ga_size i = 0; i < parts; ++i) {
             const ga_double more = min(part, m - i * part), all = seen + more;
             const ga_double off = means[i * n + k] - mean;
-            mean += off * (more / all);
+            /* The mean of a part may be infinite. */
+            mean = isfinite(off) ? mean + off * (more / all) : mean * (seen / all) + means[i * n + k] * (more / all);
             squares += deviations[i * n + k] + off * off * (seen * more / all);
             seen = all;
         }

@@ -5,7 +5,8 @@ Training launches three kernels. The first goes over the elements of each channe
 while that is in the cache) for the mean, and then for the deviations from it. The second merges the
 parts and computes the factor of every element. The third normalizes. Parts are merged as in Chan,
 Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
-The gradient launches three kernels likewise, and normalization by given numbers two.
+The gradient launches three kernels likewise, and normalization by given numbers two. Processors accumulate in
+float64, and other devices by compensated sums, in one pass.
 
 All arrays have one dtype, of floats.
 """
@@ -22,16 +23,24 @@ from optdb.codegen.layout import check_shapes
 from optdb.codegen.normalization.channel_maps import ChannelMap, launch_numbers
 from optdb.codegen.normalization.channel_reductions import ChannelFold, Pass
 from optdb.codegen.normalization.channels import Channels, Runs
+from optdb.codegen.normalization.compensated import (
+    GRADIENT_SUMS,
+    MOMENTS,
+    CompensatedFold,
+    Statistic,
+    launch_merging,
+    merging_kernel,
+)
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 
-_MOMENTS = (
+_MOMENT_PASSES = (
     Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),
     Pass(("s1",), "const T d = LOAD(x) - mean;\ns1 += d * d;"),
 )
-_GRADIENT_SUMS = (
+_GRADIENT_PASSES = (
     Pass(("s0", "s1", "s2"), "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
 )
 
@@ -63,21 +72,39 @@ class _OfChannels(Operation):
 
     def __post_init__(self) -> None:
         self._runs = Runs.of(self.x.ndim, self.axes)
-        self._fold: ChannelFold | None = None
+        self._fold: ChannelFold | CompensatedFold | None = None
 
     def kernels(self) -> list[Kernel]:
-        serial = self.context.profile.runs_items_serially
-        folding = [] if self._fold is None else self._fold.kernels(serial)
+        folding = [] if self._fold is None else self._fold.kernels()
         return [*folding, self._numbers, *self._map.kernels(), *copying(self.x).kernels()]
 
-    def _kernel_of_numbers(self, code: str) -> Kernel:
+    def _kernel_of_numbers(self, name: str, **words: str) -> Kernel:
+        code = filled(_NUMBERS[name], **words) if words else _NUMBERS[name]
         return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
+
+    def _fold_and_merge(self, fold: ChannelFold, name: str, statistic: Statistic, **words: str) -> None:
+        """Choose the kernels that compute the numbers of each channel: by `fold` in float64, or by a statistic."""
+        if self.context.profile.accumulates_in_float64:
+            self._fold, self._numbers = fold, self._kernel_of_numbers(name, **words)
+            return
+        self._fold = CompensatedFold(self.x.dtype, self._runs, statistic)
+        self._numbers = merging_kernel(name, self.x.dtype, statistic, **words)
+
+    def _folded(
+        self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
+    ) -> list[Array]:
+        """Return the sums of each channel, in parts."""
+        sums = [empty(self.context, (parts, channels.number), dtype) for dtype in self._fold.sum_dtypes]
+        if parts:
+            self._fold.launch(kernels, self.context, channels, parts, part, [*arrays, *sums])
+        return sums
 
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
         n, *inputs, out = channels.number, *arrays
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
-        launch_numbers(kernels[self._numbers.name], self.context, n, *args, *numbers)
+        launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
+        launch(kernels[self._numbers.name], self.context, n, *args, *numbers)
         self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
@@ -111,8 +138,8 @@ class BatchNormTraining(_OfChannels):
     def __post_init__(self) -> None:
         super().__post_init__()
         words = _RUNNING if self.running else dict.fromkeys(_RUNNING, "")
-        self._fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENTS, ("mean", "s1"))
-        self._numbers = self._kernel_of_numbers(filled(_NUMBERS["train_numbers"], **words))
+        fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENT_PASSES, ("mean", "s1"))
+        self._fold_and_merge(fold, "train_numbers", MOMENTS, **words)
         self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -126,9 +153,7 @@ class BatchNormTraining(_OfChannels):
         x = contiguous(x, self.x, kernels, self.context)
         parameters = [self._of_channel(y, x.shape, kernels) for y in (scale, bias, *running)]
         parts, part = channels.parts(self.context, x.dtype.itemsize)
-        sums = [empty(self.context, (parts, channels.number), "float64") for _ in range(2)]
-        if parts:
-            self._fold.launch(kernels, self.context, channels, parts, part, [x, *sums])
+        sums = self._folded(kernels, channels, parts, part, [x])
         sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
         self._compute(kernels, channels, [*sizes, *sums, *parameters, *of_channels], x, out)
 
@@ -145,8 +170,9 @@ class BatchNormGradient(_OfChannels):
         super().__post_init__()
         names = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
-        self._fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
-        self._numbers = self._kernel_of_numbers(_NUMBERS["gradient_numbers"])
+        sums = ("s0", "s1", "s2")
+        fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_PASSES, sums, center=True)
+        self._fold_and_merge(fold, "gradient_numbers", GRADIENT_SUMS)
         self._map = ChannelMap(self.x.dtype, self._runs, ("x", "dy"), names, expression)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -161,9 +187,7 @@ class BatchNormGradient(_OfChannels):
         x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
         scale, mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
         parts, part = channels.parts(self.context, 2 * x.dtype.itemsize)
-        sums = [empty(self.context, (parts, channels.number), "float64") for _ in range(3)]
-        if parts:
-            self._fold.launch(kernels, self.context, channels, parts, part, [x, dy, mean, *sums])
+        sums = self._folded(kernels, channels, parts, part, [x, dy, mean])
         args = [channels.size, parts, *sums, scale, mean, invstd, *sums_out]
         self._compute(kernels, channels, args, x, dy, gx)
 
@@ -177,7 +201,7 @@ class BatchNormInference(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers = self._kernel_of_numbers(_NUMBERS["inference_numbers"])
+        self._numbers = self._kernel_of_numbers("inference_numbers")
         self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:

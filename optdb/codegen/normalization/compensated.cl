@@ -1,0 +1,211 @@
+/*
+Reductions of channels on devices that compute slowly in float64, or not at all. Sums are compensated: beside each is what
+its roundings lost. W is the type to compute in.
+
+Moments are the number of elements, their mean, which is mean + rest, and the sum of the squares of what they deviate from
+it, which is squares + lost. Sums are those of the gradient. A State is one or the other.
+*/
+
+/* Add to a sum, and what is rounded off to `lost`: the two-sum of Knuth. */
+static inline void add(W *sum, W *lost, W x)
+{
+    const W next = *sum + x, added = next - *sum;
+    *lost += (*sum - (next - added)) + (x - added);
+    *sum = next;
+}
+
+/* What an infinite sum has lost is NaN. */
+static inline W total(W sum, W lost)
+{
+    return isfinite(sum) ? sum + lost : sum;
+}
+
+/* Merge the moments of other elements into some, after Chan, Golub and LeVeque. */
+static inline void merge_moments(Moments *these, Moments those)
+{
+    if (those.count == 0)
+        return;
+    if (these->count == 0) {
+        *these = those;
+        return;
+    }
+    const W all = these->count + those.count, weight = those.count / all;
+    W off = those.mean, off_lost = 0;
+    add(&off, &off_lost, -these->mean);
+    off += off_lost + (those.rest - these->rest);
+    if (isfinite(off)) {
+        add(&these->mean, &these->rest, off * weight);
+    } else {
+        these->mean = total(these->mean, these->rest) * (1 - weight) + total(those.mean, those.rest) * weight;
+        these->rest = 0;
+    }
+    add(&these->squares, &these->lost, those.squares);
+    add(&these->squares, &these->lost, off * off * (these->count * weight));
+    these->lost += those.lost;
+    these->count = all;
+}
+
+/* Merge some elements, whose deviations from their mean are computed from registers. */
+static inline void merge_elements(Moments *these, const W *x, uint count)
+{
+    /* An element is about as large as the others, so that the differences are exact, or small. */
+    const W pivot = isfinite(x[0]) ? x[0] : 0;
+    W sum = 0, squares = 0;
+    #pragma unroll
+    for (uint u = 0; u < count; ++u)
+        sum += x[u] - pivot;
+    const W off = sum / count;
+    #pragma unroll
+    for (uint u = 0; u < count; ++u) {
+        const W d = (x[u] - pivot) - off;
+        squares += d * d;
+    }
+    Moments those = {count, pivot, 0, squares, 0};
+    if (isfinite(off)) {
+        add(&those.mean, &those.rest, off);
+    } else {
+        those.mean = off;
+    }
+    merge_moments(these, those);
+}
+
+static inline void merge_sums(Sums *these, Sums those)
+{
+    add(&these->dy, &these->dy_lost, those.dy);
+    add(&these->product, &these->product_lost, those.product);
+    add(&these->d, &these->d_lost, those.d);
+    these->dy_lost += those.dy_lost;
+    these->product_lost += those.product_lost;
+    these->d_lost += those.d_lost;
+}
+
+static inline void add_element(Sums *these, W x, W dy, W center)
+{
+    const W d = x - center;
+    add(&these->dy, &these->dy_lost, dy);
+    add(&these->product, &these->product_lost, dy * d);
+    add(&these->d, &these->d_lost, d);
+}
+
+/* A team of items, within a group, folds a part of a row. */
+KERNEL void fold_rows(PARAMS)
+{
+    LOCAL_MEM State shared[GROUP];
+    const uint team = (uint)items, lane = (uint)LID_0 % team;
+    const ga_size job = GID_0 * (LDIM_0 / team) + LID_0 / team, mine = job / n, k = job % n;
+    State state = {0};
+    if (mine < parts) {
+        const ga_size first = mine * part + lane, end = min((mine + 1) * part, m), step = team;
+        FOLD
+    }
+    MEET
+    if (lane == 0 && mine < parts) {
+        state = shared[LID_0];
+        STORE_STATE
+    }
+}
+
+/* An item folds a part of a column. */
+KERNEL void fold_columns(PARAMS)
+{
+    const ga_size mine = get_global_id(0) / n, k = get_global_id(0) % n;
+    if (mine >= parts)
+        return;
+    State state = {0};
+    const ga_size first = mine * part, end = min(first + part, m), step = 1;
+    FOLD
+    STORE_STATE
+}
+
+/* The body that both have in common; the elements are `step` apart. */
+void fold()
+{
+    BASE
+    const ga_size column_step = step % ROW, row_step = step / ROW;
+    ga_size column = first % ROW, row = first / ROW;
+    ga_ssize p;
+    LOCATE
+    ga_size i = first;
+    for (; i + (SEVERAL - 1) * step < end; i += SEVERAL * step) {
+        READ_SEVERAL
+    }
+    for (; i < end; i += step) {
+        READ_ONE
+    }
+}
+
+/* The teams of a group merge their states. */
+void meet()
+{
+    shared[LID_0] = state;
+    for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
+        local_barrier();
+        if (lane < half_of) {
+            State whole = shared[LID_0];
+            MERGE(&whole, shared[LID_0 + half_of]);
+            shared[LID_0] = whole;
+        }
+    }
+}
+
+/* The kernels of numbers.cl with the same names, from moments and sums in parts, which teams of items merge. */
+KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, W epsilon, W factor,
+    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
+    ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
+{
+    LOCAL_MEM State shared[GROUP];
+    const uint team = (uint)items, lane = (uint)LID_0 % team;
+    const ga_size k = GID_0 * (LDIM_0 / team) + LID_0 / team;
+    State state = {0};
+    if (k < n) {
+        for (ga_size i = lane; i < parts; i += team) {
+            const ga_size at = i * n + k;
+            State more = {min(part, m - i * part), means[at], rests[at], deviations[at], 0};
+            merge_moments(&state, more);
+        }
+    }
+    MEET
+    if (lane == 0 && k < n) {
+        state = shared[LID_0];
+        const W size = m, mean = m ? total(state.mean, state.rest) : NAN;
+        const W var = total(state.squares, state.lost) / size, inverse = 1 / sqrt(var + epsilon);
+        batch_mean[k] = STORE(mean);
+        invstd[k] = STORE(inverse);
+        center[k] = mean;
+        slope[k] = LOAD(scale[k]) * inverse;
+        offset[k] = LOAD(bias[k]);
+        UPDATE_RUNNING
+    }
+}
+
+KERNEL void gradient_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
+    ARRAY W *sums_dy, ARRAY W *lost_dy, ARRAY W *products, ARRAY W *lost_products, ARRAY W *sums_d, ARRAY W *lost_d,
+    ARRAY T *scale, ARRAY T *mean, ARRAY T *invstd, ARRAY T *g_scale, ARRAY T *g_bias,
+    ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
+{
+    LOCAL_MEM State shared[GROUP];
+    const uint team = (uint)items, lane = (uint)LID_0 % team;
+    const ga_size k = GID_0 * (LDIM_0 / team) + LID_0 / team;
+    State state = {0};
+    if (k < n) {
+        for (ga_size i = lane; i < parts; i += team) {
+            const ga_size at = i * n + k;
+            State more = {sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]};
+            merge_sums(&state, more);
+        }
+    }
+    MEET
+    if (lane == 0 && k < n) {
+        state = shared[LID_0];
+        const W sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
+        const W size = m, inv = LOAD(invstd[k]), by_scale = total(state.product, state.product_lost) * inv;
+        const W by = by_scale / size * inv * inv;
+        g_scale[k] = STORE(by_scale);
+        g_bias[k] = STORE(sum_dy);
+        center[k] = LOAD(mean[k]);
+        inverse[k] = inv;
+        slope[k] = by;
+        offset[k] = (sum_dy * inv - sum_d * by) / size;
+        factor[k] = LOAD(scale[k]);
+    }
+}

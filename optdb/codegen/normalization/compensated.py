@@ -1,0 +1,249 @@
+"""Kernels that reduce channels without float64: in float32 for arrays of float32 and float16, by compensated sums.
+
+They are for devices whose profile says that they do not accumulate in float64. Means and squares of deviations come
+from one pass: an item loads a few elements, computes their moments from registers, and merges these into those of all
+that it has seen. The sums of a gradient are compensated element by element. The rounding errors of either do not grow
+with the number of elements: a mean is off by some units in the last place of the channel's spread, and what is rounded
+off a sum is added at its end. Items of a group meet in local memory; a second kernel merges the parts of each channel.
+
+A value over 1e19, whose square float32 does not hold, makes an infinite variance, as it does in Theano's C code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.codegen.normalization.channels import Channels, Runs
+from optdb.codegen.source import (
+    ROUND_EACH_STEP,
+    add_offsets,
+    body,
+    filled,
+    functions,
+    joined,
+    type_words,
+    typed,
+    work_dtype,
+)
+from optdb.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: The most items of a group; powers of two.
+GROUP = 256
+_GROUP_OF_NUMBERS = 64
+#: Elements that an item loads side by side, to hide the latency of each.
+SEVERAL = 8
+#: Up to this many, the items of a team have one element each: neighbours read neighbours.
+_WARP = 32
+
+_CODE = functions("normalization/compensated.cl")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What is computed of each channel: a struct of OpenCL C, and the code that fills it."""
+
+    #: The name of the struct, and its members.
+    name: str
+    members: tuple[str, ...]
+    #: The function that merges two of them, and those that it calls.
+    merge: str
+    helpers: tuple[str, ...]
+    #: The arrays that are read.
+    arrays: tuple[str, ...]
+    #: Code that takes `SEVERAL` elements of each array in, and one: ``x[u]`` is an element of array ``x``.
+    several: str
+    one: str
+    #: Whether an array has a number for each channel besides, ``c``.
+    center: bool
+    #: What is kept of a state, by the names of the arrays.
+    results: Mapping[str, str]
+
+    @property
+    def declarations(self) -> str:
+        """The struct and the functions."""
+        struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
+        return struct + "".join(_CODE[helper] for helper in self.helpers)
+
+
+MOMENTS = Statistic(
+    name="Moments",
+    members=("count", "mean", "rest", "squares", "lost"),
+    merge="merge_moments",
+    helpers=("add", "total", "merge_moments", "merge_elements"),
+    arrays=("x",),
+    several="merge_elements(&state, x, SEVERAL);",
+    one="merge_elements(&state, x, 1);",
+    center=False,
+    results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
+)
+GRADIENT_SUMS = Statistic(
+    name="Sums",
+    members=("dy", "dy_lost", "product", "product_lost", "d", "d_lost"),
+    merge="merge_sums",
+    helpers=("add", "total", "merge_sums", "add_element"),
+    arrays=("x", "dy"),
+    several="#pragma unroll\nfor (uint u = 0; u < SEVERAL; ++u)\nadd_element(&state, x[u], dy[u], c);",
+    one="add_element(&state, x[0], dy[0], c);",
+    center=True,
+    results={
+        **{"sums_dy": "state.dy", "lost_dy": "state.dy_lost"},
+        **{"products": "state.product", "lost_products": "state.product_lost"},
+        **{"sums_d": "state.d", "lost_d": "state.d_lost"},
+    },
+)
+
+
+@dataclass(frozen=True)
+class CompensatedFold:
+    """Kernels that fold channels."""
+
+    #: Of the arrays.
+    dtype: str
+    #: How many runs their axes make.
+    runs: Runs
+    #: What is computed.
+    statistic: Statistic
+
+    @property
+    def sum_dtypes(self) -> list[str]:
+        """The dtypes of the results."""
+        return [work_dtype(self.dtype)] * len(self.statistic.results)
+
+    def kernels(self) -> list[Kernel]:
+        """Return the kernels for rows and for columns."""
+        return _fold_kernels(self.dtype, self.runs, self.statistic.name)
+
+    def launch(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        channels: Channels,
+        parts: int,
+        part: int,
+        arrays: Sequence[Array],
+    ) -> None:
+        """Fold channels of at least one element, each in `parts` parts of `part` elements.
+
+        The arrays are those that are folded, the centers if there are any, and the results, all in C order.
+        """
+        n, m = channels.number, channels.size
+        if channels.in_columns:
+            kernels["fold_columns"].scall(n * parts, n, 1, m, parts, part, *channels.fold_args(), *arrays)
+            return
+        group = _group(context, GROUP)
+        team = 1
+        while team < group and team < part and (team < _WARP or team * SEVERAL <= part):
+            team *= 2
+        groups = -(-n * parts // (group // team))
+        kernels["fold_rows"].call(groups * group, group, n, team, m, parts, part, *channels.fold_args(), *arrays)
+
+
+def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
+    """Return the kernel that merges parts of each channel, and computes the channel's numbers."""
+    code = statistic.declarations + _CODE[name]
+    return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS, **words), name)
+
+
+def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
+    """Launch a kernel of `merging_kernel` for `n` channels of a size, in parts."""
+    group = _group(context, _GROUP_OF_NUMBERS)
+    team = 1
+    while team < group and team < parts:
+        team *= 2
+    groups = -(-n // (group // team))
+    kernel.call(groups * group, group, n, team, size, parts, *args)
+
+
+def _group(context: Context, most: int) -> int:
+    """Return the number of items of a group."""
+    if context.profile.runs_items_serially:
+        return 1
+    return min(most, 1 << (context.profile.max_local_size.bit_length() - 1))
+
+
+def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
+    """Return code with its words filled in, and then those of what has been filled in.
+
+    The kernels that merge parts are compiled in one program with those that fold: their helpers have other names.
+    """
+    code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
+    code = filled(code, State=statistic.name, MERGE=statistic.merge)
+    beginning = "" if row else "merging_"
+    names = {name: beginning + name for name in (statistic.name, *statistic.helpers)}
+    return typed(code, dtype, GROUP=group, SEVERAL=SEVERAL, ROW=row, **names)
+
+
+@functools.lru_cache(maxsize=256)
+def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
+    """Return the kernels of a statistic, by its name; many nodes of a graph have equal ones."""
+    statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
+    code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
+    fold = body(_CODE["fold"])
+    words = {
+        "PARAMS": _params(dtype, runs, statistic),
+        "BASE": _base(runs, statistic),
+        "LOCATE": _locate(runs),
+        "READ_SEVERAL": _read(runs, statistic, "SEVERAL", statistic.several),
+        "READ_ONE": _read(runs, statistic, "1", statistic.one),
+        "STORE_STATE": _store(statistic),
+    }
+    code = code.replace("FOLD\n", fold + "\n")
+    code = _in_words(code, dtype, statistic, GROUP, f"r{runs.folded - 1}", **words)
+    return Kernel.all_of(ROUND_EACH_STEP + code)
+
+
+def _params(dtype: str, runs: Runs, statistic: Statistic) -> str:
+    kept, folded = range(runs.kept), range(runs.folded)
+    sizes = [f"ga_size {name}" for name in ("n", "items", "m", "parts", "part")]
+    sizes += [*[f"ga_size k{d}" for d in kept], *[f"ga_size r{d}" for d in folded]]
+    steps = [*[f"ga_ssize ks{d}" for d in kept], *[f"ga_ssize rs{d}" for d in folded]]
+    words = type_words(dtype)
+    arrays = [f"ARRAY {words['T']} *restrict a_{x}" for x in (*statistic.arrays, *["center"] * statistic.center)]
+    arrays += [f"ARRAY {words['W']} *restrict {name}" for name in statistic.results]
+    return ", ".join([*sizes, *steps, *arrays])
+
+
+def _base(runs: Runs, statistic: Statistic) -> str:
+    """Return code that finds the first element of channel `k`."""
+    center = ["const W c = LOAD(a_center[k]);"] * statistic.center
+    offsets = add_offsets("rest_of_k", "k", runs.kept, {"base": "ks"})
+    return joined([*center, "ga_size rest_of_k = k;\nga_ssize base = 0;", offsets])
+
+
+def _locate(runs: Runs) -> str:
+    """Return code that finds the element at a row and a column of a channel."""
+    last = runs.folded - 1
+    lines = [f"p = base + (ga_ssize)column * rs{last};"]
+    if last:
+        lines = ["{\nga_size at = row;", *lines, add_offsets("at", "r", last, {"p": "rs"}), "}"]
+    return joined(lines)
+
+
+def _next(runs: Runs) -> str:
+    """Return code that goes on by `step` elements, without a division where a channel has at most two runs."""
+    if runs.folded == 1:
+        return "p += (ga_ssize)step * rs0;"
+    wrap = "column += column_step;\nif (column >= ROW) {\ncolumn -= ROW;\n"
+    if runs.folded == 2:
+        by_row = "p += (ga_ssize)row_step * rs0 + (ga_ssize)column_step * rs1;\n"
+        return f"{by_row}{wrap}p += rs0 - (ga_ssize)ROW * rs1;\n}}"
+    return f"row += row_step;\n{wrap}++row;\n}}\n{_locate(runs)}"
+
+
+def _read(runs: Runs, statistic: Statistic, count: str, take: str) -> str:
+    """Return code that loads `count` elements of each array, and takes them in."""
+    loads = joined(f"{x}[u] = LOAD(a_{x}[p]);" for x in statistic.arrays)
+    declared = joined(f"W {x}[{count}];" for x in statistic.arrays)
+    loop = f"#pragma unroll\nfor (uint u = 0; u < {count}; ++u) {{\n{loads}\n{_next(runs)}\n}}"
+    return joined([declared, loop, take])
+
+
+def _store(statistic: Statistic) -> str:
+    return joined(f"{name}[mine * n + k] = {value};" for name, value in statistic.results.items())
