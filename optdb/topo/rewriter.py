@@ -99,11 +99,10 @@ class TopoRewriter(EquilibriumOptimizer):
         self.result: TopoResult | None = None
 
     @classmethod
-    def from_equilibrium(cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION) -> TopoRewriter:
+    def from_equilibrium(cls, stock: EquilibriumOptimizer) -> TopoRewriter:
         """Take over the members and limits of Theano's equilibrium `stock`."""
         rewriter = cls(
             stock.global_optimizers,
-            direction=direction,
             max_use_ratio=stock.max_use_ratio,
             final_rewriters=stock.final_optimizers,
             cleanup_rewriters=stock.cleanup_optimizers,

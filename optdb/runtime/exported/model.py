@@ -150,16 +150,8 @@ class Exported:
 
         Raises
         ------
-        TypeError
-            If the arguments are not those that it takes.
-        ShapeError
-            If the file does not say what to do with such shapes.
-        LimitError
-            If the call takes more than `load` allowed.
-        MemoryError
-            If the device has too little memory.
-        ForkedContext
-            In the child of the process that loaded the file.
+        Exception
+            As a call of a :class:`LoadedMethod` does.
         """
         return next(iter(self.methods.values()))(*args, **kwargs)
 
