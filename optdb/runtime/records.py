@@ -78,7 +78,8 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None for a value that is no field.
         self.field: str | None = None
-        #: What `repeated` parsers have parsed, by the value; whoever parses what these refer to begins a new one.
+        #: What `repeated` parsers have parsed, by the value. A parser begins a new one where other fields may be
+        #: referred to.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
