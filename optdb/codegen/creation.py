@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elements import ElementKernels, copied, copying
+from optdb.codegen.elements import Copying, ElementKernels, copied
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
@@ -100,17 +100,8 @@ class Triangle(Operation):
 
 
 @dataclass(eq=False)
-class InOrder(Operation):
+class InOrder(Copying):
     """The input itself if it is in C order, else a copy that is."""
-
-    #: The array.
-    x: ArraySpec
-
-    def __post_init__(self) -> None:
-        self._copying = copying(self.x)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elements import ElementKernels, copying
+from optdb.codegen.elements import Copying, ElementKernels, copying
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
@@ -42,11 +42,9 @@ class Eye(Operation):
 
 
 @dataclass(eq=False)
-class AroundDiagonal(Operation):
-    """Zeros, and an array along a diagonal of two new axes."""
+class AroundDiagonal(Copying):
+    """Zeros, and an array, whose last axis goes along a diagonal of two new axes."""
 
-    #: The array, whose last axis goes along the diagonal.
-    x: ArraySpec
     #: How far to the right of the main diagonal it is.
     offset: int = 0
     #: Where the new axes are in the output.
@@ -54,11 +52,8 @@ class AroundDiagonal(Operation):
     axis2: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._axes = _with_new_axes(self.x.ndim, *sorted((self.axis1, self.axis2)))
-        self._copying = copying(self.x)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import chunks, collapse, is_contiguous, size_of, strides_of
-from optdb.codegen.operation import Kernels
+from optdb.codegen.operation import ArraySpec, Kernels, Operation
 from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.context import Context
@@ -140,6 +141,20 @@ def _longest_last(
 def copying(spec: Any, name: str = "copy") -> ElementKernels:
     """Return the kernels that copy arrays of a dtype and rank, which `spec` has."""
     return ElementKernels.copying(spec.dtype, spec.ndim, name)
+
+
+@dataclass(eq=False)
+class Copying(Operation):
+    """The base of operations that copy an array, or parts of it, and compute nothing."""
+
+    #: The array.
+    x: ArraySpec
+
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
 
 
 def copied(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elements import ElementKernels, copying
+from optdb.codegen.elements import Copying, ElementKernels
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import c_strides, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
@@ -18,20 +18,11 @@ from optdb.runtime.sizes import lengths_of
 
 
 @dataclass(eq=False)
-class JoinArrays(Operation):
+class JoinArrays(Copying):
     """The concatenation of arrays of one dtype along an axis.
 
-    The inputs are the axis, a number of the host, and the arrays.
+    The inputs are the axis, a number of the host, and the arrays, of the dtype and rank of `x`.
     """
-
-    #: What the dtype and the rank of the arrays are.
-    x: ArraySpec
-
-    def __post_init__(self) -> None:
-        self._copying = copying(self.x)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         axis, *arrays = inputs
@@ -51,22 +42,14 @@ class JoinArrays(Operation):
 
 
 @dataclass(eq=False)
-class SplitArray(Operation):
+class SplitArray(Copying):
     """An array cut into pieces along an axis.
 
     The inputs are the array, and of the host the axis and the lengths of the pieces.
     """
 
-    #: The array.
-    x: ArraySpec
     #: The number of pieces.
     pieces: int
-
-    def __post_init__(self) -> None:
-        self._copying = copying(self.x)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, axis, lengths = inputs
