@@ -7,7 +7,7 @@ import importlib
 
 __all__ = ["load"]
 
-_FAMILIES = ("elementwise",)
+_FAMILIES = ("classification", "convolutions", "elementwise", "pooling")
 
 
 @functools.lru_cache(maxsize=1)

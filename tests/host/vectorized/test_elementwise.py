@@ -11,23 +11,9 @@ from theano import scalar as ts
 from theano.tensor import TensorType
 from theano.tensor.elemwise import Elemwise
 
-from optdb.host.vectorized import families, scratch
-from optdb.host.vectorized.registry import function_of
+from optdb.host.vectorized import scratch
 from tests.effort import examples
-
-
-def by_whole_arrays(node, arrays):
-    families.load()
-    storage = [[None] for _ in node.outputs]
-    function_of(node)(arrays, storage)
-    return [cell[0] for cell in storage]
-
-
-def by_perform(node, arrays):
-    storage = [[None] for _ in node.outputs]
-    node.op.prepare_node(node, None, None, "py")
-    node.op.perform(node, arrays, storage)
-    return [cell[0] for cell in storage]
+from tests.host.vectorized.nodes import by_perform, by_whole_arrays, numbers
 
 
 def fused(dtype="float64"):
@@ -45,10 +31,6 @@ def node_of(op, arrays, broadcast=()):
         for index, array in enumerate(arrays)
     ]
     return op.make_node(*(kind() for kind in types))
-
-
-def numbers(shape, seed=0, dtype="float64"):
-    return np.random.RandomState(seed).standard_normal(shape).astype(dtype)
 
 
 def assert_same(results, expected):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import theano
 from theano import scalar as ts
 from theano.gof.utils import MethodNotDefined
 from theano.scalar import basic_scipy as special
@@ -15,9 +14,8 @@ from theano.tensor.nnet.nnet import softsign
 from theano.tensor.xlogx import scalar_xlogx, scalar_xlogy0
 
 from optdb.host.api import scalars
-from optdb.host.vectorized import families
-from optdb.host.vectorized.registry import function_of
 from optdb.host.vectorized.scalar_kernels import known_ops
+from tests.host.vectorized.nodes import by_c, by_whole_arrays
 
 UNARY = [
     *(ts.isnan, ts.isinf, ts.invert, ts.identity, ts.abs_, ts.sgn, ts.ceil, ts.floor, ts.trunc),
@@ -80,17 +78,6 @@ def values(dtype, seed, size=97):
 
 def without_zeros(array):
     return np.where(array == 0, 3, array).astype(array.dtype) if array.dtype.kind in "biu" else array
-
-
-def by_whole_arrays(node, arrays):
-    families.load()
-    storage = [[None] for _ in node.outputs]
-    function_of(node)(arrays, storage)
-    return [cell[0] for cell in storage]
-
-
-def by_c(node, arrays):
-    return theano.function(node.inputs, node.outputs, mode=theano.Mode("c", None))(*arrays)
 
 
 def defined(op, arrays, dtype):
