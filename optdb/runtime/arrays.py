@@ -327,14 +327,14 @@ def may_share_memory(a: Array, b: Array) -> bool:
     """Tell whether a change of one array may change the other."""
     if not a.size or not b.size:
         return False
-    (a_root, a_shift), (b_root, b_shift) = _root(a.base_data), _root(b.base_data)
+    (a_root, a_shift), (b_root, b_shift) = root_of(a.base_data), root_of(b.base_data)
     if a_root != b_root:
         return False
     (a_start, a_stop), (b_start, b_stop) = span(a), span(b)
     return a_start + a_shift < b_stop + b_shift and b_start + b_shift < a_stop + a_shift
 
 
-def _root(data: Any) -> tuple[int, int]:
+def root_of(data: cl.MemoryObject) -> tuple[int, int]:
     """Return the handle of the buffer that this one is a part of, and where in it that part begins."""
     parent = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is None:

@@ -100,6 +100,8 @@ class EnqueueKernel(Record):
     is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
     #: Held while the kernel object gets its arguments and is launched, if other launches share it; None if it is bound.
     lock: Any = None
+    #: Buffers whose addresses are among the values in `args`.
+    kept_alive: tuple[cl.MemoryObject, ...] = ()
     #: Launches a kernel object of its own, without an event; None if PyOpenCL does. No copy of the command has it.
     call: PreparedCall | None = field(init=False, default=None)
 

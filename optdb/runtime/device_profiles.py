@@ -55,6 +55,10 @@ class DeviceQuirks:
     shared_launch_s: float = 0.0
     #: A kernel of a new program takes so long to compile. Launches are merged when that has paid.
     kernel_compile_s: float = 0.0
+    #: A copy between buffers takes so long, beside the time for its bytes. Small ones are gathered into one launch.
+    copy_s: float = 0.0
+    #: A buffer has the same address in all kernels, as long as it exists, and kernels may use it as a number.
+    keeps_addresses: bool = False
     #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
@@ -105,7 +109,7 @@ class KnownQuirk:
         return self.fixed_in is None or driver.version_numbers < self.fixed_in
 
 
-_POCL, _OCLGRIND = "Portable Computing Language", "Oclgrind"
+_POCL, _OCLGRIND, _NVIDIA = "Portable Computing Language", "Oclgrind", "NVIDIA CUDA"
 
 KNOWN_QUIRKS = (
     KnownQuirk(
@@ -133,6 +137,17 @@ KNOWN_QUIRKS = (
         platform=_POCL,
     ),
     KnownQuirk(
+        "copy_s",
+        "PoCL 3.1 takes 3 us for a copy of few bytes",
+        3e-6,
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "keeps_addresses",
+        "PoCL 3.1 runs kernels in the host's address space, and allocates a buffer once",
+        platform=_POCL,
+    ),
+    KnownQuirk(
         "wrong_vector_functions",
         "PoCL 3.1 is wrong about sin, cos and tan of denormal floats whose neighbours are huge, and about pow of eight "
         "doubles that differ much",
@@ -154,6 +169,22 @@ KNOWN_QUIRKS = (
         "keeps_binaries_itself",
         "Oclgrind 21.10 builds in 5 ms, and names lines only of a source that it has seen",
         platform=_OCLGRIND,
+    ),
+    KnownQuirk(
+        "keeps_addresses",
+        "Oclgrind 21.10 makes an address of a buffer's number and an offset, and checks each access by it",
+        platform=_OCLGRIND,
+    ),
+    KnownQuirk(
+        "copy_s",
+        "NVIDIA's driver 580 takes 4 us for a copy of few bytes on an H100, with or without an event",
+        4e-6,
+        platform=_NVIDIA,
+    ),
+    KnownQuirk(
+        "keeps_addresses",
+        "NVIDIA's driver 580 has one address space for a context, and a launch reads buffers that are no arguments",
+        platform=_NVIDIA,
     ),
     KnownQuirk(
         "is_memory_checker",

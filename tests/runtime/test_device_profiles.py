@@ -74,6 +74,8 @@ def test_pocl():
         launch_s=1e-5,
         shared_launch_s=2e-5,
         kernel_compile_s=0.1,
+        copy_s=3e-6,
+        keeps_addresses=True,
         wrong_vector_functions=frozenset(["Sin", "Cos", "Tan", "Pow"]),
         keeps_binaries_itself=True,
         aborts_without_ld=True,
@@ -90,9 +92,14 @@ def test_kernels_of_a_file_avoid_what_any_driver_has_wrong():
 
 def test_oclgrind():
     profile = profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind", kind=15))
-    assert profile.quirks == DeviceQuirks(keeps_binaries_itself=True, is_memory_checker=True)
+    assert profile.quirks == DeviceQuirks(keeps_binaries_itself=True, is_memory_checker=True, keeps_addresses=True)
     assert (profile.device_type, profile.device_kind) == ("memory checker", "cpu")
     assert "names lines only of a source" in profile.reasons()["keeps_binaries_itself"]
+
+
+def test_nvidia():
+    quirks = profile_of(FakeDevice("NVIDIA H100 80GB HBM3", "NVIDIA CUDA")).quirks
+    assert quirks == DeviceQuirks(copy_s=4e-6, keeps_addresses=True)
 
 
 def test_the_device_here():

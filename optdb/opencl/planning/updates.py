@@ -9,14 +9,18 @@ while no array moves.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from optdb.codegen.kernels.copies import calls_until_gathering, gathered
+from optdb.host.api.config import config
 from optdb.host.api.graph import Variable
 from optdb.opencl.kernel_ops.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
@@ -125,10 +129,15 @@ class CommitUpdates:
         #: Updates whose arrays are not compared with those of the record.
         unrecorded = [(var, following) for var, following in linked.updates.items() if following not in concerned]
         self._unrecorded = [pair for pair in unrecorded if promised_axes(pair[:1])]
+        contexts = {get_context(var.type.context_name) for var in concerned}
+        #: The one context of the arrays; None if there are several.
+        self._context = contexts.pop() if len(contexts) == 1 else None
         self._before: list[Any] | None = None
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
+        #: The number of calls until the copies of the record are gathered.
+        self._calls_left = math.inf
 
     def commands(self) -> CommandList | None:
         """Return the commands that commit the values now in the cells; None if they were not recorded."""
@@ -145,6 +154,10 @@ class CommitUpdates:
             if self._unrecorded:
                 linked = self._linked
                 check_updates((var, following, linked.value(following)) for var, following in self._unrecorded)
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                self._calls_left = math.inf
+                self._commands = gathered(self._context, self._commands)
             enqueue_bound(self._commands)
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
@@ -170,3 +183,7 @@ class CommitUpdates:
             return
         buffers = BufferAssignment(liveness([CommandGroup(segment.commands, segment.allocated)], ()))
         self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))
+        self._calls_left = math.inf
+        if self._context is not None:
+            wish = config.optdb.merge_launches
+            self._calls_left = calls_until_gathering(self._context, self._commands, wish)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optdb  # noqa: F401  comes before theano
+from optdb.opencl import get_context
 from optdb.opencl.planning import updates
 from optdb.opencl.planning.updates import find_commit
 
@@ -40,6 +41,30 @@ def test_arrays_that_take_each_others_place(commits):
         np.testing.assert_array_equal(a.get_value(), host_a)
         np.testing.assert_array_equal(b.get_value(), host_b)
     assert len(commits) <= 2
+
+
+@pytest.mark.parametrize("wish", ["auto", "always", "never"])
+def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
+    monkeypatch.setattr(theano.config.optdb, "merge_launches", wish)
+    context = get_context("dev0")
+    if not (context.profile.quirks.keeps_addresses and context.profile.quirks.copy_s):
+        pytest.skip("copies are not gathered here")
+    states = [shared(number, number + 1, 3) for number in range(9)]
+    turned = np.roll(np.eye(3, dtype="float32"), 1, axis=0)
+    following = [tt.dot(turned, states[number - 1]) for number in range(9)]
+    f = theano.function([], [], updates=list(zip(states, following)), mode=MODE)
+    hosts = [state.get_value() for state in states]
+    for call in range(8):
+        f()
+        if call == 4 and wish == "auto":
+            commit = f.fn._current_entry().commit
+            assert 1000 < commit._calls_left < 10000
+            commit._calls_left = 1
+        hosts = [turned.dot(hosts[number - 1]) for number in range(9)]
+        for state, host in zip(states, hosts, strict=True):
+            np.testing.assert_array_equal(state.get_value(), host)
+    kinds = [type(command).__name__ for command in f.fn._current_entry().commit._commands]
+    assert kinds == (["EnqueueCopy"] * 9 if wish == "never" else ["EnqueueKernel"])
 
 
 def test_plain_exchanges_and_results_of_what_moves():
