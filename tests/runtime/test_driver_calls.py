@@ -51,7 +51,8 @@ def never(*args, **kwargs):
 
 @pytest.fixture
 def without_pyopencl(monkeypatch):
-    """Let PyOpenCL enqueue nothing."""
+    """Let PyOpenCL enqueue nothing, once the device has been tried."""
+    assert driver_calls.driver_calls(runtime_context().queue) is not None
     monkeypatch.setattr(commands, "_launch", never)
     for name in ("enqueue_copy", "enqueue_fill_buffer"):
         monkeypatch.setattr(cl, name, never)
