@@ -18,7 +18,7 @@ from typing import Any
 
 from theano.gof.utils import MethodNotDefined
 
-from optdb.host.clinker import outlining, shared_thunks
+from optdb.host.clinker import outlining, outlining_loops, shared_thunks
 
 __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
@@ -113,12 +113,19 @@ class Translation:
     @functools.cached_property
     def can_share(self) -> bool:
         """Whether the module may share a unit with others."""
-        return bool(self.own_code) and len(self.own_code) <= MAX_SHARED_CHARS and is_contained(self.own_code)
+        return 0 < len(self._outlined) <= MAX_SHARED_CHARS
 
     @functools.cached_property
     def body(self) -> str:
         """The module's text in a unit: its own part, with calls of functions that the unit's modules share."""
-        return shared_thunks.share(outlining.outline(self.own_code)) if self.can_share else self.source
+        return self._outlined if self.can_share else self.source
+
+    @functools.cached_property
+    def _outlined(self) -> str:
+        """The own part with these calls; '' if its directives have effects outside of it."""
+        if not is_contained(self.own_code):
+            return ""
+        return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
 
     @property
     def effort(self) -> int:
@@ -274,7 +281,7 @@ def unit_text(modules: Sequence[Translation]) -> str:
     environment = modules[0].environment
     helpers = [outlining.HELPERS, shared_thunks.HELPERS]
     if _ARRAY_HEADER in environment.includes:
-        helpers += [outlining.ARRAY_HELPERS, shared_thunks.ARRAY_HELPERS]
+        helpers += [outlining.ARRAY_HELPERS, outlining_loops.LOOP_HELPERS, shared_thunks.ARRAY_HELPERS]
     parts = [
         *(f"#include {include}" for include in environment.includes),
         *environment.prelude,
