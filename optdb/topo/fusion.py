@@ -168,17 +168,18 @@ class Grouping:
         return list(groups)
 
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Tell whether several nodes of one element would be left if `node`, of one element, joined a larger pattern.
+        """Tell whether several nodes would be left if `node` were recomputed.
 
-        Its cheap operands would join, too. Others, such as a log or gammaln, are not computed for each element: each of
-        them would stay a node, where one node can compute them all together with `node`.
+        Its cheap operands would be recomputed, too. Others, such as an exp or a log, would not: each of them would
+        stay a node, where one node can compute them all together with `node`.
         """
-        if not all(node.outputs[0].broadcastable) or not node.outputs[0].type.ndim:
+        if not node.outputs[0].type.ndim:
             return False
+        pattern = node.outputs[0].broadcastable
         left, todo = 0, [node]
         while todo and left < 2:
             for var in todo.pop().inputs:
-                if not self._is_private(fgraph, var):
+                if not self._is_private(fgraph, var) or var.broadcastable != pattern:
                     continue
                 if is_cheap(var.owner.op.scalar_op):
                     todo.append(var.owner)
@@ -187,10 +188,10 @@ class Grouping:
         return left > 1
 
     def _is_private(self, fgraph: FunctionGraph, var: Variable) -> bool:
-        """Tell whether an elementwise node that can be fused computes `var`, of one element, for one user alone."""
+        """Tell whether an elementwise node that can be fused computes `var` for one user alone."""
         owner = var.owner
         is_fusible = owner is not None and type(owner.op) is Elemwise and len(owner.outputs) == 1
-        return is_fusible and all(var.broadcastable) and len(clients(fgraph, var)) == 1 and self.has_c_code(owner)
+        return is_fusible and len(clients(fgraph, var)) == 1 and self.has_c_code(owner)
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""

@@ -124,6 +124,29 @@ def test_expensive_work_behind_a_recomputed_node_is_done_once():
     assert len(elementwise(ours)) == 3 and len(exps) == 1
 
 
+@pytest.mark.parametrize(
+    "cheap",
+    [
+        tt.exp(X) + tt.sin(X),
+        (tt.exp(X) - 3) * tt.maximum(tt.sin(X), 0.5),
+        tt.exp(X) + tt.sin(X) * tt.cos(X) - 2,
+    ],
+    ids=["sum", "cheap operands", "three"],
+)
+def test_a_node_that_computes_expensive_work_for_itself_alone_is_not_recomputed(cheap):
+    stock, ours = both([X], [tt.sqr(cheap).sum(axis=0), (cheap * 4).sum(axis=1)])
+    assert len(elementwise(ours)) == len(elementwise(stock)) == 3
+    for mine, theirs in zip(ours(VALUES[0]), stock(VALUES[0]), strict=True):
+        np.testing.assert_allclose(mine, theirs)
+
+
+def test_expensive_work_that_others_use_does_not_count():
+    exp, sin = tt.exp(X), tt.sin(X)
+    cheap = exp + sin
+    _, ours = both([X], [exp, sin, tt.sqr(cheap).sum(axis=0), (cheap * 4).sum(axis=1)])
+    assert len(elementwise(ours)) == 4
+
+
 def test_a_cheap_output_is_not_computed_again():
     cheap = X - 2
     _, ours = both([X], [cheap, tt.exp(cheap).sum(axis=0), tt.sin(cheap).sum(axis=1)])
