@@ -157,6 +157,7 @@ def _settled(thunk: Any) -> Any:
         return thunk
     settled = thunk.current
     settled.inputs, settled.outputs, settled.lazy = thunk.inputs, thunk.outputs, thunk.lazy
+    settled.failed_module = thunk.failed_module
     return settled
 
 

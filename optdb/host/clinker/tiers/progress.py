@@ -11,8 +11,8 @@ from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.scans import inner_function
 from optdb.host.clinker.progress import progress
-from optdb.host.clinker.tiers.background import FAILED, background
-from optdb.host.clinker.tiers.machines import MachineExchange, exchange_of
+from optdb.host.clinker.tiers.background import background
+from optdb.host.clinker.tiers.machines import exchange_of
 from optdb.host.clinker.tiers.thunks import ChangingThunk
 
 __all__ = ["Tier", "tier", "wait"]
@@ -66,7 +66,7 @@ def tier(function: Any) -> Tier:
     changing = [thunk for thunk in thunks if isinstance(thunk, ChangingThunk)]
     in_c = sum(_is_in_c(thunk) for thunk in thunks)
     pending = {thunk.job for thunk in changing if thunk.is_pending}
-    failed = {thunk.job.name for thunk in _all_changing(machines) if thunk.job.state == FAILED}
+    failed = {getattr(thunk, "failed_module", None) for thunk in thunks} - {None}
     left = sum(not job.is_over for job in pending)
     return Tier(in_c, len(thunks) - in_c, left, len(failed), not pending)
 
@@ -125,12 +125,6 @@ def _change_over(machine: Any) -> None:
 def _pending(function: Any) -> list[ChangingThunk]:
     thunks = (thunk for machine in _machines(function) for thunk in getattr(machine, "thunks", ()))
     return [thunk for thunk in thunks if isinstance(thunk, ChangingThunk)]
-
-
-def _all_changing(machines: list[Any]) -> Iterator[ChangingThunk]:
-    for machine in machines:
-        exchange: MachineExchange | None = exchange_of(machine)
-        yield from exchange.changing if exchange is not None else ()
 
 
 def _machines(function: Any) -> Iterator[Any]:

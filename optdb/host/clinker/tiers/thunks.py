@@ -81,6 +81,11 @@ class ChangingThunk:
         """Whether the node's C code is still to come."""
         return self._make_in_c is not None
 
+    @property
+    def failed_module(self) -> str | None:
+        """The module that was not built, so that Python computes the node from now on; None if there is none."""
+        return self.job.name if self.job.state == FAILED and not self.is_pending else None
+
     def change_over(self) -> bool:
         """Use the C code if it is there, from now on; warn if it does not compile. Return whether the thunk changed.
 
