@@ -96,6 +96,8 @@ class Compilation:
     merge_launches: str = _switch("auto", "always", "never")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
+    #: When a function with tiers has its C code: sometime, before the first call, or between the first two.
+    tiered: str = _switch("off", "on", "before calls", "after a call")
 
     def flags(self) -> dict[str, Any]:
         """Return the flags under which the function is compiled and called."""
@@ -105,6 +107,7 @@ class Compilation:
             "optdb.merge_launches": self.merge_launches,
             "optdb.device_memory_fraction": float(self.memory_fraction),
             "allow_gc": self.allow_gc == "on",
+            "optdb.tiered": self.tiered != "off",
         }
 
 
@@ -214,6 +217,7 @@ FLAGS: dict[str, str] = {
     "optdb.plans": "plans",
     "optdb.merge_launches": "merge_launches",
     "optdb.device_memory_fraction": "memory_fraction",
+    "optdb.tiered": "tiered",
 }
 
 #: Flags of optdb that are no switches, with the reason.

@@ -40,15 +40,23 @@ class Compiled:
         What calls compute.
     shared : sequence of shared variables
         Those of the program, or the function's own in their stead.
+    tiered : str
+        When it is waited for the C code, see `Compilation`.
     """
 
-    def __init__(self, function: Any, shared: Sequence[Any]) -> None:
+    def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
+        self._waits = tiered == "after a call"
+        if tiered == "before calls":
+            optdb.wait(function)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         """Call the function some times, and return what the last call does."""
         for _ in range(times):
             results = self._function(*map(np.array, arguments)) if times > 1 else self._function(*arguments)
+            if self._waits:
+                self._waits = False
+                optdb.wait(self._function)
         return results
 
     def get(self, index: int) -> np.ndarray:
@@ -246,7 +254,7 @@ class Functions:
     def _make(self, number: int, chosen: Compilation) -> Compiled:
         function, shared = _ORIGINS[chosen.origin](self._function(number, chosen), self.graph.shared)
         if chosen.way == "function":
-            return Compiled(function, shared)
+            return Compiled(function, shared, chosen.tiered)
         # `call_n_times` has always the same arguments, unless the function may change them.
         loops = chosen.way == "loop" and not any(leaf.mutable for leaf in self._program.inputs)
         simulated = Simulated(function, shared, self._device, chosen.way == "pickled simulator", loops)

@@ -56,6 +56,11 @@ def tier(function: Any) -> Tier:
     function : theano.compile.function_module.Function
         The function. A simulator has no tiers.
 
+    Returns
+    -------
+    Tier
+        Counts of nodes and modules.
+
     Raises
     ------
     TypeError
