@@ -196,17 +196,20 @@ class SharedModuleCache(ModuleCache):
                     del missing[name]
 
     def _build(self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell, builder: ModuleBuilder) -> None:
-        wanted = {module.translation.name: module for module in modules}
+        # Modules of the same code and flags, with other keys, are one in a translation unit.
+        wanted: dict[Any, list[Wanted]] = {}
+        for module in modules:
+            wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)
 
         def done(translation: Translation, library: Path) -> None:
-            module = wanted[translation.name]
-            self._keep(module, library)
-            locks[module.module_hash].release(remove=True)
+            for module in wanted[translation.name, translation.environment]:
+                self._keep(module, library)
+                locks[module.module_hash].release(remove=True)
 
         logger.info("compiling %d modules", len(modules))
         start = time.perf_counter()
         try:
-            builder.build([module.translation for module in modules], done, tell)
+            builder.build([same[0].translation for same in wanted.values()], done, tell)
         finally:
             for lock in locks.values():
                 lock.release(remove=True)
