@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WIDTH = 16
 #: Neighbours that an item of another device takes at once, and the type that holds their bits, by the bytes of each.
 QUAD = 4
-_QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
+QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
 
 @dataclass(frozen=True)
@@ -201,19 +201,19 @@ class ElementCode:
 
     def _quad_words(self) -> dict[str, Any]:
         def declare(x: Operand) -> str:
-            return f"union {{ {_QUADS[x.size]} v; {x.stored} s[{QUAD}]; }} {x.name}_quad;"
+            return f"union {{ {QUADS[x.size]} v; {x.stored} s[{QUAD}]; }} {x.name}_quad;"
 
         def read(x: Operand) -> str:
             return f"""{declare(x)}
 if (count == {QUAD})
-    {x.name}_quad.v = *(const GLOBAL_MEM {_QUADS[x.size]} *)({x.name}_at + i);
+    {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
 else
     for (int l = 0; l < {QUAD}; ++l)
         {x.name}_quad.s[l] = {x.name}_at[i + min(l, count - 1)];"""
 
         def write(x: Operand) -> str:
             return f"""if (count == {QUAD})
-    *(GLOBAL_MEM {_QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
+    *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
 else
     for (int l = 0; l < count; ++l)
         {x.name}_at[i + l] = {x.name}_quad.s[l];"""
@@ -226,7 +226,7 @@ else
         ]
         return {
             "QUAD": QUAD,
-            "READ_QUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
-            "ELEMENT_OF_QUADS": joined(element),
-            "WRITE_QUADS": joined(map(write, self.outputs)),
+            "READQUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
+            "ELEMENT_OFQUADS": joined(element),
+            "WRITEQUADS": joined(map(write, self.outputs)),
         }

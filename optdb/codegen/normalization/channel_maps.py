@@ -1,7 +1,8 @@
 """Kernels that compute arrays element by element with numbers that each channel has.
 
 Those of numbers.cl find them, with an item for each channel; those of `ChannelMap` go over all elements: in pieces of
-rows, in which the numbers stay the same, or of columns, in which there is one of each for every element.
+rows, in which the numbers stay the same, or of columns, in which there is one of each for every element. Where items
+run side by side, an item takes four neighbours, if four are read at once and none is in another row.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from optdb.codegen.elementwise import QUAD, QUADS
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
 from optdb.codegen.normalization.channels import Channels, Runs
@@ -18,6 +22,9 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+
+#: The largest index that kernels compute in 32 bits.
+_NARROW = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -35,27 +42,72 @@ class ChannelMap:
     #: OpenCL C.
     expression: str
 
-    def kernels(self) -> list[Kernel]:
-        """Return the kernels for rows and for columns."""
-        return Kernel.all_of(ROUND_EACH_STEP + self._kernel("map_rows", False) + self._kernel("map_columns", True))
+    def kernels(self, serial: bool) -> list[Kernel]:
+        """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
+        code = self._kernel("map_rows", False) + self._kernel("map_columns", True)
+        if not serial:
+            code += self._quads_kernel("map_rows_quads", False) + self._quads_kernel("map_columns_quads", True)
+        return Kernel.all_of(ROUND_EACH_STEP + code)
 
     def launch(
         self, kernels: Mapping[str, CompiledKernel], context: Context, channels: Channels, arrays: Sequence[Array]
     ) -> None:
         """Compute the last array from the others, in C order, and the numbers."""
-        kernel = kernels["map_columns" if channels.in_columns else "map_rows"]
+        name = "map_columns" if channels.in_columns else "map_rows"
         n = channels.number * channels.size
-        launch_chunks(kernel, context, n, *channels.place_args(), *arrays)
+        if self._in_quads(context, channels, n, arrays):
+            kernels[f"{name}_quads"].scall(n // QUAD, n, *channels.place_args(), *arrays)
+        else:
+            launch_chunks(kernels[name], context, n, *channels.place_args(), *arrays)
 
-    def _kernel(self, name: str, columns: bool) -> str:
-        stored, computed, load = ctype(self.dtype), ctype(work_dtype(self.dtype)), load_w(self.dtype)
+    def _in_quads(self, context: Context, channels: Channels, n: int, arrays: Sequence[Array]) -> bool:
+        """Tell whether rows consist of aligned groups of four elements, and 32 bits are enough for their indexes."""
+        if context.profile.runs_items_serially or n > _NARROW or channels.inner % QUAD:
+            return False
+        whole = [*arrays[: len(self.arrays)], arrays[-1]]
+        return not any(array.offset % (QUAD * array.dtype.itemsize) for array in whole)
+
+    def _params(self, size: str) -> str:
         outer = range(self.runs.outer)
-        params = ["ga_size inner", *[f"ga_size n{d}" for d in outer], *[f"ga_size ks{d}" for d in outer]]
+        stored, computed = ctype(self.dtype), ctype(work_dtype(self.dtype))
+        params = [f"{size} inner", *[f"{size} n{d}" for d in outer], *[f"{size} ks{d}" for d in outer]]
         params += [f"ARRAY {stored} *restrict a_{x}" for x in self.arrays]
         params += [f"ARRAY {computed} *restrict c_{x}" for x in self.numbers]
+        return ", ".join([*params, f"ARRAY {stored} *restrict z"])
+
+    def _quads_kernel(self, name: str, columns: bool) -> str:
+        """Return a kernel in which an item takes four neighbours in a row."""
+        stored, computed, load = ctype(self.dtype), ctype(work_dtype(self.dtype)), load_w(self.dtype)
+        raw = QUADS[np.dtype(self.dtype).itemsize]
+        numbers = joined(f"const {computed} {x} = c_{x}[k{' + l' if columns else ''}];" for x in self.numbers)
+        quads = joined(f"union {{ {raw} v; {stored} s[{QUAD}]; }} q_{x};" for x in (*self.arrays, "z"))
+        return f"""
+KERNEL void {name}(ga_uint n, {self._params("ga_uint")})
+{{
+const uint i = (uint)get_global_id(0) * {QUAD};
+if (i >= n)
+    return;
+const uint column = i % inner;
+uint at = i / inner, k = {"column" if columns else 0};
+{add_offsets("at", "n", self.runs.outer, {"k": "ks"}, "uint")}
+{"" if columns else numbers}
+{quads}
+{joined(f"q_{x}.v = *(const GLOBAL_MEM {raw} *)(a_{x} + i);" for x in self.arrays)}
+#pragma unroll
+for (uint l = 0; l < {QUAD}; ++l) {{
+{numbers if columns else ""}
+{joined(f"const {computed} {x} = {load}(q_{x}.s[l]);" for x in self.arrays)}
+q_z.s[l] = {write_w(self.dtype)}({self.expression});
+}}
+*(GLOBAL_MEM {raw} *)(z + i) = q_z.v;
+}}
+"""
+
+    def _kernel(self, name: str, columns: bool) -> str:
+        computed, load = ctype(work_dtype(self.dtype)), load_w(self.dtype)
         numbers = joined(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
         return f"""
-OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {", ".join(params)}, ARRAY {stored} *restrict z)
+OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {self._params("ga_size")})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);

@@ -76,7 +76,12 @@ class _OfChannels(Operation):
 
     def kernels(self) -> list[Kernel]:
         folding = [] if self._fold is None else self._fold.kernels()
-        return [*folding, self._numbers, *self._map.kernels(), *copying(self.x).kernels()]
+        return [
+            *folding,
+            self._numbers,
+            *self._map.kernels(self.context.profile.runs_items_serially),
+            *copying(self.x).kernels(),
+        ]
 
     def _kernel_of_numbers(self, name: str, **words: str) -> Kernel:
         code = filled(_NUMBERS[name], **words) if words else _NUMBERS[name]
