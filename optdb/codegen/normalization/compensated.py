@@ -3,8 +3,8 @@
 They are for devices whose profile says that they do not accumulate in float64. Means and squares of deviations come
 from one pass: an item loads a few elements, computes their moments from registers, and merges these into those of all
 that it has seen. The sums of a gradient are compensated element by element. The rounding errors of either do not grow
-with the number of elements: a mean is off by some units in the last place of the channel's spread, and what is rounded
-off a sum is added at its end. Items of a group meet in local memory; a second kernel merges the parts of each channel.
+with the number of elements: a mean is off by some rounding errors of the channel's spread, and what is rounded off a
+sum is added at its end. Items of a group meet in local memory; a second kernel merges the parts of each channel.
 
 A value over 1e19, whose square float32 does not hold, makes an infinite variance, as it does in Theano's C code.
 """
