@@ -234,6 +234,7 @@ _PRODUCTS = [
 _CLASSIFIERS = [
     Case(OpenCLSoftmax(), floats(5, 7)),
     Case(OpenCLSoftmax(), floats(300, 3)),
+    Case(OpenCLSoftmax(), floats(3, 1100)),
     Case(OpenCLLogSoftmax(), floats(5, 7)),
     Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),

@@ -1,7 +1,7 @@
 """Softmax, which makes of each row of a matrix weights that add up to 1, cross entropies, and their gradients.
 
-A work item goes over its rows three times: for the largest element, for the sum, and to write. It subtracts the largest
-element first, so that no power of e overflows. Classes are numbers of the host, which checks them.
+A row is read three times: for the largest element, for the sum, and to write. The largest element is subtracted first,
+so that no power of e overflows. Classes are numbers of the host, which checks them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from optdb.codegen.indexing.index_layout import host_indexes
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.layout import launch_each, launch_striding, steps_of
+from optdb.codegen.layout import launch_each, steps_of
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
+from optdb.codegen.row_teams import launch_rows, row_kernel
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed
@@ -44,7 +45,7 @@ class _OfRows(Operation):
             return
         args = [arg for x in inputs for arg in (x, *steps_of(x))]
         (kernel,) = kernels.values()
-        launch_striding(kernel, self.context, *shape, *args, out)
+        launch_rows(kernel, self.context, *shape, *args, out)
 
 
 @dataclass(eq=False)
@@ -64,14 +65,14 @@ class Softmax(_OfRows):
             "ELEMENT": f"{_OF_MATRIX} + {_OF_VECTOR}" if self.bias else _OF_MATRIX,
             "RESULT": "AT(j) - largest - log_sum" if self.logarithm else _WEIGHT,
         }
-        return [Kernel(typed(filled(_KERNELS["softmax"], **words), self.dtype))]
+        return [Kernel(typed(filled(row_kernel("softmax", self.context), **words), self.dtype))]
 
 
 class SoftmaxGradient(_OfRows):
     """The gradient of a softmax, from that of its result and the result."""
 
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(_KERNELS["softmax_gradient"], self.dtype))]
+        return [Kernel(typed(row_kernel("softmax_gradient", self.context), self.dtype))]
 
 
 @dataclass(eq=False)
@@ -87,7 +88,7 @@ class SoftmaxCrossEntropy(Operation):
     index_dtype: str
 
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(_KERNELS["crossentropy"], self.dtype, INDEX=ctype(self.index_dtype)))]
+        return [Kernel(typed(row_kernel("crossentropy", self.context), self.dtype, INDEX=ctype(self.index_dtype)))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, b, y = inputs
@@ -103,7 +104,7 @@ class SoftmaxCrossEntropy(Operation):
         ]
         if x.size:
             args = [columns, x, *steps_of(x), b, *steps_of(b), classes, *results]
-            launch_striding(kernels["crossentropy"], self.context, rows, *args)
+            launch_rows(kernels["crossentropy"], self.context, rows, *args)
 
 
 @dataclass(eq=False)
@@ -118,7 +119,7 @@ class SoftmaxCrossEntropyGradient(Operation):
     dtype: str
 
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(_KERNELS["crossentropy_gradient"], self.dtype))]
+        return [Kernel(typed(row_kernel("crossentropy_gradient", self.context), self.dtype))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         dy, sm, y = inputs
@@ -130,7 +131,7 @@ class SoftmaxCrossEntropyGradient(Operation):
         if sm.size:
             dy_step = steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
             args = [columns, dy, dy_step, sm, *steps_of(sm), classes, dx]
-            launch_striding(kernels["crossentropy_gradient"], self.context, rows, *args)
+            launch_rows(kernels["crossentropy_gradient"], self.context, rows, *args)
 
 
 @dataclass(eq=False)

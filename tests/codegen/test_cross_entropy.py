@@ -34,7 +34,7 @@ def close(got, want, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7)])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (300, 7), (5, 130), (2, 1100)])
 def test_softmax_and_its_relatives(each_device_kind, dtype, shape):
     a, b, dy = sample(dtype, *shape), sample(dtype, shape[1]), sample(dtype, *shape)
     x, bias = device_array(a, [-1, 2]), device_array(b, [-1])
@@ -53,7 +53,7 @@ def test_softmax_and_its_relatives(each_device_kind, dtype, shape):
     )
 
 
-def test_softmax_of_what_is_not_finite():
+def test_softmax_of_what_is_not_finite(each_device_kind):
     a = np.array([[1, 2, np.nan], [0, -np.inf, 1], [1e4, 1e4, 0]], "float32")
     (got,) = compute(Softmax(context(), "float32"), device_array(a, [-1, 2]))
     e = np.exp(-1.0)
@@ -77,6 +77,21 @@ def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
         (got,) = compute(operation, device_array(dy), device_array(weights), y)
         wide = dy.astype("float64").reshape(-1, 1)
         close(got, wide * (weights - one_hot), dtype)
+
+
+@pytest.mark.parametrize("columns", [7, 33, 1500])
+def test_the_likeliest_class_is_the_first_of_equal_ones(each_device_kind, columns):
+    # One NaN is enough for a row of them, and it is the largest.
+    a = np.random.default_rng(0).integers(0, 3, (40, columns)).astype("float32")
+    a[::4, columns // 2 :: 2] = np.nan
+    bias, y = np.zeros(columns, "float32"), np.arange(40) % columns
+    operation = SoftmaxCrossEntropy(context(), "float32", "int32")
+    arrays = device_array(a, [-1, 1]), device_array(bias)
+    loss, weights, likeliest = compute(operation, *arrays, y, outputs=3)
+    np.testing.assert_array_equal(likeliest, a.argmax(1))
+    want = softmax(a.astype("float64"))
+    np.testing.assert_allclose(weights, want, rtol=1e-5)
+    np.testing.assert_allclose(loss, -np.log(want[range(40), y]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -1,0 +1,129 @@
+/*
+The kernels of cross_entropy.cl for devices whose items run side by side: a team of items, within a group, has a row. Its
+items read neighbours, and meet in local memory. TEAM finds the row i and the item's lane. FOLD, with an expression of two
+values u and v, makes one of those that a team has in `shared`. A team has at most as many items as a row has elements.
+*/
+
+KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
+{
+#define AT(j) (ELEMENT)
+    LOCAL_MEM W shared[GROUP];
+    TEAM
+    W largest = 0, sum = 0;
+    if (i < rows) {
+        largest = AT(lane);
+        for (ga_size j = lane + team; j < columns; j += team) {
+            const W v = AT(j);
+            largest = v > largest || isnan(v) ? v : largest;
+        }
+    }
+    shared[LID_0] = largest;
+    FOLD(v > u || isnan(v) ? v : u)
+    largest = shared[begin];
+    local_barrier();
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team)
+            sum += exp(AT(j) - largest);
+    }
+    shared[LID_0] = sum;
+    FOLD(u + v)
+    sum = shared[begin];
+    const W log_sum = log(sum);
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team)
+            z[i * columns + j] = STORE(RESULT);
+    }
+#undef AT
+}
+
+KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0, ga_ssize dy1,
+    ARRAY T *sm, ga_ssize sm0, ga_ssize sm1, ARRAY T *z)
+{
+    LOCAL_MEM W shared[GROUP];
+    TEAM
+    const GLOBAL_MEM T *dy_row = dy + (ga_ssize)i * dy0, *sm_row = sm + (ga_ssize)i * sm0;
+    W sum = 0;
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team)
+            sum += LOAD(dy_row[(ga_ssize)j * dy1]) * LOAD(sm_row[(ga_ssize)j * sm1]);
+    }
+    shared[LID_0] = sum;
+    FOLD(u + v)
+    sum = shared[begin];
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team) {
+            const W weight = LOAD(sm_row[(ga_ssize)j * sm1]);
+            z[i * columns + j] = STORE(LOAD(dy_row[(ga_ssize)j * dy1]) * weight - sum * weight);
+        }
+    }
+}
+
+/* Of equal elements, the first one is the largest, and the first NaN of all. */
+KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
+    ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y,
+    ARRAY T *nll, ARRAY T *sm, ARRAY INDEX *am)
+{
+#define AT(j) (LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + LOAD(b[(ga_ssize)(j) * b0]))
+    LOCAL_MEM W shared[GROUP];
+    LOCAL_MEM ga_size shared_index[GROUP];
+    TEAM
+    W largest = 0, sum = 0;
+    ga_size index = lane;
+    if (i < rows) {
+        largest = AT(lane);
+        for (ga_size j = lane + team; j < columns; j += team) {
+            const W v = AT(j);
+            if (v > largest || (isnan(v) && !isnan(largest))) {
+                largest = v;
+                index = j;
+            }
+        }
+    }
+    shared[LID_0] = largest;
+    shared_index[LID_0] = index;
+    for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
+        local_barrier();
+        if (lane < half_of) {
+            const W u = shared[LID_0], v = shared[LID_0 + half_of];
+            const ga_size v_index = shared_index[LID_0 + half_of];
+            const int alike = u == v || (isnan(u) && isnan(v));
+            if (alike ? v_index < shared_index[LID_0] : v > u || isnan(v)) {
+                shared[LID_0] = v;
+                shared_index[LID_0] = v_index;
+            }
+        }
+    }
+    local_barrier();
+    largest = shared[begin];
+    index = shared_index[begin];
+    local_barrier();
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team)
+            sum += exp(AT(j) - largest);
+    }
+    shared[LID_0] = sum;
+    FOLD(u + v)
+    sum = shared[begin];
+    if (i < rows) {
+        for (ga_size j = lane; j < columns; j += team)
+            sm[i * columns + j] = STORE(exp(AT(j) - largest) / sum);
+        if (lane == 0) {
+            nll[i] = STORE(largest - AT(y[i]) + log(sum));
+            am[i] = (INDEX)index;
+        }
+    }
+#undef AT
+}
+
+KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,
+    ARRAY T *sm, ga_ssize sm0, ga_ssize sm1, ARRAY ga_long *y, ARRAY T *dx)
+{
+    TEAM
+    if (i >= rows)
+        return;
+    const W by = LOAD(dy[(ga_ssize)i * dy0]);
+    for (ga_size j = lane; j < columns; j += team) {
+        const W part = by * LOAD(sm[(ga_ssize)i * sm0 + (ga_ssize)j * sm1]);
+        dx[i * columns + j] = STORE(j == (ga_size)y[i] ? part - by : part);
+    }
+}

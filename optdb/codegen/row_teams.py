@@ -1,0 +1,53 @@
+"""Kernels that go over the rows of matrices, launched as suits a device: an item, or a team of items, has a row.
+
+A processor's item goes over whole rows. On other devices neighbouring items read neighbouring elements: a team of
+items, within a group, shares a row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from optdb.codegen.kernels import CompiledKernel
+from optdb.codegen.layout import launch_striding
+from optdb.codegen.source import filled, functions
+from optdb.runtime.context import Context
+
+#: The most items of a group; a power of two.
+GROUP = 256
+#: Elements that each item of a team has at least, if the row has so many.
+_EACH = 4
+
+_SERIAL, _TEAMS = functions("cross_entropy.cl"), functions("row_teams.cl")
+_TEAM = """const uint team = (uint)items, lane = (uint)LID_0 % team, begin = (uint)LID_0 - lane;
+    const ga_size i = GID_0 * (LDIM_0 / team) + LID_0 / team;"""
+_FOLD = re.compile(r"FOLD\((.*)\)$", re.MULTILINE)
+_FOLDED = r"""for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
+        local_barrier();
+        if (lane < half_of) {
+            const W u = shared[LID_0], v = shared[LID_0 + half_of];
+            shared[LID_0] = \1;
+        }
+    }
+    local_barrier();"""
+
+
+def row_kernel(name: str, context: Context) -> str:
+    """Return the code of a kernel of cross_entropy.cl, for a context's device."""
+    if context.profile.runs_items_serially:
+        return _SERIAL[name]
+    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP)
+
+
+def launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
+    """Launch a kernel of `row_kernel` for rows of at least one element; it takes both numbers, and `args`."""
+    if context.profile.runs_items_serially:
+        launch_striding(kernel, context, rows, columns, *args)
+        return
+    group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
+    team = 1
+    while team < group and team * _EACH < columns:
+        team *= 2
+    groups = -(-rows // (group // team))
+    kernel.call(groups * group, group, rows, columns, team, *args)
