@@ -27,6 +27,7 @@ from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Live
 from optdb.runtime.commands import Command, CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.merging import Merging
+from optdb.runtime.pacing import enqueue_paced
 from optdb.runtime.recording import ArrayLayout, Segment
 from optdb.runtime.sigint import commit_point
 
@@ -111,8 +112,7 @@ class Plan:
         given = self._recording.given
         self._changed = {var for var, before in given.items() if not same(self.linked.value(var), before)}
         for step in self._halves[0]:
-            for command in step.due(self._changed):
-                command.enqueue()
+            enqueue_paced(step.due(self._changed))
 
     @property
     def final_computes(self) -> bool:
