@@ -14,11 +14,12 @@ from optdb import composition
 
 if TYPE_CHECKING:
     from optdb import cache, distributed
+    from optdb.host.api.c_code import tier, wait
     from optdb.lifters import GraphToGPU, explain, op_lifter
     from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
     from optdb.runtime.devices import list_devices as devices
     from optdb.runtime.exported import load
-    from optdb.topo import TopoOptDB, disable, enable, mode, register_topo, tier, wait
+    from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
     from optdb.unpickling import SimulatorNotRestored
 
 __version__ = "0.1.0"
@@ -40,8 +41,8 @@ _LAZY_ATTRS = {
     "opencl_backend": "optdb.opencl.simulator",
     "optimize": "optdb.opencl.simulator",
     "register_topo": "optdb.topo",
-    "tier": "optdb.topo",
-    "wait": "optdb.topo",
+    "tier": "optdb.host.api.c_code",
+    "wait": "optdb.host.api.c_code",
 }
 
 __all__ = [

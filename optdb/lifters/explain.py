@@ -11,12 +11,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
 
-from optdb.host.api.c_code import Tier, tier
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.html_tables import HtmlTables
@@ -24,6 +23,9 @@ from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.lifters.tables import new_table, text_of
 from optdb.lifters.transfers import Traffic, count_transfers
+
+if TYPE_CHECKING:
+    from optdb.host.api.c_code import Tier
 
 HOST = "host"
 #: Colours of the picture: nodes of the host, of contexts in order of appearance, and transfers.
@@ -161,6 +163,8 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     if inputs:
         with count_transfers() as traffic:
             function(*inputs)
+    from optdb.host.api.c_code import tier
+
     c_code = tier(function)
     is_tiered = config.optdb.tiered or not c_code.done
     return explained(function.name or "function", graph, reports, traffic, c_code if is_tiered else None)

@@ -26,7 +26,6 @@ from optdb.host import import_host
 
 import_host()
 
-from optdb.host.api.c_code import tier, wait
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
@@ -49,7 +48,5 @@ __all__ = [
     "is_enabled",
     "mode",
     "register_topo",
-    "tier",
     "topo_db",
-    "wait",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import theano  # noqa: F401 (before what is a part of its import)
+
 from optdb.host.clinker.cache import SharedModuleCache
 
 
