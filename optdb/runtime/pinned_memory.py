@@ -1,0 +1,122 @@
+"""Pinned memory, through which some drivers copy arrays to a device several times as fast.
+
+Pinned memory does not move, so a device reads it by itself. An array that is copied into it on the host may be changed
+at once, while the device is still at work. Whether both copies together are quicker than the driver's own is measured,
+once for each context, on arrays of `_TRIAL_NBYTES`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+
+__all__ = ["SIZES", "PinnedMemory", "pinned_memory"]
+
+#: The bytes of arrays that gain: for smaller ones the copies take no time, and larger ones come seldom.
+SIZES = range(1 << 14, (1 << 24) + 1)
+#: The most bytes of all blocks of a context.
+_MAX_NBYTES = 1 << 27
+_TRIAL_NBYTES, _TRIALS = 1 << 20, 5
+
+
+@dataclass(eq=False)
+class _Block:
+    """Pinned memory, and the copy that reads it."""
+
+    buffer: cl.Buffer  #: Keeps the memory.
+    memory: np.ndarray  #: Its bytes.
+    event: Any = None  #: The last copy's; None before there was one.
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no copy reads it any more; a copy that has failed does not."""
+        return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
+
+
+class PinnedMemory:
+    """Blocks of pinned memory of a context, used by any thread."""
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._context = queue.context
+        #: Maps the blocks: the commands of another queue need not be done before.
+        self._queue = cl.CommandQueue(queue.context, queue.device)
+        self._blocks: list[_Block] = []
+        self._lock = threading.Lock()
+
+    def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> Any:
+        """Begin to copy an array, of any strides, into a buffer; return the event. The array may be changed at once.
+
+        Return None if there is no room for another block; then nothing is copied.
+        """
+        with self._lock:
+            block = self._free_block(value.nbytes)
+            if block is None:
+                return None
+            np.copyto(block.memory[: value.nbytes].view(value.dtype).reshape(value.shape), value)
+            content = block.memory[: value.nbytes]
+            block.event = cl.enqueue_copy(queue, target, content, dst_offset=offset, is_blocking=False)
+            return block.event
+
+    def _free_block(self, nbytes: int) -> _Block | None:
+        """Return the smallest free block that has room, or a new one; None if there is too much memory in use."""
+        free = [block for block in self._blocks if block.is_free]
+        fitting = [block for block in free if nbytes <= block.memory.nbytes]
+        if fitting:
+            return min(fitting, key=lambda block: block.memory.nbytes)
+        size = 1 << (nbytes - 1).bit_length()
+        while free and self._nbytes + size > _MAX_NBYTES:
+            self._blocks.remove(free.pop())
+        if self._nbytes + size > _MAX_NBYTES:
+            return None
+        self._blocks.append(self._new_block(size))
+        return self._blocks[-1]
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(block.memory.nbytes for block in self._blocks)
+
+    def _new_block(self, nbytes: int) -> _Block:
+        buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        memory, _ = cl.enqueue_map_buffer(self._queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)
+        return _Block(buffer, memory)
+
+
+def pinned_memory(context: Context) -> PinnedMemory | None:
+    """Return a context's pinned memory; None if it gains nothing there."""
+    if __name__ not in context.kept:
+        context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
+    return context.kept[__name__]
+
+
+def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
+    """Return pinned memory for a queue's context, if copies through it are quicker than the driver's own."""
+    value = np.zeros(_TRIAL_NBYTES, np.uint8)
+    try:
+        pinned = PinnedMemory(queue)
+        target = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, value.nbytes)
+        through = _seconds(lambda: pinned.upload(queue, target, 0, value).wait())
+        driver = _seconds(lambda: cl.enqueue_copy(queue, target, value, is_blocking=True))
+    except cl.Error:  # a driver without pinned memory, or with too little
+        return None
+    return pinned if through < driver else None
+
+
+def _seconds(copy: Callable[[], Any]) -> float:
+    """Return the median time of a copy, after a first one."""
+    copy()
+    seconds = []
+    for _ in range(_TRIALS):
+        start = time.perf_counter()
+        copy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)

@@ -1,0 +1,124 @@
+"""Arrays go to a device through pinned memory where that is quicker, and may be changed at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from optdb.runtime import pinned_memory
+from optdb.runtime.arrays import from_host, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.holding import HeldCommands, held_back
+from optdb.runtime.library import cl
+from optdb.runtime.pinned_memory import PinnedMemory
+from tests.device import runtime_context
+
+RNG = np.random.RandomState(7)
+
+
+@pytest.fixture
+def context():
+    """Return a context of its own, with pinned memory."""
+    context = Context(runtime_context().spec)
+    context.kept[pinned_memory.__name__] = PinnedMemory(context.queue)
+    return context
+
+
+def blocks(context):
+    return context.kept[pinned_memory.__name__]._blocks
+
+
+def keep_busy(context):
+    """Hold the queue until the event that is returned is complete."""
+    gate = cl.UserEvent(context.cl_context)
+    cl.enqueue_barrier(context.queue, wait_for=[gate])
+    return gate
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "int64", "complex128"])
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2]], ids=["C", "F", "strided"])
+def test_values_arrive(context, dtype, layout):
+    value = layout((RNG.rand(300, 200) * 9).astype(dtype))
+    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    assert len(blocks(context)) == 1
+
+
+@pytest.mark.parametrize("with_events", [False, True])
+def test_arrays_may_be_changed_while_the_device_is_busy(context, with_events):
+    gate = keep_busy(context)
+    value, arrays, expected, events = RNG.rand(100, 100).astype("float32"), [], [], []
+    for _ in range(4):
+        expected.append(value.copy())
+        arrays.append(from_host(context, value, events=events if with_events else None))
+        value += 1
+    assert len(blocks(context)) == 4 and len(events) == 4 * with_events
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    for array, wanted in zip(arrays, expected, strict=True):
+        np.testing.assert_array_equal(to_host(array), wanted)
+
+
+def test_blocks_are_used_again(context):
+    for number in range(5):
+        for size in (5000, 70_000):
+            value = RNG.rand(size).astype("float32") + number
+            np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    assert len(blocks(context)) == 2
+
+
+def test_memory_is_bounded(context, monkeypatch):
+    monkeypatch.setattr(pinned_memory, "_MAX_NBYTES", 1 << 17)
+    gate = keep_busy(context)
+    first = from_host(context, np.ones(1 << 14, "float32"))
+    assert (
+        context.kept[pinned_memory.__name__].upload(context.queue, first.base_data, 0, np.ones(1 << 17, "i1")) is None
+    )
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    context.queue.finish()
+    for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # the last one is too large at any time
+        value = RNG.rand(size).astype("float32")
+        np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
+
+
+def test_small_large_and_constant_arrays_go_by_themselves(context):
+    for value in (np.ones(10), np.ones(pinned_memory.SIZES.stop, "int8")):
+        np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    from_host(context, np.ones(10_000), constant=True)
+    assert not blocks(context)
+
+
+def test_commands_that_are_held_back_keep_their_values(context):
+    value, held = np.arange(10_000.0), HeldCommands()
+    with held_back(held):
+        array = from_host(context, value)
+        value[:] = 0
+    np.testing.assert_array_equal(to_host(array), np.arange(10_000.0))
+    assert not blocks(context)
+
+
+@pytest.mark.parametrize(("slower", "expected"), [("driver", True), ("pinned", False)])
+def test_a_trial_decides(context, slower, expected, monkeypatch):
+    """The first time that is measured is that of pinned memory."""
+    times = iter([1.0, 2.0] if slower == "driver" else [2.0, 1.0])
+    monkeypatch.setattr(pinned_memory, "_seconds", lambda copy: (copy(), next(times))[1])
+    monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
+    del context.kept[pinned_memory.__name__]
+    assert (pinned_memory.pinned_memory(context) is not None) is expected
+
+
+def test_a_device_with_the_hosts_memory_has_none():
+    context = Context(runtime_context().spec)
+    if context.profile.shares_host_memory:
+        assert pinned_memory.pinned_memory(context) is None
+
+
+def test_a_driver_without_pinned_memory_has_none(context, monkeypatch):
+    def fail(*args):
+        raise cl.MemoryError("none")
+
+    monkeypatch.setattr(PinnedMemory, "upload", fail)
+    monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
+    del context.kept[pinned_memory.__name__]
+    assert pinned_memory.pinned_memory(context) is None
