@@ -226,7 +226,7 @@ else
         ]
         return {
             "QUAD": QUAD,
-            "READQUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
-            "ELEMENT_OFQUADS": joined(element),
-            "WRITEQUADS": joined(map(write, self.outputs)),
+            "READ_QUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
+            "ELEMENT_OF_QUADS": joined(element),
+            "WRITE_QUADS": joined(map(write, self.outputs)),
         }
