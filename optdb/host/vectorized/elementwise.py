@@ -20,11 +20,15 @@ __all__ = ["ElementwiseFunction"]
 
 @computes(Elemwise)
 def _make(node: Apply) -> Compute:
-    return quiet(ElementwiseFunction(node).compute)
+    compute = ElementwiseFunction(node).compute
+    has_floats = any(var.type.dtype.startswith(("float", "complex")) for var in (*node.inputs, *node.outputs))
+    return quiet(compute) if has_floats else compute
 
 
 class ElementwiseFunction:
     """Computes a node of an Elemwise.
+
+    Much of a small node's time is spent here rather than in NumPy, so what does not depend on values is found before.
 
     Raises
     ------
@@ -35,94 +39,84 @@ class ElementwiseFunction:
     def __init__(self, node: Apply) -> None:
         op = node.op
         self._patterns = [var.type.broadcastable for var in node.inputs]
-        self._dtypes = [np.dtype(var.type.dtype) for var in node.outputs]
-        #: Which input each output is written over; None for those that get an array of their own.
-        self._overwritten = [op.inplace_pattern.get(index) for index in range(len(node.outputs))]
-        self._pattern = node.outputs[0].type.broadcastable
-        #: The inputs that have the shape of the outputs, and those of which some dimensions are broadcast.
-        self._full = [index for index, pattern in enumerate(self._patterns) if pattern == self._pattern]
-        self._numbers = [all(pattern) for pattern in self._patterns]
+        self._dimensions = node.outputs[0].type.ndim
+        #: For each output, its dtype and the input that it is written over; None if it gets an array of its own.
+        self._outputs = [
+            (np.dtype(var.type.dtype), op.inplace_pattern.get(index)) for index, var in enumerate(node.outputs)
+        ]
+        numbers = [all(pattern) for pattern in self._patterns]
+        full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
+        #: An input with the shape of the outputs, if there is one, and the others.
+        self._first, self._others = (full[0], full[1:]) if full else (None, [])
+        #: The inputs of which some dimensions are broadcast, with the dimensions that are not.
         self._partial = [
-            index
+            (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
-            if pattern != self._pattern and not self._numbers[index]
+            if index not in full and not numbers[index]
         ]
-        self._numbers_with_axes = [
-            index for index, is_number in enumerate(self._numbers) if is_number and self._pattern
-        ]
-        self._program = program_of(op.scalar_op, node.inputs, self._numbers, op.inplace_pattern)
+        self._program = program_of(op.scalar_op, node.inputs, numbers, op.inplace_pattern)
+        self._block_size = math.inf if self._program.is_ufunc else scratch.BLOCK_ITEMS
         #: The registers of the last call, with their pool and shape.
         self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
 
     def compute(self, inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         """Compute the outputs of the node into the storage cells."""
-        shape = self._shape(inputs)
+        shape = self._shape(inputs) if self._first is None else inputs[self._first].shape
+        for index in self._others:
+            if inputs[index].shape != shape:
+                raise self._mismatch(inputs)
+        for index, axes in self._partial:
+            lengths = inputs[index].shape
+            for axis in axes:
+                if lengths[axis] != shape[axis]:
+                    raise self._mismatch(inputs)
         outputs = [
             np.empty(shape, dtype) if overwritten is None else inputs[overwritten]
-            for dtype, overwritten in zip(self._dtypes, self._overwritten, strict=True)
+            for dtype, overwritten in self._outputs
         ]
-        self._fill([*inputs, *outputs], shape)
+        size = math.prod(shape)
+        if 0 < size <= self._block_size:
+            self._run([*inputs, *outputs], shape)
+        elif size:
+            for block, block_shape in _blocks(*_flattened([*inputs, *outputs], shape)):
+                self._run(block, block_shape)
         for cell, output in zip(storage, outputs, strict=True):
             cell[0] = output
 
     def _shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the shape of the outputs, after the check that Theano's code makes."""
-        if self._full:
-            shape = inputs[self._full[0]].shape
-            for index in self._full:
-                if inputs[index].shape != shape:
-                    raise self._mismatch(inputs)
-        else:
-            shape = self._common_shape(inputs)
-        for index in self._partial:
-            for length, expected, is_broadcast in zip(inputs[index].shape, shape, self._patterns[index], strict=True):
-                if length != expected and not is_broadcast:
-                    raise self._mismatch(inputs)
-        return shape
-
-    def _common_shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        shape = [1] * len(self._pattern)
-        for index in self._partial:
-            for axis, is_broadcast in enumerate(self._patterns[index]):
-                if not is_broadcast:
-                    shape[axis] = inputs[index].shape[axis]
+        """Return the shape of the outputs, which no input has."""
+        shape = [1] * self._dimensions
+        for index, axes in self._partial:
+            for axis in axes:
+                shape[axis] = inputs[index].shape[axis]
         return tuple(shape)
 
     def _mismatch(self, inputs: Sequence[Any]) -> ValueError:
         shapes = [_described(value.shape, pattern) for value, pattern in zip(inputs, self._patterns, strict=True)]
         return ValueError(f"Dimension mismatch; shapes are {', '.join(shapes)}")
 
-    def _fill(self, arrays: list[Any], shape: tuple[int, ...]) -> None:
-        """Run the program on the inputs and outputs."""
-        for index in self._numbers_with_axes:
-            arrays[index] = arrays[index].reshape(())
-        size = math.prod(shape)
-        if size <= scratch.BLOCK_ITEMS or self._program.is_ufunc:
-            if size:
-                self._run(arrays, shape)
-            return
-        for block, block_shape in _blocks(*_flattened(arrays, shape)):
-            self._run(block, block_shape)
-
     def _run(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> None:
+        """Run the program on inputs and outputs of at most a block."""
         if not self._program.temporaries:
             self._program.run(*arrays)
             return
         pool = scratch.borrow()
+        known_pool, known_shape, views = self._views
+        if known_pool is not pool or known_shape != shape:
+            views = self._registers(pool, shape)
         try:
-            self._program.run(*arrays, *self._temporaries(pool, shape))
+            self._program.run(*arrays, *views)
         finally:
             scratch.give_back(pool)
 
-    def _temporaries(self, pool: scratch.Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Return the registers of the program; those of the previous call, where pool and shape are the same."""
-        known_pool, known_shape, views = self._views
-        if known_pool is not pool or known_shape != shape:
-            views = tuple(
-                pool.view(register.number, () if register.is_number else shape, register.dtype)
-                for register in self._program.temporaries
-            )
-            self._views = pool, shape, views
+    def _registers(self, pool: scratch.Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """Return the registers of the program, and keep them for the next call."""
+        number = (1,) * len(shape)
+        views = tuple(
+            pool.view(register.number, number if register.is_number else shape, register.dtype)
+            for register in self._program.temporaries
+        )
+        self._views = pool, shape, views
         return views
 
 
@@ -132,15 +126,11 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Return the arrays with one axis, where they lie in memory in the same order; numbers stay as they are."""
-    with_axes = [array for array in arrays if array.ndim]
-    if any(array.shape != shape for array in with_axes):
+    """Return the arrays with one axis, where they lie in memory in the same order; numbers keep one element."""
+    full = [array for array in arrays if array.size > 1]
+    if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape
-    if all(array.flags.c_contiguous for array in with_axes):
-        return [array.reshape(-1) if array.ndim else array for array in arrays], (math.prod(shape),)
-    if all(array.flags.f_contiguous for array in with_axes):
-        return [array.T.reshape(-1) if array.ndim else array for array in arrays], (math.prod(shape),)
-    return arrays, shape
+    return [array.reshape(-1) for array in arrays], (math.prod(shape),)
 
 
 def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[list[Any], tuple[int, ...]]]:
@@ -159,8 +149,6 @@ def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[lis
 
 def _block(array: Any, outer: tuple[int, ...], start: int, stop: int, shape: tuple[int, ...]) -> Any:
     """Return the part of an array in rows `start` to `stop` of the axis after those that `outer` indexes."""
-    if not array.ndim:
-        return array
     bounds = [*((index, index + 1) for index in outer), (start, stop)]
     slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]
     return array[tuple(slices)]

@@ -114,7 +114,7 @@ def program_of(op: Any, inputs: Sequence[Variable], numbers: Sequence[bool], ove
     inputs : sequence of Variable
         The arrays it is applied to.
     numbers : sequence of bool
-        Which inputs are one number each, of shape ``()``; the others have the shape of the block.
+        Which inputs are one number each, in an array of any shape; the others have the shape of the block.
     overwrites : mapping of int to int
         Which output is written over which input.
     """
