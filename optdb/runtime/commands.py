@@ -33,7 +33,6 @@ from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.library import cl
 from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
-from optdb.runtime.pacing import enqueue_paced
 from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
 
 #: Up to this size, copying an array on the host is quicker than waiting for the device.
@@ -403,7 +402,8 @@ class CommandList(list[Command]):
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
-        enqueue_paced(self)
+        for command in self:
+            command.enqueue()
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""

@@ -27,7 +27,6 @@ from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Live
 from optdb.runtime.commands import Command, CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.merging import Merging
-from optdb.runtime.pacing import enqueue_paced
 from optdb.runtime.recording import ArrayLayout, Segment
 from optdb.runtime.sigint import commit_point
 
@@ -112,7 +111,8 @@ class Plan:
         given = self._recording.given
         self._changed = {var for var, before in given.items() if not same(self.linked.value(var), before)}
         for step in self._halves[0]:
-            enqueue_paced(step.due(self._changed))
+            for command in step.due(self._changed):
+                command.enqueue()
 
     @property
     def final_computes(self) -> bool:
