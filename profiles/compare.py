@@ -3,7 +3,8 @@
 For each model both ways take turns in one process, on fresh clones of one graph; then the last
 graphs of both are run on the model's data. The exit status is 1 where values disagree, or where a
 graph has more nodes or fewer in-place ops than stock's. With ``--whole`` it is theano.function as a
-whole that is compared, compilers included, in processes of their own (see `profiles.whole`).
+whole that is compared, compilers included, in processes of their own (see `profiles.whole`). ``--whole
+--first`` compares the time until the first result, with tiers too (see `profiles.first`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from profiles import check, cli, files, measure, models, report, screen, ways, whole
+from profiles import check, cli, files, first, measure, models, report, screen, ways, whole
 from profiles.starts import Start
 
 
@@ -98,6 +99,29 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
         console.print(f"plot: {plot}", soft_wrap=True)
 
 
+def compare_first_results(names: list[str], json_file: Path | None) -> None:
+    """Compare how soon first results come, and show or write what was measured."""
+    names, missing = first.available(names)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    measured: list[first.First] = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=len(first.FLAGS) * len(names))
+        for name in names:
+
+            def tell(step: str, name: str = name) -> None:
+                progress.update(task, advance=1, description=f"{name}: {step} done")
+
+            measured += first.measure(name, tell=tell)
+    console = screen.console()
+    if measured:
+        console.print(first.render(measured))
+    if missing:
+        console.print(f"left out: {', '.join(missing)}, whose libraries are not installed here; `make models` has them")
+    if json_file:
+        first.write_json(measured, json_file)
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+
+
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
@@ -106,6 +130,7 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
 @click.option("--plot", type=cli.PICTURE, help="Draw the phases there.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
 @click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
+@click.option("--first", "first_results", is_flag=True, help="With --whole: compare how soon first results come.")
 def main(
     chosen: tuple,
     baseline: str,
@@ -114,8 +139,14 @@ def main(
     plot: Path | None,
     values: bool,
     as_whole: bool,
+    first_results: bool,
 ) -> None:
     """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
+    if first_results:
+        if not as_whole or plot:
+            raise click.UsageError("--first goes with --whole, and without --plot")
+        compare_first_results([builder.name for builder in chosen] or list(first.MODELS), json_file)
+        return
     if as_whole:
         compare_wholes([builder.name for builder in chosen] or models.known(), json_file, plot)
         return

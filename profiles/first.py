@@ -1,0 +1,188 @@
+"""Compares how soon the first result of a function comes, from empty caches: stock, optdb, and optdb in tiers.
+
+Each side starts a process of its own. Seconds are those of the clock, from the call of ``theano.function``. In tiers,
+the process also calls the function eleven times more, waits for the C code, and times calls in C: so one run shows how
+long the change-over takes beside a start without tiers, and how slow the calls before it are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from profiles import isolated, models, starts
+from profiles.report import OPTDB, STOCK, geometric_mean
+
+__all__ = ["MODELS", "TIERED", "First", "available", "measure", "render", "start", "write_json"]
+
+TIERED = "tiered"
+
+FLAGS = {
+    STOCK: "optdb.topo=False,optdb.clinker=False,optdb.tiered=False",
+    OPTDB: "optdb.topo=True,optdb.tiered=False",
+    TIERED: "optdb.topo=True,optdb.tiered=True",
+}
+
+#: What is compared where no model is named; some need libraries.
+MODELS = ("mlp", "convnet", "vae", "gru30", "lstm", "mixture", "resnet50", "keras_lstm", "pymc3_radon")
+
+#: Timed calls in C; the median counts.
+CALLS_IN_C = 15
+
+
+@dataclass(frozen=True)
+class First:
+    """What one model takes on one side.
+
+    Parameters
+    ----------
+    model, side
+        What was started, under the flags of one of `FLAGS`.
+    function
+        Seconds until ``theano.function`` returned.
+    result
+        Seconds until the first call returned.
+    tenth
+        Seconds of a call about the tenth: the median of the eighth to the twelfth, as compilers run beside them.
+    in_place
+        Seconds until all C code was in place: `function` without tiers.
+    in_c
+        Seconds of a call after that, the median.
+    """
+
+    model: str
+    side: str
+    function: float
+    result: float
+    tenth: float
+    in_place: float
+    in_c: float
+
+
+def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the models that can be built here, and those that cannot."""
+    known = {*models.known(), *models.of_libraries()}
+    return [name for name in names if name in known], [name for name in names if name not in known]
+
+
+def start(name: str, is_tiered: bool) -> list[float]:
+    """Compile a model and call it, in a new process; return the numbers of a `First`.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    is_tiered
+        Whether to wait for C code after these calls.
+    """
+    import theano
+
+    import optdb
+
+    model = models.build(name)
+    begin = time.perf_counter()
+    function = theano.function(model.inputs, model.outputs, updates=model.updates)
+    compiled = in_place = time.perf_counter() - begin
+    function(*model.data)
+    result = time.perf_counter() - begin
+    tenth = statistics.median([_seconds_of_call(function, model.data) for _ in range(11)][-5:])
+    if is_tiered:
+        optdb.wait(function)
+        in_place = time.perf_counter() - begin
+        function(*model.data)
+    in_c = statistics.median(_seconds_of_call(function, model.data) for _ in range(CALLS_IN_C))
+    return [compiled, result, tenth, in_place, in_c]
+
+
+def _seconds_of_call(function: Callable[..., object], data: Sequence[object]) -> float:
+    begin = time.perf_counter()
+    function(*data)
+    return time.perf_counter() - begin
+
+
+def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[First]:
+    """Start a model from empty caches on each side.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    timeout
+        Seconds that a start may take.
+    tell
+        Called with the name of each side that is finished.
+
+    Raises
+    ------
+    isolated.Failed
+        If a start fails, or takes too long.
+    """
+    measured = []
+    for side, own_flags in FLAGS.items():
+        with tempfile.TemporaryDirectory(prefix="optdb-first-") as made:
+            flags = f"floatX={models.dtype_of(name)},{own_flags},base_compiledir={Path(made, 'theano')}"
+            env = starts.caching_below(Path(made))
+            try:
+                numbers = isolated.call(
+                    "profiles.first:start", name, side == TIERED, flags=flags, env=env, timeout=timeout
+                )
+            except isolated.Failed as failure:
+                raise isolated.Failed(f"{name}, {side}: {failure}") from None
+        measured.append(First(name, side, *numbers))
+        tell(side)
+    return measured
+
+
+def render(measured: Sequence[First]) -> Table:
+    """Return a table of models."""
+    rows = _by_model(measured)
+    sooner = [row[STOCK].result / row[TIERED].result for row in rows]
+    change = [row[TIERED].in_place / row[OPTDB].result for row in rows]
+    slower = [row[TIERED].tenth / row[TIERED].in_c for row in rows]
+    table = Table(
+        title="From the call of theano.function to the first result, empty caches",
+        caption="seconds of the clock; sooner: stock's first result by that in tiers; C in place: when the function "
+        "has changed over, and that by the first result without tiers; tenth call: in tiers, and in C",
+        show_footer=True,
+    )
+    table.add_column("model", footer="geometric mean")
+    for side in FLAGS:
+        table.add_column(side, justify="right")
+    table.add_column("sooner", justify="right", footer=f"{geometric_mean(sooner):.1f}x")
+    table.add_column("C in place", justify="right")
+    table.add_column("ratio", justify="right", footer=f"{geometric_mean(change):.2f}x")
+    table.add_column("tenth call, ms", justify="right")
+    table.add_column("ratio", justify="right", footer=f"{geometric_mean(slower):.1f}x")
+    for row, gain, late, slow in zip(rows, sooner, change, slower, strict=True):
+        tiered = row[TIERED]
+        table.add_row(
+            tiered.model,
+            *(f"{row[side].result:.2f}" for side in FLAGS),
+            f"{gain:.1f}x",
+            f"{tiered.in_place:.1f}",
+            f"{late:.2f}x",
+            f"{tiered.tenth * 1e3:.2f} / {tiered.in_c * 1e3:.2f}",
+            f"{slow:.1f}x",
+        )
+    return table
+
+
+def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
+    """Return the sides of each model that has all of them."""
+    found: dict[str, dict[str, First]] = {}
+    for first in measured:
+        found.setdefault(first.model, {})[first.side] = first
+    return [sides for sides in found.values() if len(sides) == len(FLAGS)]
+
+
+def write_json(measured: Sequence[First], path: Path) -> None:
+    """Write all numbers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(first) for first in measured], indent=1))
