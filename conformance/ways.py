@@ -64,6 +64,12 @@ def _all() -> None:
     _clinker()
 
 
+def _tiers() -> None:
+    import optdb
+
+    optdb.enable(tiered=True)
+
+
 def _linker() -> None:
     import optdb  # noqa: F401, I001  before Theano
     import theano
@@ -85,6 +91,7 @@ WAYS: dict[str, Way] = {
         Way("cache", "one object for one op: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),
         Way("all", "both, and C code built by optdb, for --flags cxx=g++", _all),
+        Way("tiers", "nodes compute in Python until their C code is built: optdb.enable(tiered=True)", _tiers),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
         Way("everything", "all of these at once; --flags cxx=g++ lets the host part be C code", _everything),
     )
