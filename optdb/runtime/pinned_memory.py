@@ -99,16 +99,18 @@ def pinned_memory(context: Context) -> PinnedMemory | None:
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory for a queue's context, if copies through it are quicker than the driver's own."""
-    value = np.zeros(_TRIAL_NBYTES, np.uint8)
+    """Return pinned memory for a queue's context, if copies through it are right, and quicker than the driver's own."""
+    value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
+    result = np.empty_like(value)
     try:
         pinned = PinnedMemory(queue)
-        target = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, value.nbytes)
+        target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, value.nbytes)
         through = _seconds(lambda: pinned.upload(queue, target, 0, value).wait())
+        cl.enqueue_copy(queue, result, target, is_blocking=True)
         driver = _seconds(lambda: cl.enqueue_copy(queue, target, value, is_blocking=True))
     except cl.Error:  # a driver without pinned memory, or with too little
         return None
-    return pinned if through < driver else None
+    return pinned if through < driver and np.array_equal(result, value) else None
 
 
 def _seconds(copy: Callable[[], Any]) -> float:

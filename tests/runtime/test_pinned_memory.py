@@ -108,6 +108,16 @@ def test_a_trial_decides(context, slower, expected, monkeypatch):
     assert (pinned_memory.pinned_memory(context) is not None) is expected
 
 
+def test_a_trial_with_other_values_decides_against_it(context, monkeypatch):
+    times = iter([1.0, 2.0])
+    monkeypatch.setattr(pinned_memory, "_seconds", lambda copy: (copy(), next(times))[1])
+    upload = PinnedMemory.upload
+    monkeypatch.setattr(PinnedMemory, "upload", lambda self, *args: upload(self, *args[:3], args[3] + 1))
+    monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
+    del context.kept[pinned_memory.__name__]
+    assert pinned_memory.pinned_memory(context) is None
+
+
 def test_a_device_with_the_hosts_memory_has_none():
     context = Context(runtime_context().spec)
     if context.profile.shares_host_memory:

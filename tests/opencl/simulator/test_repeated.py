@@ -180,7 +180,9 @@ def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(way,
     """Classes stay on the host: the commands of nodes that read them have the recorded ones."""
     f, sim, w, (x, y) = training_step()
     x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
-    for classes in (y, y, (y + 1) % 5, (y + 2) % 5, y):
+    last = y.copy()
+    last[-1] = (y[-1] + 1) % 5
+    for classes in (y, y, (y + 1) % 5, last, (y + 2) % 5, y, last):
         for _ in range(12):
             expected = f(x, classes)
         np.testing.assert_allclose(sim.call_n_times(12, x, classes), expected, rtol=1e-4)
