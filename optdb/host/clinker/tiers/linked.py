@@ -68,7 +68,8 @@ class TieredLink:
         self._queue.start()
         if is_exchangeable(machine):
             make_machine = self._machine_maker()
-            machine = MachineExchange(thunks, make_machine, self._queue).begin(machine)
+            overwrites_state = bool(self._linker.updated_vars) and any(map(_overwrites, order))
+            machine = MachineExchange(thunks, make_machine, self._queue, overwrites_state).begin(machine)
         return (machine, *rest, thunks, order)
 
     @contextmanager
@@ -162,6 +163,10 @@ def _maker_in_c(
     # Theano may exchange cells in its dictionary after the thunks are made.
     storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
     return lambda: nodes.thunk(linked, node, storage, computed, no_recycling)
+
+
+def _overwrites(node: Apply) -> bool:
+    return bool(getattr(node.op, "destroy_map", None))
 
 
 def _of_node(node: Apply, cells: Cells) -> Cells:

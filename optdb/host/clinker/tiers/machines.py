@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from theano.compile.function_module import Function
@@ -17,6 +18,7 @@ from theano.gof import vm
 from theano.gof.vm import VM
 
 from optdb.host.clinker.tiers.background import Background
+from optdb.host.clinker.tiers.interrupts import deferred_interrupts
 from optdb.host.clinker.tiers.thunks import ChangingThunk
 
 __all__ = ["FirstTier", "MachineExchange", "bind", "exchange_of", "is_exchangeable"]
@@ -39,10 +41,16 @@ class MachineExchange:
         Makes Theano's machine from a list of thunks.
     queue : Background
         The queue that builds modules.
+    overwrites_state : bool
+        Whether the function may overwrite shared variables before all their next values are computed.
     """
 
     def __init__(
-        self, thunks: Sequence[Callable[[], Any]], make_machine: Callable[[list[Any]], VM], queue: Background
+        self,
+        thunks: Sequence[Callable[[], Any]],
+        make_machine: Callable[[list[Any]], VM],
+        queue: Background,
+        overwrites_state: bool,
     ) -> None:
         self.thunks = list(thunks)
         self.machine: VM | None = None
@@ -52,6 +60,7 @@ class MachineExchange:
         self.turn = threading.RLock()
         self._make_machine = make_machine
         self._queue = queue
+        self._scope = deferred_interrupts if overwrites_state else nullcontext
         self._finished = -1
         self._depth = 0
 
@@ -86,7 +95,8 @@ class MachineExchange:
         self._depth += 1
         try:
             if self.machine is machine:
-                return super(FirstTier, machine).__call__(*args, **options)
+                with self._scope():
+                    return super(FirstTier, machine).__call__(*args, **options)
             return self.machine(*args, **options)
         finally:
             self._depth -= 1

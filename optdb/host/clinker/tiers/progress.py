@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,9 +123,11 @@ def _change_over(machine: Any) -> None:
         with exchange.turn:
             exchange.change_over_between_calls()
         return
-    for thunk in getattr(machine, "thunks", ()):
-        if isinstance(thunk, ChangingThunk):
-            thunk.change_over()
+    # A device's machine has a turn of its own.
+    with getattr(machine, "turn", nullcontext()):
+        for thunk in getattr(machine, "thunks", ()):
+            if isinstance(thunk, ChangingThunk):
+                thunk.change_over()
 
 
 def _pending(function: Any) -> list[ChangingThunk]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import signal
 import threading
 import warnings
 import weakref
@@ -282,3 +283,20 @@ def test_an_error_names_its_node_in_both_tiers(gate, times):
             f(VECTOR)
         gate.is_open.set()
         optdb.wait(f)
+
+
+def test_an_interrupt_leaves_all_next_values_or_none(gate, times):
+    class Interrupted(times):
+        def perform(self, node, inputs, outputs):
+            (x,) = inputs
+            x *= self.factor
+            outputs[0][0] = x
+            signal.raise_signal(signal.SIGINT)
+
+    v, w = theano.shared(np.ones(3)), theano.shared(np.ones(3))
+    updates = [(v, Interrupted(2, in_place=True)(v)), (w, Interrupted(3, in_place=True)(w))]
+    f = compiled([], [], updates=updates, accept_inplace=True)
+    with pytest.raises(KeyboardInterrupt):
+        f()
+    np.testing.assert_array_equal([v.get_value(), w.get_value()], [[2] * 3, [3] * 3])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
