@@ -123,8 +123,8 @@ def _change_over(machine: Any) -> None:
         with exchange.turn:
             exchange.change_over_between_calls()
         return
-    # A device's machine has a turn of its own.
-    with getattr(machine, "turn", nullcontext()):
+    # A device's machine has a turn of its own; that of a function without arrays there may be None.
+    with getattr(machine, "turn", None) or nullcontext():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):
                 thunk.change_over()

@@ -223,6 +223,13 @@ def test_waiting_ends_with_the_time(gate, times):
     np.testing.assert_array_equal(f(VECTOR), 2 * VECTOR)
 
 
+def test_waiting_for_a_machine_whose_turn_is_none_ends_at_once(gate):
+    x = tt.dvector()
+    f = compiled([x], x, "cvm")
+    f.fn.turn = None  # as `import optdb.opencl` leaves it
+    assert optdb.wait(f).done
+
+
 def test_tier_refuses_what_is_no_function():
     for ask in (optdb.tier, optdb.wait):
         with pytest.raises(TypeError, match=r"expected a function of theano\.function, not int"):
