@@ -7,7 +7,7 @@ import importlib
 
 __all__ = ["load"]
 
-_FAMILIES = ("classification", "convolutions", "elementwise", "pooling")
+_FAMILIES = ("arranging", "classification", "convolutions", "elementwise", "pooling", "reductions")
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,12 +11,13 @@ the integer division of floats, and sigmoid and softplus saturate where Theano's
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
@@ -355,7 +356,8 @@ _converting.update(
 
 # Functions of floats
 
-_UFUNCS = {
+#: NumPy's ufuncs, and the names of SciPy's, which is imported when one is needed.
+_UFUNCS: dict[type, Any] = {
     scalars.Ceil: np.ceil,
     scalars.Floor: np.floor,
     scalars.Trunc: np.trunc,
@@ -383,27 +385,33 @@ _UFUNCS = {
     scalars.ArcSinh: np.arcsinh,
     scalars.Tanh: np.tanh,
     scalars.ArcTanh: np.arctanh,
-    scalars.Erf: special.erf,
-    scalars.Erfc: special.erfc,
-    scalars.Erfcx: special.erfcx,
-    scalars.Erfinv: special.erfinv,
-    scalars.Erfcinv: special.erfcinv,
-    scalars.Gamma: special.gamma,
-    scalars.GammaLn: special.gammaln,
-    scalars.Psi: special.psi,
-    scalars.GammaInc: special.gammainc,
-    scalars.GammaIncC: special.gammaincc,
-    scalars.Jv: special.jv,
-    scalars.J0: special.j0,
-    scalars.J1: special.j1,
-    scalars.Iv: special.iv,
-    scalars.I0: special.i0,
-    scalars.I1: special.i1,
+    scalars.Erf: "erf",
+    scalars.Erfc: "erfc",
+    scalars.Erfcx: "erfcx",
+    scalars.Erfinv: "erfinv",
+    scalars.Erfcinv: "erfcinv",
+    scalars.Gamma: "gamma",
+    scalars.GammaLn: "gammaln",
+    scalars.Psi: "psi",
+    scalars.GammaInc: "gammainc",
+    scalars.GammaIncC: "gammaincc",
+    scalars.Jv: "jv",
+    scalars.J0: "j0",
+    scalars.J1: "j1",
+    scalars.Iv: "iv",
+    scalars.I0: "i0",
+    scalars.I1: "i1",
 }
 
 
-def _function(ufunc: np.ufunc) -> Entry:
+def _special_functions() -> ModuleType:
+    return importlib.import_module("scipy.special")
+
+
+def _function(ufunc_or_name: Any) -> Entry:
     def entry(signature: Signature) -> Kernel:
+        is_name = isinstance(ufunc_or_name, str)
+        ufunc = getattr(_special_functions(), ufunc_or_name) if is_name else ufunc_or_name
         dtype, count = signature.out, len(signature.inputs)
         if _has_loop(ufunc, dtype):
             return Kernel(ufunc, (dtype,) * count)
@@ -432,20 +440,20 @@ _converting.update({op: _function(ufunc) for op, ufunc in _UFUNCS.items()})
 
 
 def _in_float64(function: Callable[..., Any]) -> Entry:
-    """Return an entry that computes in float64 and converts the result."""
+    """Return an entry that computes in float64 with functions of SciPy, its first argument, and converts the result."""
 
     def compute(*args: Any) -> None:
-        copy(function(*args[:-1]), args[-1])
+        copy(function(_special_functions(), *args[:-1]), args[-1])
 
     return lambda signature: Kernel(compute, ("float64",) * len(signature.inputs), in_place=False)
 
 
 _converting.update(
     {
-        scalars.TriGamma: _in_float64(lambda x: special.polygamma(1, x)),
-        scalars.Chi2SF: _in_float64(lambda x, k: special.chdtrc(k, x)),
-        scalars.GammaU: _in_float64(lambda k, x: special.gammaincc(k, x) * special.gamma(k)),
-        scalars.GammaL: _in_float64(lambda k, x: special.gammainc(k, x) * special.gamma(k)),
+        scalars.TriGamma: _in_float64(lambda special, x: special.polygamma(1, x)),
+        scalars.Chi2SF: _in_float64(lambda special, x, k: special.chdtrc(k, x)),
+        scalars.GammaU: _in_float64(lambda special, k, x: special.gammaincc(k, x) * special.gamma(k)),
+        scalars.GammaL: _in_float64(lambda special, k, x: special.gammainc(k, x) * special.gamma(k)),
     }
 )
 
