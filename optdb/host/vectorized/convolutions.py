@@ -25,6 +25,7 @@ from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeight
 from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
 
 from optdb.host.api.graph import Apply
+from optdb.host.vectorized.quiet import quiet
 from optdb.host.vectorized.registry import Compute, computes
 
 __all__ = ["Geometry"]
@@ -214,7 +215,7 @@ def _computing(node: Apply, compute: Callable[[Geometry, Sequence[Any]], np.ndar
     def compute_node(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         storage[0][0] = compute(geometry, inputs).astype(dtype, copy=False)
 
-    return compute_node
+    return quiet(compute_node)
 
 
 @computes(AbstractConv, CorrMM, Corr3dMM)

@@ -15,6 +15,7 @@ import numpy as np
 from theano.tensor.signal.pool import AveragePoolGrad, DownsampleFactorMaxGradGrad, MaxPoolGrad, Pool
 
 from optdb.host.api.graph import Apply
+from optdb.host.vectorized.quiet import quiet
 from optdb.host.vectorized.registry import Compute, computes
 
 __all__: list[str] = []
@@ -103,7 +104,7 @@ def _computing(node: Apply, compute: Callable[..., np.ndarray]) -> Compute | Non
     def compute_node(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         storage[0][0] = compute(node.op, *inputs).astype(dtype, copy=False)
 
-    return compute_node
+    return quiet(compute_node)
 
 
 @computes(Pool)
@@ -151,7 +152,8 @@ def _gradient_of_maximum(
     padded = regions.padded(x, -np.inf)
 
     def add(gradient: np.ndarray, index: tuple[Any, ...]) -> None:
-        gradient[index] += top * (padded[index] == largest)
+        view = gradient[index]
+        np.add(view, top, out=view, where=padded[index] == largest)  # no product: infinity times zero is NaN
 
     return _in_regions(regions, x, add)
 
@@ -186,5 +188,5 @@ def _second_gradient_of_maximum(
     out = np.zeros(largest.shape, x.dtype)
     if out.size:
         for index in regions.offsets():
-            out += directions[index] * (padded[index] == largest)
+            np.add(out, directions[index], out=out, where=padded[index] == largest)
     return out

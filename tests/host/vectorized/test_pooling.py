@@ -84,6 +84,14 @@ def test_the_gradient_of_averages_without_padding_takes_no_padding():
         by_whole_arrays(node, [X, numbers((2, 3, 4, 4)), *geometry_of((3, 3), (2, 2), (1, 1))])
 
 
+def test_an_infinite_gradient_reaches_the_largest_alone():
+    node = pool.MaxPoolGrad(ignore_border=True).make_node(*(tt.dtensor4() for _ in range(3)), *tt.lvectors(3))
+    x = np.arange(4.0).reshape(1, 1, 2, 2)
+    arrays = [x, x[..., 1:, 1:], np.full((1, 1, 1, 1), np.inf), *geometry_of((2, 2), (2, 2), (0, 0))]
+    (gradient,) = by_whole_arrays(node, arrays)
+    np.testing.assert_array_equal(gradient, [[[[0, 0], [0, np.inf]]]])
+
+
 def test_nothing_to_pool():
     node = pool.Pool(ignore_border=True).make_node(tt.dtensor4(), *tt.lvectors(3))
     (out,) = by_whole_arrays(node, [numbers((0, 2, 4, 4)), *geometry_of((2, 2), (2, 2), (0, 0))])
