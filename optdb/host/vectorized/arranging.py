@@ -13,9 +13,15 @@ from optdb.host.vectorized.registry import Compute, computes
 __all__: list[str] = []
 
 
+#: Of how many axes every NumPy has arrays. `perform` has the error for more.
+_MOST_AXES = 32
+
+
 @computes(DimShuffle)
-def _make(node: Apply) -> Compute:
+def _make(node: Apply) -> Compute | None:
     op = node.op
+    if len(op.new_order) > _MOST_AXES:
+        return None
     order, kept = [*op.shuffle, *op.drop], len(op.shuffle)
     is_sorted = order == sorted(order)
     new_axes = tuple(None if axis == "x" else slice(None) for axis in op.new_order)

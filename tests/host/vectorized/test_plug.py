@@ -77,6 +77,19 @@ def test_a_thunk_that_is_asked_for_in_python(computed):
     np.testing.assert_allclose(storage[node.outputs[0]][0], np.exp(np.ones(3)))
 
 
+def test_the_inner_function_of_a_scan_without_a_compiler(computed):
+    x = tt.dvector()
+    with optdb.enable(), theano.configparser.change_flags(cxx=""):
+        out, _ = theano.scan(lambda element, total: tt.tanh(total + element) * 2, x, tt.zeros(()))
+        f = theano.function([x], out, mode=theano.Mode(IN_PYTHON, "fast_run"))
+    expected, total = [], 0.0
+    for element in (0.5, 1.0, -2.0):
+        total = np.tanh(total + element) * 2
+        expected.append(total)
+    np.testing.assert_allclose(f([0.5, 1, -2]), expected)
+    assert any("tanh" in str(op) for op in computed)
+
+
 class Halved(Elemwise):
     """A user's op with a way of its own."""
 

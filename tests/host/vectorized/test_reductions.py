@@ -76,6 +76,12 @@ def test_axes(pattern, order):
     assert np.shares_memory(results[0], array)
 
 
+def test_more_axes_than_arrays_have():
+    node = DimShuffle((), ("x",) * 70).make_node(tt.dscalar())
+    with pytest.raises(TypeError):
+        by_whole_arrays(node, [np.zeros(())])  # there is none, and perform has the error
+
+
 def test_a_dropped_axis_has_one_element():
     node = DimShuffle((False, True), (0,)).make_node(tt.dcol())
     with pytest.raises(ValueError):

@@ -1,0 +1,70 @@
+"""What a training step costs without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
+
+Each model makes steps in a process with a compiler and in one without (`cxx=`), both with the engine and one thread.
+Times are CPU seconds, the shortest of some steps after the first one. ``--small`` keeps the models' own sizes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import click
+from rich.table import Table
+
+from profiles import isolated, screen
+
+#: Sizes that people train, of models that have them.
+_SIZES: dict[str, dict[str, int]] = {
+    "mlp": {"width": 512, "batch": 128},
+    "lstm": {"width": 128, "steps": 20, "batch": 32},
+    "gru30": {"width": 128, "batch": 32},
+    "convnet": {"batch": 32, "size": 32},
+}
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--small", is_flag=True, help="The models' own sizes.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Steps after the first one.")
+def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
+    """Compare a step of each of MODELS without a C compiler with a step of its C code."""
+    table = Table("model", "C, ms", "without, ms", "ratio")
+    ratios = []
+    for name in models or tuple(_SIZES):
+        sizes = {} if small else _SIZES.get(name, {})
+        compiled, python = (_step_s(name, sizes, repeat, flags) for flags in ("", "cxx="))
+        ratios.append(python / compiled)
+        table.add_row(name, f"{compiled * 1e3:.2f}", f"{python * 1e3:.2f}", f"{ratios[-1]:.1f}")
+    screen.console().print(table)
+    screen.console().print(f"geometric mean: {statistics.geometric_mean(ratios):.1f}")
+
+
+def _step_s(name: str, sizes: dict[str, int], repeat: int, flags: str) -> float:
+    flags = ",".join(filter(None, [flags, "floatX=float32"]))
+    return isolated.call("profiles.without_compiler:measure", name, sizes, repeat, flags=flags, env=_ONE_THREAD)
+
+
+def measure(name: str, sizes: dict[str, Any], repeat: int) -> float:
+    """Return the CPU seconds of the shortest of some steps of a model."""
+    import theano
+
+    import optdb
+    from profiles.models import build
+
+    model = build(name, **sizes)
+    with optdb.enable():
+        step = theano.function(model.inputs, model.outputs, updates=model.updates)
+    step(*model.data)
+    seconds = []
+    for _ in range(repeat):
+        start = time.process_time()
+        step(*model.data)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    main()
