@@ -23,13 +23,13 @@ from optdb.host.vectorized.registry import Compute, function_of
 __all__ = ["install", "uninstall"]
 
 
-class _Linking(threading.local):
+class _ReferenceLinking(threading.local):
     """The graph that the linker ``py`` links in this thread."""
 
     reference: FunctionGraph | None = None
 
 
-_linking = _Linking()
+_linking = _ReferenceLinking()
 
 
 def install() -> None:

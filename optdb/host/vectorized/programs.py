@@ -14,9 +14,9 @@ import numpy as np
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Constant, Variable, io_toposort
-from optdb.host.vectorized.scalar_kernels import Kernel, copy, kernel_of
+from optdb.host.vectorized.scalar_kernels import ArrayKernel, copy, kernel_of
 
-__all__ = ["Program", "Temporary", "program_of"]
+__all__ = ["Temporary", "UfuncProgram", "program_of"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Temporary:
 
 
 @dataclass(frozen=True)
-class Program:
+class UfuncProgram:
     """A compiled sequence of kernels.
 
     ``run`` takes the inputs, then the outputs, then the temporaries.
@@ -82,7 +82,7 @@ class _Builder:
         self.steps.append(_Step(function, operands, result, in_place))
         return result
 
-    def apply(self, kernel: Kernel, operands: Sequence[_Value], dtype: str) -> _Value:
+    def apply(self, kernel: ArrayKernel, operands: Sequence[_Value], dtype: str) -> _Value:
         converted = [self.convert(value, to) for value, to in zip(operands, kernel.dtypes, strict=True)]
         if not kernel.folds:
             return self.step(kernel.function, converted, dtype, kernel.in_place)
@@ -104,7 +104,9 @@ class _Builder:
         return self._converted[key]
 
 
-def program_of(op: Any, inputs: Sequence[Variable], numbers: Sequence[bool], overwrites: Mapping[int, int]) -> Program:
+def program_of(
+    op: Any, inputs: Sequence[Variable], numbers: Sequence[bool], overwrites: Mapping[int, int]
+) -> UfuncProgram:
     """Translate a scalar op.
 
     Parameters
@@ -164,7 +166,7 @@ def _as_result(builder: _Builder, value: _Value, earlier: Sequence[_Value], inpu
 
 def _compiled(
     builder: _Builder, inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
-) -> Program:
+) -> UfuncProgram:
     steps = _used(builder.steps, outputs)
     for index, step in enumerate(steps):
         for operand in step.operands:
@@ -182,7 +184,7 @@ def _compiled(
     text = f"def run({', '.join(parameters)}):\n    " + "\n    ".join(lines or ["pass"]) + "\n"
     names = {**builder.names, "copyto": np.copyto}
     exec(compile(text, "<scalar program>", "exec"), names)
-    return Program(names["run"], tuple(temporaries.values()), is_ufunc, text)
+    return UfuncProgram(names["run"], tuple(temporaries.values()), is_ufunc, text)
 
 
 def _used(steps: list[_Step], outputs: Sequence[_Value]) -> list[_Step]:

@@ -22,11 +22,11 @@ import numpy as np
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
 
-__all__ = ["Kernel", "kernel_of"]
+__all__ = ["ArrayKernel", "kernel_of"]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ArrayKernel:
     """How arrays of a scalar op are computed."""
 
     #: Takes the operands and the array for the result.
@@ -40,7 +40,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Signature:
+class ScalarDtypes:
     """A scalar op with the dtypes of its inputs and of its output."""
 
     op: Any
@@ -53,7 +53,7 @@ class Signature:
         return np.dtype(functools.reduce(np.promote_types, self.inputs)).name
 
 
-Entry = Callable[[Signature], Kernel]
+Entry = Callable[[ScalarDtypes], ArrayKernel]
 
 #: Entries of ops whose operands are converted to the dtype of the result.
 _converting: dict[type, Entry] = {}
@@ -61,10 +61,10 @@ _converting: dict[type, Entry] = {}
 _special: dict[type, Entry] = {}
 
 
-def kernel_of(node: Apply) -> Kernel:
+def kernel_of(node: Apply) -> ArrayKernel:
     """Return the kernel of a node of a scalar op; one that calls ``impl`` element by element for an unknown op."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
-    signature = Signature(node.op, dtypes, node.outputs[0].type.dtype)
+    signature = ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)
     if "impl" in vars(node.op):
         return _element_by_element(signature)
@@ -80,7 +80,7 @@ def known_ops() -> Sequence[type]:
     return (*_special, *_converting)
 
 
-def _in_widest_dtype(signature: Signature, entry: Entry) -> Kernel:
+def _in_widest_dtype(signature: ScalarDtypes, entry: Entry) -> ArrayKernel:
     """Return the kernel for a result that may be narrower than the operands, as where a float is added to integers."""
     out = signature.out
     wide = np.promote_types(signature.common, out).name if signature.inputs else out
@@ -93,7 +93,7 @@ def _in_widest_dtype(signature: Signature, entry: Entry) -> Kernel:
         kernel.function(*args[:-1], result)
         copy(result, args[-1])
 
-    return Kernel(compute, kernel.dtypes, in_place=False)
+    return ArrayKernel(compute, kernel.dtypes, in_place=False)
 
 
 def _is_real_float(dtype: str) -> bool:
@@ -104,27 +104,27 @@ def _is_inexact(dtype: str) -> bool:
     return dtype.startswith(("float", "complex"))
 
 
-def _element_by_element(signature: Signature) -> Kernel:
+def _element_by_element(signature: ScalarDtypes) -> ArrayKernel:
     impl = np.frompyfunc(signature.op.impl, len(signature.inputs), 1)
 
     def compute(*args: Any) -> None:
         args[-1][...] = impl(*args[:-1])
 
-    return Kernel(compute, signature.inputs, in_place=False)
+    return ArrayKernel(compute, signature.inputs, in_place=False)
 
 
 def _in_out_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
     """Return an entry whose operands are converted to the dtype of the result."""
-    return lambda signature: Kernel(function, (signature.out,) * len(signature.inputs), in_place)
+    return lambda signature: ArrayKernel(function, (signature.out,) * len(signature.inputs), in_place)
 
 
 def _in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
-    return lambda signature: Kernel(function, signature.inputs, in_place)
+    return lambda signature: ArrayKernel(function, signature.inputs, in_place)
 
 
 def _in_common_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
     """Return an entry whose operands are converted to the dtype that holds them all, as NumPy compares them."""
-    return lambda signature: Kernel(function, (signature.common,) * len(signature.inputs), in_place)
+    return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), in_place)
 
 
 # Copies and casts
@@ -154,37 +154,37 @@ def _folding(ufunc: np.ufunc, of_bools: np.ufunc, of_nothing: int) -> Entry:
     def of_none(out: Any) -> None:
         out[...] = of_nothing
 
-    def entry(signature: Signature) -> Kernel:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype = signature.out
         operands = (dtype,) * len(signature.inputs)
         if not operands:
-            return Kernel(of_none, operands)
+            return ArrayKernel(of_none, operands)
         if len(operands) == 1:
-            return Kernel(copy, operands)
-        return Kernel(of_bools if dtype == "bool" else ufunc, operands, folds=len(operands) > 2)
+            return ArrayKernel(copy, operands)
+        return ArrayKernel(of_bools if dtype == "bool" else ufunc, operands, folds=len(operands) > 2)
 
     return entry
 
 
-def _true_div(signature: Signature) -> Kernel:
+def _true_div(signature: ScalarDtypes) -> ArrayKernel:
     discrete = not any(map(_is_inexact, signature.inputs))
-    return Kernel(np.true_divide, ("float64" if discrete else signature.out,) * 2)
+    return ArrayKernel(np.true_divide, ("float64" if discrete else signature.out,) * 2)
 
 
-def _int_div(signature: Signature) -> Kernel:
+def _int_div(signature: ScalarDtypes) -> ArrayKernel:
     dtype = signature.out
     if dtype in ("float32", "float64"):
-        return Kernel(_floor_of_quotient, (dtype,) * 2, in_place=False)
+        return ArrayKernel(_floor_of_quotient, (dtype,) * 2, in_place=False)
     if dtype == "float16":
-        return Kernel(np.floor_divide, (dtype,) * 2)
-    return Kernel(_checked(np.floor_divide, "division"), (dtype,) * 2)
+        return ArrayKernel(np.floor_divide, (dtype,) * 2)
+    return ArrayKernel(_checked(np.floor_divide, "division"), (dtype,) * 2)
 
 
-def _mod(signature: Signature) -> Kernel:
+def _mod(signature: ScalarDtypes) -> ArrayKernel:
     dtype = signature.out
     if _is_real_float(dtype):
-        return Kernel(np.remainder, (dtype,) * 2)
-    return Kernel(_checked(np.remainder, "modulo"), (dtype,) * 2)
+        return ArrayKernel(np.remainder, (dtype,) * 2)
+    return ArrayKernel(_checked(np.remainder, "modulo"), (dtype,) * 2)
 
 
 def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
@@ -206,12 +206,12 @@ def _floor_of_quotient(x: Any, y: Any, out: Any) -> None:
         np.copyto(out, below, where=negative)
 
 
-def _pow(signature: Signature) -> Kernel:
+def _pow(signature: ScalarDtypes) -> ArrayKernel:
     dtype = signature.out
     operands = (dtype,) * 2
     if _is_inexact(dtype) or dtype.startswith("uint"):
-        return Kernel(np.power, operands)
-    return Kernel(_integer_power, operands, in_place=False)
+        return ArrayKernel(np.power, operands)
+    return ArrayKernel(_integer_power, operands, in_place=False)
 
 
 def _integer_power(x: Any, y: Any, out: Any) -> None:
@@ -253,20 +253,20 @@ def _is_false(x: Any, out: Any) -> None:
 
 
 def _float_test(test: np.ufunc) -> Entry:
-    def entry(signature: Signature) -> Kernel:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
         (dtype,) = signature.inputs
-        return Kernel(test if _is_inexact(dtype) else _is_false, (dtype,))
+        return ArrayKernel(test if _is_inexact(dtype) else _is_false, (dtype,))
 
     return entry
 
 
-def _sgn(signature: Signature) -> Kernel:
-    return Kernel(copy if signature.out == "bool" else np.sign, (signature.out,))
+def _sgn(signature: ScalarDtypes) -> ArrayKernel:
+    return ArrayKernel(copy if signature.out == "bool" else np.sign, (signature.out,))
 
 
-def _abs(signature: Signature) -> Kernel:
+def _abs(signature: ScalarDtypes) -> ArrayKernel:
     (dtype,) = signature.inputs
-    return Kernel(copy if dtype == "bool" else np.absolute, (dtype,))
+    return ArrayKernel(copy if dtype == "bool" else np.absolute, (dtype,))
 
 
 _converting.update(
@@ -307,9 +307,9 @@ def _clip(x: Any, low: Any, high: Any, out: Any) -> None:
     out[...] = chosen
 
 
-def _switch(signature: Signature) -> Kernel:
+def _switch(signature: ScalarDtypes) -> ArrayKernel:
     condition, dtype = signature.inputs[0], signature.out
-    return Kernel(_choose if condition == "bool" else _choose_by_number, (condition, dtype, dtype), in_place=False)
+    return ArrayKernel(_choose if condition == "bool" else _choose_by_number, (condition, dtype, dtype), in_place=False)
 
 
 def _choose(condition: Any, x: Any, y: Any, out: Any) -> None:
@@ -320,14 +320,14 @@ def _choose_by_number(condition: Any, x: Any, y: Any, out: Any) -> None:
     out[...] = np.where(condition != 0, x, y)
 
 
-def _in_range(signature: Signature) -> Kernel:
+def _in_range(signature: ScalarDtypes) -> ArrayKernel:
     above = np.greater if signature.op.openlow else np.greater_equal
     below = np.less if signature.op.openhi else np.less_equal
 
     def compute(x: Any, low: Any, high: Any, out: Any) -> None:
         np.logical_and(above(x, low), below(x, high), out)
 
-    return Kernel(compute, (signature.common,) * 3, in_place=False)
+    return ArrayKernel(compute, (signature.common,) * 3, in_place=False)
 
 
 _special.update(
@@ -409,15 +409,15 @@ def _special_functions() -> ModuleType:
 
 
 def _function(ufunc_or_name: Any) -> Entry:
-    def entry(signature: Signature) -> Kernel:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
         is_name = isinstance(ufunc_or_name, str)
         ufunc = getattr(_special_functions(), ufunc_or_name) if is_name else ufunc_or_name
         dtype, count = signature.out, len(signature.inputs)
         if _has_loop(ufunc, dtype):
-            return Kernel(ufunc, (dtype,) * count)
+            return ArrayKernel(ufunc, (dtype,) * count)
         if dtype.startswith("complex"):
             return _element_by_element(signature)
-        return Kernel(_rounded(ufunc), ("float64",) * count)
+        return ArrayKernel(_rounded(ufunc), ("float64",) * count)
 
     return entry
 
@@ -445,7 +445,7 @@ def _in_float64(function: Callable[..., Any]) -> Entry:
     def compute(*args: Any) -> None:
         copy(function(_special_functions(), *args[:-1]), args[-1])
 
-    return lambda signature: Kernel(compute, ("float64",) * len(signature.inputs), in_place=False)
+    return lambda signature: ArrayKernel(compute, ("float64",) * len(signature.inputs), in_place=False)
 
 
 _converting.update(
@@ -461,14 +461,14 @@ _converting.update(
 def _saturating(limits: dict[str, tuple[float, float]], function: Callable[..., None]) -> Entry:
     """Return an entry for a function that C replaces by its limits beyond two bounds."""
 
-    def entry(signature: Signature) -> Kernel:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype = signature.out
         low, high = (np.dtype(dtype).type(limit) for limit in limits["float64" if dtype == "float64" else "float32"])
 
         def compute(x: Any, out: Any) -> None:
             function(x, low, high, out)
 
-        return Kernel(compute, (dtype,), in_place=False)
+        return ArrayKernel(compute, (dtype,), in_place=False)
 
     return entry
 
