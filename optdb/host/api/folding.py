@@ -13,6 +13,7 @@ and gets back the same replacement with its constant parts computed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from theano.tensor.opt import constant_folding, topo_constant_folding
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
 from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
+from optdb.host.vectorized.plug import by_perform
 
 __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
 
@@ -32,6 +34,8 @@ __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_b
 _values: dict[Hashable, list[Any]] = {}
 #: The largest input, in elements, of a node whose values are cached.
 _SMALL = 8
+#: The largest input, in elements, of a node that ``perform`` computes sooner than its function of arrays is made.
+_FEW = 64
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
 MAX_PY_INPUTS = 31
@@ -142,9 +146,14 @@ def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     for output in node.outputs:
         storage_map[output] = [None]
         compute_map[output] = [False]
-    thunk = node.op.make_thunk(node, storage_map, compute_map, no_recycling=[], impl=impl)
+    with by_perform() if _is_small(node) else nullcontext():
+        thunk = node.op.make_thunk(node, storage_map, compute_map, no_recycling=[], impl=impl)
     thunk()
     return [storage_map[output][0] for output in node.outputs]
+
+
+def _is_small(node: Apply) -> bool:
+    return all(getattr(var.data, "size", 1) <= _FEW for var in node.inputs)
 
 
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | None]) -> list[Variable | None]:

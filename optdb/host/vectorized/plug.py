@@ -3,13 +3,15 @@
 The rule: a Python thunk computes by whole arrays wherever one is made while the engine is in force, except by the
 linker ``py``. That linker is Theano's reference and always runs ``Op.perform``. Theano makes Python thunks of all nodes
 where there is no compiler, and of nodes without C code; others ask for them by ``op.make_thunk(..., impl='py')``.
+Constant folding computes nodes of a few numbers by ``perform``: to translate one takes longer than to compute it once.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from theano.gof.link import PerformLinker
@@ -20,13 +22,16 @@ from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.vectorized import families
 from optdb.host.vectorized.registry import Compute, function_of
 
-__all__ = ["install", "uninstall"]
+__all__ = ["by_perform", "install", "uninstall"]
 
 
 class _ReferenceLinking(threading.local):
-    """The graph that the linker ``py`` links in this thread."""
+    """What runs ``perform`` in this thread."""
 
+    #: The graph that the linker ``py`` links.
     reference: FunctionGraph | None = None
+    #: Whether nodes of a few numbers are computed once.
+    is_once: bool = False
 
 
 _linking = _ReferenceLinking()
@@ -55,7 +60,19 @@ def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
     return make_thunk_of_arrays
 
 
+@contextmanager
+def by_perform() -> Iterator[None]:
+    """Make thunks that call ``Op.perform``: for nodes of a few numbers that are computed once."""
+    outer, _linking.is_once = _linking.is_once, True
+    try:
+        yield
+    finally:
+        _linking.is_once = outer
+
+
 def _is_reference(node: Apply) -> bool:
+    if _linking.is_once:
+        return True
     graph = getattr(node, "fgraph", None)
     return graph is not None and graph is _linking.reference
 

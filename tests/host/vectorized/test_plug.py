@@ -10,6 +10,7 @@ from theano.gof.vm import VM_Linker
 from theano.tensor.elemwise import Elemwise
 
 import optdb
+from optdb.host.api import folding
 from optdb.host.vectorized import plug
 
 
@@ -88,6 +89,15 @@ def test_the_inner_function_of_a_scan_without_a_compiler(computed):
         expected.append(total)
     np.testing.assert_allclose(f([0.5, 1, -2]), expected)
     assert any("tanh" in str(op) for op in computed)
+
+
+@pytest.mark.parametrize("size, expected", [(3, 0), (1000, 1)])
+def test_small_constants_are_folded_by_perform(computed, size, expected):
+    node = tt.exp(tt.constant(np.linspace(0, 1, size))).owner
+    with optdb.enable():
+        (constant,) = folding.fold_node(node)
+    np.testing.assert_allclose(constant.data, np.exp(np.linspace(0, 1, size)))
+    assert len(computed) == expected
 
 
 class Halved(Elemwise):
