@@ -8,7 +8,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import __main__ as listing
-from profiles import check, cli, compare, demo, growth, lines, profile, runtime
+from profiles import check, cli, compare, demo, growth, lines, models, profile, runtime
 from tests.processes import python
 
 
@@ -51,7 +51,7 @@ def test_compare_fails_where_values_disagree(monkeypatch):
 def test_unknown_model_lists_the_known(command, arguments):
     result = run(command, *arguments, "nope")
     assert result.exit_code == 2
-    assert "no model is named 'nope'; known are: mlp" in result.output
+    assert f"no model is named 'nope'; known are: {', '.join(models.known())}" in result.output
 
 
 @pytest.mark.parametrize("command", [compare.main, demo.main, growth.main, runtime.main])

@@ -20,7 +20,7 @@ class Cancelled(Exception):
     """The program was killed because nothing needs its result, or because this process ends."""
 
 
-class _Request:
+class _SentCommand:
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.status: int | None = None
@@ -33,7 +33,7 @@ class CompilerServer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _SentCommand] = {}
         self._number = 0
 
     def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
@@ -86,8 +86,8 @@ class CompilerServer:
             os.close(process.stdout.fileno())
             _abandoned.append(process)
 
-    def _send(self, command: Sequence[str], env: Mapping[str, str] | None) -> tuple[int, _Request]:
-        request = _Request()
+    def _send(self, command: Sequence[str], env: Mapping[str, str] | None) -> tuple[int, _SentCommand]:
+        request = _SentCommand()
         with self._lock:
             if self._process is None:
                 self._start()
