@@ -65,7 +65,8 @@ def start(tmp_path, monkeypatch):
 
     def start(code, **more):
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(code)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        # Its input ends when the test says so; the test's own may be empty, and end a program that waits for it.
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env={**env, **more}, text=True, **pipes))
         return processes[-1]
 
@@ -136,6 +137,7 @@ def test_a_dropped_function_leaves_no_compiler_beside_the_program(start, tmp_pat
     while len(survivors(tmp_path)) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(survivors(tmp_path)) == 1
+    assert process.poll() is None
 
 
 def test_a_forked_child_changes_over_by_itself(start, tmp_path):
