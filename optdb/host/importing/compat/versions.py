@@ -37,7 +37,9 @@ def version_text(package: str) -> str | None:
 
     try:
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+    except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
+        # Once a library has imported importlib_metadata, that package finds the metadata, and raises the last two where
+        # a folder of metadata lacks its file or its version.
         return None
 
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import runpy
 import sys
 import textwrap
+from unittest import mock
 
 import pytest
 
@@ -136,6 +137,13 @@ def test_versions_are_those_that_python_finds(tmp_path, monkeypatch):
         "numpy": importlib.metadata.version("numpy"),
         "scipy": importlib.metadata.version("scipy"),
     }
+
+
+@pytest.mark.parametrize("error", [KeyError("Version"), FileNotFoundError("No package metadata was found.")])
+def test_a_backport_of_importlib_metadata_raises_for_a_missing_version(monkeypatch, error):
+    # What importlib_metadata raises, which replaces Python's finder of metadata when a library imports it.
+    monkeypatch.setattr(importlib.metadata, "version", mock.Mock(side_effect=error))
+    assert versions.version_text("optdb_removed") is None
 
 
 def test_downsample_pools_as_in_theano_07():
