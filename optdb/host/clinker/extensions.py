@@ -15,17 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from optdb.host.clinker.extension_folders import EXTENSIONS, is_built
 from optdb.host.clinker.locks import FileLock
 from optdb.host.importing.support import writing_compiledir
 
-__all__ = ["EXTENSIONS", "build_alone"]
-
-#: Theano's modules that compile an extension when they are imported, and the folder of the extension.
-EXTENSIONS = {
-    "theano.gof.cutils": "cutils_ext",
-    "theano.gof.lazylinker_c": "lazylinker_ext",
-    "theano.scan_module.scan_perform_ext": "scan_perform",
-}
+__all__ = ["build_alone"]
 
 
 @contextmanager
@@ -46,7 +40,7 @@ def build_alone(module: ModuleType) -> Iterator[None]:
     compilelock.get_lock = compilelock.release_lock = _do_nothing
     cmodule.GCC_compiler.compile_str = staticmethod(_aside(compile_str, compiledir))
     lock = FileLock(compiledir / "optdb" / "locks" / f"{name}.lock")
-    is_there = any((compiledir / name).glob(f"{name}.*"))
+    is_there = is_built(compiledir, name)
     try:
         with writing_compiledir(compiledir):
             if not is_there:

@@ -25,7 +25,7 @@ __all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
 #: How long the end of the process waits for threads that release their locks.
 SECONDS_FOR_END = 2.0
 
-QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
+QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", "dropped"
 
 
 class Job:
@@ -50,11 +50,18 @@ class Job:
         self.reason = ""
         self._lock = threading.Lock()
         self._waiting: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._claims = 0
+
+    def claim(self) -> None:
+        """Keep the job in the queue until `add` is called."""
+        with self._lock:
+            self._claims += 1
 
     def add(self, thunk: Any) -> None:
         """Let a thunk, which has ``seconds``, wait for the job. The job does not keep it alive."""
         with self._lock:
             self._waiting.add(thunk)
+            self._claims -= 1
 
     def requeue(self) -> None:
         """Make the job wait again, in a child process whose parent may hold the lock."""
@@ -71,13 +78,13 @@ class Job:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the function of a node that waits for the job still exists."""
-        return bool(self._thunks())
+        """Whether the function of a node that waits for the job still exists, or is being linked."""
+        return self._claims > 0 or bool(self._thunks())
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is done, or failed."""
-        return self.state in (DONE, FAILED)
+        """Whether the job is done, failed, or dropped because nothing needed it."""
+        return self.state in (DONE, FAILED, DROPPED)
 
     @property
     def seconds(self) -> float:
@@ -192,11 +199,11 @@ class Background:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def module(self, wanted: Wanted) -> Job:
-        """Return the job that builds a module."""
+        """Return the job that builds a module, for one thunk, which has to be added to it."""
         return self._job(wanted.module_hash, lambda: ModuleJob(wanted))
 
     def extension(self, name: str, command: Sequence[str], env: dict[str, str]) -> Job:
-        """Return the job that builds an extension."""
+        """Return the job that builds an extension, for one thunk, which has to be added to it."""
         return self._job(name, lambda: ExtensionJob(name, command, env))
 
     def _job(self, name: str, make: Callable[[], Job]) -> Job:
@@ -204,6 +211,8 @@ class Background:
             job = self._jobs.get(name)
             if job is None or job.state == FAILED:
                 job = self._jobs[name] = make()
+            # Under the lock: a thread that looks for work drops jobs that nothing needs.
+            job.claim()
             return job
 
     def start(self) -> None:
@@ -288,14 +297,18 @@ class Background:
                 self._server.close()
 
     def _take(self) -> list[Job]:
-        """Return the jobs that one compiler does next; none if there are none."""
+        """Return the jobs that this thread does next; none if there are none, and the thread ends."""
         with self._changed:
-            for name in [job.name for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
-                del self._jobs[name]
+            for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
+                job.state = DROPPED
+                del self._jobs[job.name]
             queued = [job for job in self._jobs.values() if job.state == QUEUED]
             taken = [] if self._is_ending else next_unit(queued, building.processors())
             for job in taken:
                 job.state = RUNNING
+            if not taken:
+                # Under the same lock: `start` counts on this thread for later jobs until then.
+                self._threads.discard(threading.current_thread())
             return taken
 
     def _build(self, jobs: list[Job]) -> None:

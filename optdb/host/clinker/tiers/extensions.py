@@ -8,19 +8,21 @@ from pathlib import Path
 
 from theano import config
 
+from optdb.host.clinker.extension_folders import EXTENSIONS, is_built
 from optdb.host.clinker.tiers.background import Background, Job
 
 __all__ = ["is_scan_loop_built", "scan_loop_job"]
 
-_FOLDER = "scan_perform"
-_CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, theano.scan_module.scan_perform_ext"
+_MODULE = "theano.scan_module.scan_perform_ext"
+_FOLDER = EXTENSIONS[_MODULE]
+_CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, " + _MODULE
 
 
 def is_scan_loop_built() -> bool:
     """Return whether Scan's loop is loaded, or is in the compiledir."""
-    if "theano.scan_module.scan_perform_ext" in sys.modules:
+    if _MODULE in sys.modules:
         return True
-    return any(path.suffix == ".so" for path in Path(config.compiledir, _FOLDER).glob(f"{_FOLDER}.*"))
+    return is_built(Path(config.compiledir), _FOLDER)
 
 
 def scan_loop_job(queue: Background) -> Job:
