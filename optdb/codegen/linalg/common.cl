@@ -1,0 +1,53 @@
+/* Kernels for whole matrices, whose rows groups take in turn. LANE is an item of the LANES of a group. */
+
+/* Zeros in the other triangle of square matrices in C order; NaN in the whole of those that have failed. */
+KERNEL void finish_triangle(ga_size rows, ga_size n, ga_size lower, ARRAY T *z, ARRAY ga_int *info)
+{
+    for (ga_size row = GID_0; row < rows; row += GDIM_0) {
+        const ga_size i = row % n;
+        const bool failed = info[row / n];
+        const ga_size begin = lower && !failed ? i + 1 : 0, end = lower || failed ? n : i;
+        const W fill = failed ? (W)NAN : (W)0;
+        GLOBAL_MEM T *to = z + row * n;
+        for (ga_size k = begin + LANE; k < end; k += LANES)
+            to[k] = fill;
+    }
+}
+
+/* Twice the sum of the logarithms of each diagonal. */
+KERNEL void log_determinant(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb, ga_ssize step, ARRAY T *z)
+{
+    LOCAL_MEM W sums[GROUP];
+    for (ga_size matrix = GID_0; matrix < count; matrix += GDIM_0) {
+        W sum = 0;
+        for (ga_size i = LANE; i < n; i += LANES)
+            sum += log(x[(ga_ssize)matrix * xb + (ga_ssize)i * step]);
+        sums[LANE] = sum;
+        for (ga_size half_of = LANES / 2; half_of > 0; half_of /= 2) {
+            local_barrier();
+            if (LANE < half_of)
+                sums[LANE] += sums[LANE + half_of];
+        }
+        if (LANE == 0)
+            z[matrix] = 2 * sums[0];
+        local_barrier();
+    }
+}
+
+/* faults[0] is 1 if an element of `rows` rows is not finite. With `diagonal`, of matrices of n rows, faults[1] is the
+largest number from which the index of a 0 on a diagonal was subtracted. */
+KERNEL void find_faults(ga_size rows, ga_size n, ga_size columns, ga_size diagonal,
+    ARRAY T *x, ga_ssize xb, ga_ssize x0, ga_ssize x1, ARRAY ga_int *faults)
+{
+    for (ga_size row = GID_0; row < rows; row += GDIM_0) {
+        const ga_ssize i = row % n;
+        const GLOBAL_MEM T *from = x + (ga_ssize)(row / n) * xb + i * x0;
+        bool finite = true;
+        for (ga_size k = LANE; k < columns; k += LANES)
+            finite = finite && isfinite(from[(ga_ssize)k * x1]);
+        if (!finite)
+            atomic_max((volatile GLOBAL_MEM int *)faults, 1);
+        if (LANE == 0 && diagonal && from[i * x1] == 0)
+            atomic_max((volatile GLOBAL_MEM int *)faults + 1, (int)(NONE - (ga_ssize)row));
+    }
+}

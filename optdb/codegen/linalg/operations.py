@@ -1,0 +1,234 @@
+"""Operations on positive definite matrices and triangular systems, of float32 or float64.
+
+Matrices are the last two axes of an array; all others are a batch, and batches broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.gemm.products import matmul_kernels
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import size_of, with_axis
+from optdb.codegen.linalg.batches import Stacking, broadcast_batches, flat, transposed
+from optdb.codegen.linalg.blocks import (
+    factor_block,
+    factor_kernels,
+    finish,
+    launch_groups,
+    leaf_rows,
+    solve_kernels,
+    whole_kernel,
+)
+from optdb.codegen.linalg.recursion import factor, solve
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.runtime.arrays import Array, empty, fill_zeros
+from optdb.runtime.context import Context
+
+
+def check_dtypes(operation: Any, *specs: ArraySpec) -> None:
+    """Raise TypeError if arrays are not of one dtype, float32 or float64."""
+    dtypes = dict.fromkeys(spec.dtype for spec in specs)
+    if len(dtypes) > 1 or not dtypes.keys() <= {"float32", "float64"}:
+        raise TypeError(f"{operation} takes arrays of float32 or of float64, not of {' and '.join(dtypes)}")
+
+
+def check_square(operation: Any, x: Array) -> None:
+    """Raise ValueError if the matrices of an array are not square."""
+    if x.shape[-2] != x.shape[-1]:
+        raise ValueError(f"{operation} takes square matrices, not an array of shape {tuple(x.shape)}")
+
+
+@dataclass(eq=False)
+class Cholesky(Operation):
+    """The triangular factors of positive definite matrices; the other triangle is 0.
+
+    Only the triangle that is asked for is read. The factor of a matrix that is not positive definite is all NaN. With
+    `info`, a second output of int32 has a number for each matrix, as LAPACK: 0, or k if the leading minor of order k
+    is the first that is not positive; :func:`optdb.codegen.linalg.checks.require_positive_definite` raises for it.
+    """
+
+    #: The matrices.
+    x: ArraySpec
+    #: Whether the factors are lower triangles.
+    lower: bool = True
+    #: Whether there is a second output.
+    info: bool = False
+
+    def __post_init__(self) -> None:
+        check_dtypes(self, self.x)
+        self._stacking = Stacking(self.x.dtype, self.x.ndim)
+
+    def kernels(self) -> list[Kernel]:
+        dtype, context = self.x.dtype, self.context
+        # Panels off the diagonal are solutions.
+        recursive = [*solve_kernels(dtype, context), *matmul_kernels(dtype, context)]
+        return [*factor_kernels(dtype, context), *recursive, *self._stacking.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        check_square(self, x)
+        out = output_array(outputs[0], self.context, x.shape, x.dtype)
+        batch = x.shape[:-2]
+        info = output_array(outputs[1], self.context, batch, "int32") if self.info else None
+        factors(kernels, self.context, self._stacking, x, out, info, self.lower)
+
+
+def factors(
+    kernels: Kernels, context: Context, stacking: Stacking, x: Array, out: Array, info: Array | None, lower: bool
+) -> None:
+    """Set an array in C order to the factors of another one's matrices, and `info`, if there is one."""
+    batch, n = x.shape[:-2], x.shape[-1]
+    info = empty(context, (size_of(batch),), "int32") if info is None else info
+    if not out.size:
+        fill_zeros(info)
+        return
+    z = flat(out)
+    ordered = z if lower else transposed(z)
+    if n <= leaf_rows(context):
+        source = stacking.batch(kernels, context, x, batch)
+        factor_block(kernels, context, source if lower else transposed(source), ordered, info)
+        return
+    stacking.copy(kernels, context, x, out)
+    factor(kernels, context, ordered, fill_zeros(info))
+    finish(kernels, context, z, info, lower)
+
+
+@dataclass(eq=False)
+class _Solving(Operation):
+    """The base of operations that solve systems. The inputs are the matrices and the right sides."""
+
+    #: The matrices.
+    a: ArraySpec
+    #: The right sides.
+    b: ArraySpec
+    #: Which triangle of the matrices is read.
+    lower: bool = True
+
+    #: Whether the last axis of the right sides is that of vectors; else the last two are those of matrices.
+    vectors: bool = False
+
+    def __post_init__(self) -> None:
+        check_dtypes(self, self.a, self.b)
+        ndim = max(self.a.ndim, self.b.ndim + self.vectors)
+        self._stacking = Stacking(self.a.dtype, ndim)
+
+    def kernels(self) -> list[Kernel]:
+        dtype, context = self.a.dtype, self.context
+        return [*solve_kernels(dtype, context), *matmul_kernels(dtype, context), *self._stacking.kernels()]
+
+    def _placed(self, a: Array, b: Array, outputs: Outputs, kernels: Kernels) -> tuple[tuple[int, ...], Array | None]:
+        """Return the shape of the batch, and a copy of the right sides in it, in the output; None if it is empty."""
+        check_square(self, a)
+        b = with_axis(b, b.ndim) if self.vectors else b
+        if b.shape[-2] != a.shape[-1]:
+            raise ValueError(
+                f"{self} takes right sides with as many rows as its matrices: {b.shape[-2]}, and not {a.shape[-1]}"
+            )
+        batch = broadcast_batches(self, a.shape[:-2], b.shape[:-2])
+        core = b.shape[-2:-1] if self.vectors else b.shape[-2:]
+        out = output_array(outputs[0], self.context, (*batch, *core), a.dtype)
+        if not out.size:
+            return batch, None
+        matrices = with_axis(out, out.ndim) if self.vectors else out
+        self._stacking.copy(kernels, self.context, b, matrices)
+        return batch, flat(matrices)
+
+
+@dataclass(eq=False)
+class SolveTriangular(_Solving):
+    """The solutions of triangular systems. A diagonal with a 0 gives what IEEE 754 has for divisions by 0."""
+
+    #: Whether the matrices are transposed.
+    transposed: bool = False
+    #: Whether the diagonals count as ones, and are not read.
+    unit_diagonal: bool = False
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        a, b = inputs
+        batch, z = self._placed(a, b, outputs, kernels)
+        if z is None:
+            return
+        t = self._stacking.batch(kernels, self.context, a, batch)
+        t, lower = (transposed(t), not self.lower) if self.transposed else (t, self.lower)
+        solve(kernels, self.context, t, z, lower, self.unit_diagonal)
+
+
+@dataclass(eq=False)
+class CholeskySolve(_Solving):
+    """The solutions of positive definite systems, by the factors of their matrices."""
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        a, b = inputs
+        batch, z = self._placed(a, b, outputs, kernels)
+        if z is not None:
+            _solve_by_factors(
+                kernels, self.context, self._stacking.batch(kernels, self.context, a, batch), z, self.lower
+            )
+
+
+@dataclass(eq=False)
+class SolvePositiveDefinite(_Solving):
+    """The solutions of positive definite systems: NaN where a matrix is not positive definite.
+
+    With `info`, a second output is that of `Cholesky`.
+    """
+
+    #: Whether there is a second output.
+    info: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._cholesky = Cholesky(self.context, self.a, self.lower)
+
+    def kernels(self) -> list[Kernel]:
+        return [*super().kernels(), *factor_kernels(self.a.dtype, self.context)]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        a, b = inputs
+        batch, z = self._placed(a, b, outputs, kernels)
+        info = output_array(outputs[1], self.context, a.shape[:-2], "int32") if self.info else None
+        factor = empty(self.context, a.shape, a.dtype)
+        factors(kernels, self.context, self._stacking, a, factor, info, self.lower)
+        if z is not None:
+            t = self._stacking.batch(kernels, self.context, factor, batch)
+            _solve_by_factors(kernels, self.context, t, z, self.lower)
+
+
+def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool) -> None:
+    """Solve systems in place by a triangle and its transpose, the lower one first."""
+    lower_factor = t if lower else transposed(t)
+    solve(kernels, context, lower_factor, z, lower=True)
+    solve(kernels, context, transposed(lower_factor), z, lower=False)
+
+
+@dataclass(eq=False)
+class LogDeterminant(Operation):
+    """The logarithms of the determinants of positive definite matrices, from the diagonals of their factors."""
+
+    #: The factors.
+    x: ArraySpec
+
+    def __post_init__(self) -> None:
+        check_dtypes(self, self.x)
+        self._stacking = Stacking(self.x.dtype, self.x.ndim)
+
+    def kernels(self) -> list[Kernel]:
+        return [whole_kernel("log_determinant", self.x.dtype, self.context), *self._stacking.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        check_square(self, x)
+        out = output_array(outputs[0], self.context, x.shape[:-2], x.dtype)
+        if not x.size:
+            fill_zeros(out)
+            return
+        matrices = self._stacking.batch(kernels, self.context, x, x.shape[:-2])
+        item = x.dtype.itemsize
+        step, row, column = (stride // item for stride in matrices.strides)
+        step = 0 if matrices.shape[0] == 1 else step
+        launch_groups(
+            kernels["log_determinant"], self.context, out.size, x.shape[-1], matrices, step, row + column, out
+        )
