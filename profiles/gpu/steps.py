@@ -1,8 +1,10 @@
-"""What a training step takes on a GPU, by the product itself: ``python -m profiles.gpu.steps [MODELS]``.
+"""What a training step takes on a GPU, by the product itself, beside JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
-Milliseconds: a call with arguments of NumPy that waits for its results; a step of `call_n_times`; `run_async` until it
-returns and until the call is done; and a call of many in the queue. Commands are those of a step in which nothing
-changes, without those that commit its updates.
+The first table has milliseconds of a step of many whose inputs are resident: `call_n_times`, beside JAX with products
+in float32 ('highest') and as JAX does them by default. Where JAX is missing, there are no such columns. The costs of
+the first steps are compared. The second table has a call with arguments of NumPy that waits for its cost; `run_async`
+until it returns and until the call is done; and a call of many in the queue. Commands are those of a step in which
+nothing changes, without those that commit its updates.
 """
 
 from __future__ import annotations
@@ -10,46 +12,132 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import click
+import numpy as np
+import theano
 from rich.table import Table
 
 import optdb
 from optdb.opencl.planning import PlannedVM
 from profiles import models, screen
-from profiles.distributed import batches_of, compiled
+from profiles.gpu import jax_nets
+from profiles.report import geometric_mean
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"width": 512, "batch": 128},
+    "mlp 4096": {"width": 4096, "batch": 4096},
     "gru30": {"width": 512, "batch": 128},
-    "cifar_resnet": {"n": 3, "width": 16, "batch": 128},
     "lstm": {"width": 512, "steps": 50, "batch": 64, "vocabulary": 10_000},
+    "cifar_resnet": {"n": 3, "width": 16, "batch": 128, "size": 32},
+    "cifar_resnet 64": {"n": 3, "width": 64, "batch": 128, "size": 32},
+    "transformer": {"width": 512, "heads": 8, "tokens": 128, "batch": 32},
 }
+#: Sizes that try whether it works; other models have those of their builders.
+SMALL: dict[str, dict[str, Any]] = {"cifar_resnet": {"n": 1}, "transformer": {"heads": 2}}
+#: Sizes that the parameters' shapes do not tell JAX.
+TOLD = ("n", "heads")
+PRECISIONS = ("highest", "default")
 #: Calls before the first that is timed: the first one is recorded, and the second one planned.
 _WARM_UP = 5
 
 
-def measured(name: str, sizes: dict[str, int], device: str, repeat: int) -> list[str]:
-    """Return the row of a model."""
-    function = compiled(models.build(name, **sizes))
-    (data,) = batches_of(models.build(name, **sizes), 1)
+@dataclass
+class Step:
+    """What a training step takes, in milliseconds.
+
+    Parameters
+    ----------
+    name : str
+        Of the model and its size.
+    commands : int
+        Of the plan of a step.
+    resident, call, async_returns, async_done, queued : float
+        A step of many; a call with arguments of NumPy; `run_async` until it returns, and until it is done; a call of
+        many in the queue.
+    costs : list of float
+        Of the first steps.
+    of_jax : dict
+        By precision: a step of many, and a call with arguments of NumPy.
+    difference : float
+        The largest relative one between the first costs and those of JAX with products in float32.
+    """
+
+    name: str
+    commands: int
+    resident: float
+    call: float
+    async_returns: float
+    async_done: float
+    queued: float
+    costs: list[float]
+    of_jax: dict[str, tuple[float, float]] = field(default_factory=dict)
+    difference: float = 0.0
+
+
+def measured(name: str, sizes: dict[str, Any], device: str, repeat: int) -> Step:
+    """Time a model on a device."""
+    model = models.build(name.split()[0], **sizes)
+    data = model.data
+    mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
+    function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
     with optdb.SimulatorOCL(function, device) as sim:
-        for _ in range(_WARM_UP):
-            sim(*data)
+        costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
         machine = sim._executable.run
         commands = machine.plans[-1].commands if isinstance(machine, PlannedVM) and machine.plans else 0
         call = _median_ms(lambda: sim(*data), repeat)
-        step = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
+        resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
         returned, done = [], []
         for _ in range(repeat):
             pending: list[Any] = []
             begin = _elapsed_ms(lambda queue=pending: queue.append(sim.run_async(*data)))
             returned.append(begin)
             done.append(begin + _elapsed_ms(pending[0].wait))
-        many = _elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
-    numbers = call, step, statistics.median(returned), statistics.median(done), many
-    return [name, str(commands), *(f"{number:.2f}" for number in numbers)]
+        queued = _elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
+    return Step(name, commands, resident, call, statistics.median(returned), statistics.median(done), queued, costs)
+
+
+def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
+    """Time the same net by JAX; note its times, and how its first costs differ."""
+    import jax
+
+    for precision in PRECISIONS:
+        model = models.build(step.name.split()[0], **sizes)
+        told = {name: value for name, value in sizes.items() if name in TOLD}
+        with jax.default_matmul_precision(precision):
+            train, state = jax_nets.trainer(model, **told)
+            costs = []
+            for _ in range(_WARM_UP):
+                state, cost = train(state, *model.data)
+                costs.append(float(cost))
+            step.of_jax[precision] = _times_of_jax(train, state, model.data, repeat)
+        if precision == "highest":
+            step.difference = float(np.max(np.abs(np.subtract(costs, step.costs)) / np.abs(costs)))
+
+
+def _times_of_jax(train: Callable[..., Any], state: Any, data: list[Any], repeat: int) -> tuple[float, float]:
+    import jax
+
+    kept = [state, None]
+
+    def step(*arguments: Any) -> None:
+        kept[:] = train(kept[0], *arguments)
+
+    def many(*arguments: Any) -> None:
+        for _ in range(repeat):
+            step(*arguments)
+        jax.block_until_ready(kept)
+
+    def call() -> None:
+        step(*data)
+        float(kept[1])
+
+    resident = [jax.numpy.asarray(value) for value in data]
+    many(*resident)
+    return _elapsed_ms(lambda: many(*resident)) / repeat, _median_ms(call, repeat)
 
 
 def _median_ms(call: Callable[[], Any], repeat: int) -> float:
@@ -62,17 +150,53 @@ def _elapsed_ms(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
+def resident_table(steps: list[Step]) -> Table:
+    """Return the table of steps whose inputs are resident."""
+    columns = [f"JAX, {precision}" for precision in PRECISIONS if steps[0].of_jax]
+    footers = (f"{geometric_mean(s.resident / s.of_jax[p][0] for s in steps):.2f}x" for p in PRECISIONS)
+    table = Table("model", "commands", "optdb", title="inputs resident, ms", show_footer=bool(columns))
+    for column, footer in zip(columns, footers, strict=False):
+        table.add_column(column)
+        table.add_column("ratio", footer=footer)
+    if columns:
+        table.add_column("costs differ by")
+    for step in steps:
+        row = [step.name, str(step.commands), f"{step.resident:.2f}"]
+        for resident, _ in step.of_jax.values():
+            row += [f"{resident:.2f}", f"{step.resident / resident:.2f}x"]
+        table.add_row(*row, *([f"{step.difference:.1e}"] if columns else []))
+    return table
+
+
+def numpy_table(steps: list[Step]) -> Table:
+    """Return the table of calls with arguments of NumPy."""
+    columns = [f"JAX, {precision}" for precision in PRECISIONS if steps[0].of_jax]
+    table = Table("model", "call", *columns, "async returns", "async done", "queued", title="inputs of NumPy, ms")
+    for step in steps:
+        numbers = [step.call, *(call for _, call in step.of_jax.values())]
+        numbers += [step.async_returns, step.async_done, step.queued]
+        table.add_row(step.name, *(f"{number:.2f}" for number in numbers))
+    return table
+
+
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(sorted(SIZES)))
+@click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option("--device", default="gpu", show_default=True, help="Which device.")
 @click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Steps of each kind.")
+@click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Whether to compare with JAX.")
 @click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
-def main(names: tuple[str, ...], device: str, repeat: int, small: bool) -> None:
+def main(names: tuple[str, ...], device: str, repeat: int, jax: bool, small: bool) -> None:
     """Measure training steps of the models NAMES, or of all."""
-    table = Table("model", "commands", "call", "of many steps", "async returns", "async done", "of many async")
+    if jax and find_spec("jax") is None:
+        raise click.UsageError("JAX is missing. The cure: pip install jax, or --no-jax")
+    steps = []
     for name in names or SIZES:
-        table.add_row(*measured(name, {} if small else SIZES[name], device, repeat))
-    screen.console().print(table)
+        sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
+        steps.append(measured(name, sizes, device, repeat))
+        if jax:
+            measure_jax(steps[-1], sizes, repeat)
+        click.echo(f"{name}: measured", err=True)
+    screen.console().print(resident_table(steps), numpy_table(steps))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_growth_says_what_it_takes(arguments):
 
 def test_all_commands_are_listed_with_what_they_do():
     listed = dict(listing.commands())
-    assert {"profiles.compare", "profiles.demo", "profiles.train", "profiles.gpu.replay"} <= set(listed)
+    assert {"profiles.compare", "profiles.demo", "profiles.train", "profiles.gpu.steps"} <= set(listed)
     assert "profiles.isolated" not in listed
     assert all(what.endswith(".") for what in listed.values())
     for name in ("profiles.compare", "profiles.demo", "profiles.train", "profiles.runtime"):

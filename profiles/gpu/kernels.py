@@ -1,0 +1,122 @@
+"""What single kernels take on a GPU, by the product itself, beside CuPy: ``python -m profiles.gpu.kernels``.
+
+Milliseconds of float32 work whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its rows
+and its columns, and products of matrices (CuPy's is cuBLAS, with tensor cores off). A copy by CuPy tells the bandwidth
+that the device has.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import click
+import numpy as np
+import theano
+import theano.tensor as tt
+from rich.table import Table
+
+import optdb
+from profiles import screen
+
+#: Elements of exp(x) * y; the side of the matrix that is summed; sides of the matrices that are multiplied.
+LARGE, SIDE, PRODUCTS = 200_000_000, 16384, (1024, 2048, 4096)
+SMALL, SMALL_SIDE, SMALL_PRODUCTS = 1000, 32, (8,)
+AXES = {"all": None, "rows": 1, "columns": 0}
+
+
+def _random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).random(shape, dtype=np.float32)
+
+
+def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield names and results of what is computed."""
+    x, y = (theano.shared(_random(large)) for _ in range(2))
+    yield "exp(x) * y", tt.exp(x) * y
+    x = theano.shared(_random(side, side))
+    for name, axis in AXES.items():
+        yield f"sum, {name}", x.sum(axis=axis)
+    for n in products:
+        a, b = (theano.shared(_random(n, n)) for _ in range(2))
+        yield f"product, {n}", a.dot(b)
+
+
+def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield names of the same work, and functions that do it; copies of the same sizes besides."""
+    import cupy
+
+    fused = cupy.ElementwiseKernel("T x, T y", "T z", "z = exp(x) * y", "exp_times")
+    x, y = (cupy.asarray(_random(large)) for _ in range(2))
+    z = cupy.empty_like(x)
+    yield "exp(x) * y", functools.partial(fused, x, y, z)
+    yield "copy", functools.partial(cupy.copyto, z, x)
+    x = cupy.asarray(_random(side, side))
+    for name, axis in AXES.items():
+        yield f"sum, {name}", functools.partial(x.sum, axis=axis)
+    for n in products:
+        a, b = (cupy.asarray(_random(n, n)) for _ in range(2))
+        yield f"product, {n}", functools.partial(cupy.matmul, a, b, out=cupy.empty_like(a))
+
+
+def time_theano(result: Any, device: str, repeat: int) -> float:
+    """Return the milliseconds in which a device computes a result and keeps it."""
+    kept = theano.shared(np.zeros((0,) * result.ndim, result.dtype))
+    mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
+    with optdb.SimulatorOCL(theano.function([], [], updates=[(kept, result)], mode=mode), device) as sim:
+        for _ in range(3):
+            sim.call_n_times(repeat)
+        start = time.perf_counter()
+        sim.call_n_times(repeat)
+        return (time.perf_counter() - start) / repeat * 1e3
+
+
+def time_cupy(run: Callable[[], Any], repeat: int) -> float:
+    """Return the same for CuPy."""
+    import cupy
+
+    wait = cupy.cuda.runtime.deviceSynchronize
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        for _ in range(repeat):
+            run()
+        wait()
+        times.append((time.perf_counter() - start) / repeat * 1e3)
+    return statistics.median(times[1:])
+
+
+def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]) -> str:
+    """Return what is moved or computed in a second, in words."""
+    large, side, _ = sizes
+    if name.startswith("product"):
+        return f"{2 * int(name.split()[-1]) ** 3 / milliseconds / 1e9:.1f} TFLOP/s"
+    nbytes = {"exp(x) * y": 12 * large, "copy": 8 * large}.get(name, 4 * side**2)
+    return f"{nbytes / milliseconds / 1e6:.0f} GB/s"
+
+
+@click.command()
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="How often each is done.")
+@click.option("--cupy/--no-cupy", default=find_spec("cupy") is not None, help="Whether to compare with CuPy.")
+@click.option("--small", is_flag=True, help="Small operands, to try whether it works.")
+def main(device: str, repeat: int, cupy: bool, small: bool) -> None:
+    """Measure elementwise work, sums and products."""
+    if cupy and find_spec("cupy") is None:
+        raise click.UsageError("CuPy is missing. The cure: pip install cupy-cuda12x, or --no-cupy")
+    sizes = (SMALL, SMALL_SIDE, SMALL_PRODUCTS) if small else (LARGE, SIDE, PRODUCTS)
+    ours = {name: time_theano(result, device, repeat) for name, result in work_of_theano(*sizes)}
+    theirs = {name: time_cupy(run, repeat) for name, run in work_of_cupy(*sizes)} if cupy else {}
+    table = Table("float32", "optdb, ms", "rate", *(["CuPy, ms", "rate"] if cupy else []))
+    for name in dict.fromkeys([*ours, *theirs]):
+        columns = [times.get(name) for times in ((ours, theirs) if cupy else (ours,))]
+        cells = ([f"{time:.4f}", rate(name, time, sizes)] if time is not None else ["", ""] for time in columns)
+        table.add_row(name, *(cell for pair in cells for cell in pair))
+    screen.console().print(table)
+
+
+if __name__ == "__main__":
+    main()
