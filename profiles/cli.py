@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 
 import click
 
 from profiles import models, ways
+from profiles.pictures import PICTURE
+
+__all__ = ["MODEL", "MODEL_NAME", "PICTURE", "ModelBuilder", "ModelName", "way", "way_option"]
 
 
 class ModelName(click.ParamType):
@@ -39,24 +40,8 @@ class ModelBuilder(ModelName):
         return builder
 
 
-class Picture(click.Path):
-    """Where a plot is written; refused before anything is measured if there is nothing to draw it with."""
-
-    name = "file"
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
-
-    def convert(self, value, param, ctx) -> Path:
-        """Refuse any file where Matplotlib is missing."""
-        if find_spec("matplotlib") is None:
-            self.fail("there is no Matplotlib to draw it with. The cure: pip install 'optdb[profiles]'", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 MODEL = ModelBuilder()
 MODEL_NAME = ModelName()
-PICTURE = Picture()
 
 way_option = click.option(
     "--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer."

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from profiles.measure import PHASES
 from profiles.report import OPTDB, STOCK, Comparison, geometric_mean
+from profiles.terminal import console
 
-NARROWEST = 132
-"""Columns to assume where the output is not a terminal, which would be taken to have 80."""
+__all__ = ["console", "render"]
 
 SHORTEST = 0.005
 """Seconds under which a phase is not worth a number."""
-
-
-def console() -> Console:
-    """Standard output, wide enough for the tables."""
-    screen = Console()
-    return screen if screen.is_terminal else Console(width=max(screen.width, NARROWEST))
 
 
 def render(comparisons: list[Comparison], baseline: str) -> RenderableType:

@@ -1,0 +1,26 @@
+"""The type of an option that names a file for a plot."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+
+class Picture(click.Path):
+    """Where a plot is written; refused before anything is measured if there is nothing to draw it with."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value, param, ctx) -> Path:
+        """Refuse any file where Matplotlib is missing."""
+        if find_spec("matplotlib") is None:
+            self.fail("there is no Matplotlib to draw it with. The cure: pip install 'optdb[profiles]'", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PICTURE = Picture()
