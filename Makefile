@@ -12,6 +12,10 @@ MODELS_STAMP := $(MODELS_VENV)/installed
 # What needs no Theano is tested where it is not installed, by the newest Python that there is.
 BARE_VENV := .venv-without-theano
 BARE_STAMP := $(BARE_VENV)/installed
+# PyTensor and PyMC, beside which Theano is not installed.
+PYTENSOR_VENV := .venv-pytensor
+PYTENSOR_STAMP := $(PYTENSOR_VENV)/installed
+PYTENSOR_TESTS := tests/profiles/pytensor $(wildcard tests/pytensor)
 NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs
@@ -22,7 +26,7 @@ DEMO_MINUTES := 1
 TEST_MINUTES := 3
 TEST_ALL_MINUTES := 16
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states clean
 
 ## This list
 help:
@@ -52,11 +56,12 @@ test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) min on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, then test-device and memcheck: what CI runs; test-clusters is apart
+## All tests with all examples, then test-device, test-pytensor and memcheck: what CI runs; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
 	$(PYTEST) -m "" --ignore tests/distributed/test_clusters.py
 	$(MAKE) test-device
+	$(MAKE) test-pytensor
 	$(MAKE) memcheck
 
 ## Data-parallel training on clusters of dask, whose workers are killed: what waits for processes to start
@@ -73,6 +78,17 @@ test-device:
 		$(MAKE) $(BARE_STAMP) && OPTDB_TESTS=quick $(BARE_VENV)/bin/python -m pytest --numprocesses logical tests/codegen tests/runtime; \
 	else \
 		echo "test-device is left out: none of $(NEWER_PYTHONS) runs here"; \
+	fi
+
+## An environment with PyTensor and PyMC, by the newest Python that there is, in .venv-pytensor
+pytensor: $(PYTENSOR_STAMP)
+
+## PyTensor's functions on a device, quick tests, where Theano is not installed
+test-pytensor:
+	@if .ci/python $(NEWER_PYTHONS) >/dev/null; then \
+		$(MAKE) $(PYTENSOR_STAMP) && OPTDB_TESTS=quick $(PYTENSOR_VENV)/bin/python -m pytest --numprocesses logical --dist worksteal $(PYTENSOR_TESTS); \
+	else \
+		echo "test-pytensor is left out: PyTensor needs Python 3.12 or newer, and none of $(NEWER_PYTHONS) runs here"; \
 	fi
 
 ## Rules and format
@@ -135,14 +151,24 @@ clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): setup.cfg pyproject.toml .ci/venv .ci/oldest.txt
+$(STAMP): setup.cfg pyproject.toml .ci/venv .ci/opencl .ci/packages.sh .ci/oldest.txt
 	.ci/venv $(VENV) $(PYTHON)
 	@touch $@
 
 $(BARE_STAMP): setup.cfg pyproject.toml
 	"$$(.ci/python $(NEWER_PYTHONS))" -m venv --clear $(BARE_VENV)
-	$(BARE_VENV)/bin/python -m pip install --quiet --editable '.[opencl,test]'
+	$(BARE_VENV)/bin/python -m pip install --quiet --editable '.[oclgrind,test]'
+	.ci/opencl $(BARE_VENV)
 	! $(BARE_VENV)/bin/python -c 'import theano' 2>/dev/null
+	@touch $@
+
+$(PYTENSOR_STAMP): setup.cfg pyproject.toml
+	@path="$$(.ci/python $(NEWER_PYTHONS))" || \
+		{ echo "PyTensor needs Python 3.12 or newer, and none of $(NEWER_PYTHONS) runs here: install one of them"; exit 1; }; \
+	"$$path" -m venv --clear $(PYTENSOR_VENV)
+	$(PYTENSOR_VENV)/bin/python -m pip install --quiet --editable '.[oclgrind,profiles,pymc,test]'
+	.ci/opencl $(PYTENSOR_VENV)
+	! $(PYTENSOR_VENV)/bin/python -c 'import theano' 2>/dev/null
 	@touch $@
 
 $(MODELS_STAMP): $(STAMP) models/requirements.txt models/libraries.txt

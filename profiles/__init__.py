@@ -21,6 +21,10 @@ and for what happens at run time::
     runtime, train
                the command lines
 
+and, with PyTensor in Theano's place::
+
+    pytensor   PyMC models on a device, beside PyTensor's default
+
 Data flows one way: a `Model` goes into ``measure``, its `Measurement` objects into ``check`` and
 ``report``, and those to the screen. Nothing here reaches into optdb's insides: only
 public names are used.

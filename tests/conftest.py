@@ -23,14 +23,17 @@ FLAGS = {
     "optdb.clinker": "True",
     "gcc.cxxflags": "-O0",
 }
+#: PYTENSOR_FLAGS that hold for all tests, unless the user says otherwise. No test is of PyTensor's C code.
+PYTENSOR_FLAGS = {"base_compiledir": str(ROOT / "build" / "pytensor-cache"), "cxx": ""}
 #: What PoCL adds to the options of each program.
 KERNEL_OPTIONS = "POCL_EXTRA_BUILD_FLAGS"
 
 
 def _set_environment() -> None:
-    flags = os.environ.get("THEANO_FLAGS", "")
-    ours = [f"{name}={value}" for name, value in FLAGS.items() if f"{name}=" not in flags]
-    os.environ["THEANO_FLAGS"] = ",".join(filter(None, [flags, *ours]))
+    for variable, defaults in (("THEANO_FLAGS", FLAGS), ("PYTENSOR_FLAGS", PYTENSOR_FLAGS)):
+        flags = os.environ.get(variable, "")
+        ours = [f"{name}={value}" for name, value in defaults.items() if f"{name}=" not in flags]
+        os.environ[variable] = ",".join(filter(None, [flags, *ours]))
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.

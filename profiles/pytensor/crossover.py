@@ -1,0 +1,134 @@
+"""Measures and plots from which size on a device pays: models of growing sizes on it, beside PyTensor's default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from profiles import terminal
+from profiles.pictures import PICTURE
+from profiles.pytensor import cli, models, sides, speed
+from profiles.pytensor.speed import Evaluation
+
+__all__ = ["crossing", "draw", "grid", "main", "render"]
+
+#: Models whose work grows as their size does.
+DEFAULT_MODELS = ("radon", "logistic", "mixture", "factorization")
+
+
+def grid(name: str, points: int) -> list[int]:
+    """Return sizes from a model's small one to its large one, at equal distances of their logarithms."""
+    chosen = models.entry(name)
+    step = math.log(chosen.large / chosen.small) / (points - 1)
+    return [round(chosen.small * math.exp(step * i)) for i in range(points)]
+
+
+def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
+    """Return the size from which on a ratio stays below one, None if it does not at the largest size.
+
+    Between two sizes, the logarithm of the ratio is taken to be a straight line of the logarithm of the size.
+    """
+    if ratios[-1] >= 1:
+        return None
+    slower = [i for i, ratio in enumerate(ratios) if ratio >= 1]
+    if not slower:
+        return float(sizes[0])
+    i = slower[-1]
+    low, high = math.log(ratios[i]), math.log(ratios[i + 1])
+    share = low / (low - high)
+    return math.exp(math.log(sizes[i]) + share * (math.log(sizes[i + 1]) - math.log(sizes[i])))
+
+
+def _series(
+    evaluations: Sequence[Evaluation], clock: str, reference: str
+) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
+    """Return sizes and ratios to the reference, for each model and side."""
+    references = {(row.model, row.size): row.ms(clock) for row in evaluations if row.side == reference}
+    series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
+    for row in evaluations:
+        if row.side != reference and (row.model, row.size) in references:
+            sizes, ratios = series.setdefault((row.model, row.side), ([], []))
+            sizes.append(row.size)
+            ratios.append(row.ms(clock) / references[row.model, row.size])
+    return series
+
+
+def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
+    """Return a table: for each model and side, from which size on it is quicker than the reference."""
+    table = Table(title=f"From which size on a side is quicker than {reference}", caption=f"by the {clock} clock")
+    for column in ("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"):
+        table.add_column(column, justify="left" if column in ("model", "side", "unit") else "right")
+    for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
+        size = crossing(sizes, ratios)
+        pays = "-" if size is None else f"{float(f'{size:.1g}'):,.0f}"
+        table.add_row(name, side, pays, models.entry(name).unit, f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}")
+    return table
+
+
+def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: str = sides.DEFAULT) -> None:
+    """Draw a line for each model and side: the ratio over the size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
+        style = "-" if side == sides.OPENCL else ":"
+        axes.plot(sizes, ratios, style, marker="o", label=f"{name}, {side} ({models.entry(name).unit})")
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="size",
+        ylabel=f"time by {reference}'s time ({clock} clock)",
+        title="An evaluation of logp and dlogp: a device pays below the line",
+    )
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+@click.command()
+@cli.models_argument
+@click.option(
+    "--side",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(sides.SIDES)),
+    default=(sides.DEFAULT, sides.OPENCL),
+    show_default=True,
+    help="Who evaluates; the first is the reference.",
+)
+@click.option("--points", type=click.IntRange(min=2), default=6, show_default=True, help="Sizes of each model.")
+@click.option(
+    "--clock", type=click.Choice(speed.CLOCKS), default="wall", show_default=True, help="Whose time is shown."
+)
+@click.option("--plot", "path", type=PICTURE, help="Draw the ratios there.")
+@cli.json_option
+def main(
+    names: tuple[str, ...], chosen: tuple[str, ...], points: int, clock: str, path: Path | None, json_file: Path | None
+) -> None:
+    """Measure MODELs in growing sizes: by default, four whose work grows as their size does."""
+    left = cli.chosen_sides(chosen)
+    console = terminal.console()
+    evaluations: list[Evaluation] = []
+    for name in names or DEFAULT_MODELS:
+        for size in grid(name, points):
+            evaluations += speed.measure(
+                name, size, left, turns=3, failed=lambda message: click.echo(f"failed: {message}", err=True)
+            )
+        console.print(f"{name}: measured", highlight=False)
+    console.print(render(evaluations, clock, left[0]))
+    if path is not None:
+        draw(evaluations, clock, path, left[0])
+    cli.write_json(evaluations, json_file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A model's log density and its gradient as one compiled function, and points to evaluate it at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+
+from profiles.pytensor import models, sides
+
+__all__ = ["Density", "compiled", "difference", "evaluate", "points_of"]
+
+#: How far points are from the model's initial point: the standard deviation of each number.
+DISTANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Density:
+    """A compiled function of one vector, and vectors for it.
+
+    Parameters
+    ----------
+    function
+        Takes a vector of all parameters, and returns the log density and its gradient. It is what samplers call.
+    points
+        Vectors near the model's initial point.
+    """
+
+    function: Callable[[np.ndarray], Sequence[np.ndarray]]
+    points: list[np.ndarray]
+
+
+def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
+    """Return vectors of parameters near a model's initial point, the same at each call."""
+    values = model.initial_point(random_seed=seed)
+    start = np.concatenate([np.ravel(values[variable.name]) for variable in model.continuous_value_vars])
+    rng = np.random.default_rng(seed)
+    return [(start + DISTANCE * rng.normal(size=start.size)).astype(start.dtype) for _ in range(count)]
+
+
+def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
+    """Build a model and compile its log density with the gradient.
+
+    Parameters
+    ----------
+    name, size
+        Of the model.
+    side
+        Of `sides.SIDES`.
+    count
+        Number of points.
+    """
+    mode = sides.load(side)
+    model = models.build(name, size)
+    function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)
+    return Density(function._pytensor_function, points_of(model, count))
+
+
+def evaluate(name: str, size: int, side: str, count: int = 3) -> list[list[list[float]]]:
+    """Return the log density and the gradient at each point, as lists of numbers."""
+    density = compiled(name, size, side, count)
+    return [[np.ravel(value).tolist() for value in density.function(point)] for point in density.points]
+
+
+def difference(expected: Sequence[float], computed: Sequence[float]) -> float:
+    """Return by how much two arrays differ at most, relative to the largest number of the expected one.
+
+    Numbers that are infinite or no numbers have to be the same, or the difference is infinite.
+    """
+    one, other = np.asarray(expected, "float64"), np.asarray(computed, "float64")
+    finite = np.isfinite(one)
+    if one.shape != other.shape or not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    if not np.isfinite(other[finite]).all():
+        return float("inf")
+    distance = np.abs(one[finite] - other[finite]).max()
+    largest = np.abs(one[finite]).max()
+    return float(distance / largest if largest else distance)

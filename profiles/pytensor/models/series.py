@@ -1,0 +1,50 @@
+"""Series in time or space: a Gaussian process, stochastic volatility, an autoregression."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+
+
+def gaussian_process(observations: int, seed: int = 7) -> pm.Model:
+    """Build a Gaussian process with noise, marginalized: a Cholesky factor of the size of the data."""
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0, 10, observations)
+    y = np.sin(x) + 0.3 * rng.normal(size=observations)
+    with pm.Model() as model:
+        length = pm.Gamma("length", 3, 2)
+        height = pm.HalfNormal("height", 2)
+        noise = pm.HalfNormal("noise", 1)
+        process = pm.gp.Marginal(cov_func=height**2 * pm.gp.cov.ExpQuad(1, ls=length))
+        process.marginal_likelihood("y", X=x[:, None], y=y, sigma=noise)
+    return model
+
+
+def stochastic_volatility(days: int, seed: int = 8) -> pm.Model:
+    """Build returns with heavy tails, whose logarithmic volatility is a random walk."""
+    rng = np.random.default_rng(seed)
+    walk = np.clip(np.cumsum(0.1 * rng.normal(size=days)), -3, 3)
+    returns = 0.01 * np.exp(walk) * rng.standard_t(8, size=days)
+    with pm.Model() as model:
+        step = pm.Exponential("step", 10)
+        volatility = pm.GaussianRandomWalk(
+            "volatility", mu=0, sigma=step, init_dist=pm.Normal.dist(0, 3), shape=days, initval=np.full(days, -3.0)
+        )
+        freedom = pm.Exponential("freedom", 0.1)
+        pm.StudentT("returns", nu=freedom, lam=pm.math.exp(-2 * volatility), observed=returns)
+    return model
+
+
+def autoregression(steps: int, seed: int = 9) -> pm.Model:
+    """Build an autoregressive series of order two."""
+    rng = np.random.default_rng(seed)
+    y = np.zeros(steps)
+    noise = rng.normal(size=steps)
+    for t in range(2, steps):
+        y[t] = 0.6 * y[t - 1] - 0.2 * y[t - 2] + noise[t]
+    with pm.Model() as model:
+        weights = pm.Normal("weights", 0, 0.5, shape=3)
+        spread = pm.HalfNormal("spread", 1)
+        start = pm.Normal.dist(0, 5, shape=2)
+        pm.AR("y", weights, sigma=spread, constant=True, init_dist=start, observed=y)
+    return model

@@ -1,0 +1,61 @@
+"""Who compiles a PyTensor function: the default, optdb's OpenCL devices, JAX, and others to compare with."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+__all__ = ["DEFAULT", "OPENCL", "SIDES", "Side", "available", "load"]
+
+DEFAULT = "default"
+OPENCL = "opencl"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A way to compile a function.
+
+    Parameters
+    ----------
+    name
+        How commands name it.
+    mode
+        PyTensor's name for it; None is its default.
+    modules
+        What is imported before a function can be compiled, by name. The side needs them.
+    """
+
+    name: str
+    mode: str | None
+    modules: tuple[str, ...]
+
+
+SIDES: dict[str, Side] = {
+    side.name: side
+    for side in (
+        Side(DEFAULT, None, ("pytensor.link.numba.dispatch",)),
+        Side(OPENCL, "OPENCL", ("optdb.pytensor",)),
+        Side("jax", "JAX", ("jax", "pytensor.link.jax.dispatch")),
+        Side("c", "CVM", ()),
+        Side("python", "FAST_COMPILE", ()),
+    )
+}
+
+
+def available(name: str) -> bool:
+    """Tell whether what a side needs is installed."""
+    return all(_is_installed(module) for module in SIDES[name].modules)
+
+
+def _is_installed(module: str) -> bool:
+    # To look for a submodule imports its package, which may lack what the package itself needs.
+    return find_spec(module.partition(".")[0]) is not None and find_spec(module) is not None
+
+
+def load(name: str) -> Any:
+    """Import what a side needs, and return its mode."""
+    for module in SIDES[name].modules:
+        importlib.import_module(module)
+    return SIDES[name].mode

@@ -1,0 +1,152 @@
+"""Measures what an evaluation of logp and dlogp takes on a device, beside PyTensor's default and JAX.
+
+Each side has a process of its own, and the processes take turns. A time is the median of the turns: CPU milliseconds of
+all threads of a process, or milliseconds of the clock, which is what counts on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, sides, workers
+
+__all__ = ["CLOCKS", "Evaluation", "main", "measure", "render"]
+
+CLOCKS = ("cpu", "wall")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation of a model takes on one side.
+
+    Parameters
+    ----------
+    model, size, side
+        What was measured.
+    cpu_ms, wall_ms
+        Medians of the turns, in milliseconds.
+    """
+
+    model: str
+    size: int
+    side: str
+    cpu_ms: float
+    wall_ms: float
+
+    def ms(self, clock: str) -> float:
+        """Return the milliseconds by one of `CLOCKS`."""
+        return self.cpu_ms if clock == "cpu" else self.wall_ms
+
+
+def measure(
+    name: str,
+    size: int,
+    chosen: Sequence[str],
+    turns: int = 5,
+    at_least_s: float = 0.3,
+    failed: Callable[[str], None] = lambda message: None,
+    start: Callable[[str, int, str], workers.Worker] = workers.Worker,
+) -> list[Evaluation]:
+    """Evaluate a model on several sides in turn.
+
+    Parameters
+    ----------
+    name, size
+        Of the model.
+    chosen
+        Of `sides.SIDES`.
+    turns, at_least_s
+        How many turns a side has, and the seconds that each takes at least.
+    failed
+        Called with the error of a side that cannot compile the model; the others are measured.
+    start
+        Makes a worker.
+    """
+    with contextlib.ExitStack() as stack:
+        ready = {}
+        for side in chosen:
+            try:
+                ready[side] = stack.enter_context(start(name, size, side))
+            except isolated.Failed as failure:
+                failed(str(failure))
+        taken = workers.race(ready, turns, at_least_s)
+    return [
+        Evaluation(
+            name,
+            size,
+            side,
+            1e3 * statistics.median(turn.cpu for turn in seconds),
+            1e3 * statistics.median(turn.wall for turn in seconds),
+        )
+        for side, seconds in taken.items()
+    ]
+
+
+def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
+    """Return a table of models, with each side's milliseconds and their ratio to the reference."""
+    chosen = list(dict.fromkeys(row.side for row in evaluations))
+    by_model: dict[tuple[str, int], dict[str, Evaluation]] = {}
+    for row in evaluations:
+        by_model.setdefault((row.model, row.size), {})[row.side] = row
+    others = [side for side in chosen if side != reference]
+    meaning = "CPU milliseconds of all threads" if clock == "cpu" else "milliseconds of the clock"
+    table = Table(title="An evaluation of logp and dlogp", caption=f"{meaning}, medians; ratios to {reference}")
+    table.add_column("model")
+    table.add_column("size", justify="right")
+    for side in chosen:
+        table.add_column(side, justify="right")
+    for side in others:
+        table.add_column(f"{side} / {reference}", justify="right")
+    for (name, size), row in by_model.items():
+        times = [f"{row[side].ms(clock):.4g}" if side in row else "-" for side in chosen]
+        ratios = [
+            f"{row[side].ms(clock) / row[reference].ms(clock):.2f}" if {side, reference} <= row.keys() else "-"
+            for side in others
+        ]
+        table.add_row(name, f"{size:,}", *times, *ratios)
+    return table
+
+
+@click.command()
+@cli.models_argument
+@click.option(
+    "--size", type=click.Choice(["small", "large"]), default="large", show_default=True, help="Of the models' data."
+)
+@click.option(
+    "--side",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(sides.SIDES)),
+    default=(sides.DEFAULT, sides.OPENCL, "jax"),
+    show_default=True,
+    help="Who evaluates; the first is the reference.",
+)
+@click.option("--clock", type=click.Choice(CLOCKS), default="cpu", show_default=True, help="Whose time is shown.")
+@click.option("--turns", type=click.IntRange(min=1), default=5, show_default=True, help="The median counts.")
+@cli.json_option
+def main(
+    names: tuple[str, ...], size: str, chosen: tuple[str, ...], clock: str, turns: int, json_file: Path | None
+) -> None:
+    """Measure MODELs, or all twelve."""
+    left = cli.chosen_sides(chosen)
+    console = terminal.console()
+    evaluations: list[Evaluation] = []
+    for name, number in cli.sizes(cli.model_names(names), size).items():
+        evaluations += measure(
+            name, number, left, turns, failed=lambda message: click.echo(f"failed: {message}", err=True)
+        )
+        console.print(f"{name}: measured", highlight=False)
+    console.print(render(evaluations, clock, left[0]))
+    cli.write_json(evaluations, json_file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Measures how soon a PyMC model's first evaluation comes, from empty and from full caches.
+
+A start is a process: it imports what the side needs, builds the model, compiles logp and dlogp, and evaluates them.
+What counts is the CPU seconds from the finished model to the first values, with the compilers that the process starts.
+Each side has folders of its own for what PyTensor, numba, JAX, PyOpenCL and the drivers keep; they are empty at the
+first start.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, sides
+
+__all__ = ["CACHES", "Start", "main", "measure", "render", "start"]
+
+CACHES = ("cold", "warm")
+"""Empty at the first start of a side; full of what the first start left at the second."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a process.
+
+    Parameters
+    ----------
+    model, size, side, cache
+        What was started, and from which of `CACHES`.
+    imports_s, model_s
+        CPU seconds until everything is imported, and until the model is built.
+    first_s
+        CPU seconds from then to the first values.
+    """
+
+    model: str
+    size: int
+    side: str
+    cache: str
+    imports_s: float
+    model_s: float
+    first_s: float
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of those that it started and that are over."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def start(name: str, size: int, side: str) -> list[float]:
+    """Compile a model and evaluate it once, in a new process; return the seconds of a `Start`."""
+    from profiles.pytensor import densities, models
+
+    mode = sides.load(side)
+    imported = _cpu_seconds()
+    model = models.build(name, size)
+    [point] = densities.points_of(model, 1)
+    built = _cpu_seconds()
+    model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function(point)
+    return [imported, built - imported, _cpu_seconds() - built]
+
+
+def caching_below(folder: Path) -> dict[str, str]:
+    """Return an environment in which everything that is compiled is kept below a folder."""
+    return {
+        "PYTENSOR_FLAGS": f"base_compiledir={folder / 'pytensor'}",
+        "NUMBA_CACHE_DIR": str(folder / "numba"),
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "POCL_CACHE_DIR": str(folder / "pocl"),
+        "XDG_CACHE_HOME": str(folder / "xdg"),
+        "CUDA_CACHE_PATH": str(folder / "cuda"),
+    }
+
+
+def measure(
+    name: str,
+    size: int,
+    side: str,
+    repeat: int = 1,
+    timeout: float | None = None,
+    run: Callable[..., list[float]] = isolated.call,
+) -> list[Start]:
+    """Start a model from empty caches, and again from what that left; return the medians of each.
+
+    Parameters
+    ----------
+    name, size
+        Of the model.
+    side
+        Of `sides.SIDES`.
+    repeat
+        How often both starts are made, each time with new caches.
+    timeout
+        Seconds that a start may take.
+    run
+        Calls a function by its name.
+
+    Raises
+    ------
+    isolated.Failed
+        If a start fails, or takes too long.
+    """
+    seconds: dict[str, list[list[float]]] = {cache: [] for cache in CACHES}
+    for _ in range(repeat):
+        with tempfile.TemporaryDirectory(prefix="optdb-start-") as folder:
+            for cache in CACHES:
+                env = caching_below(Path(folder))
+                seconds[cache].append(run("profiles.pytensor.starts:start", name, size, side, env=env, timeout=timeout))
+    return [
+        Start(name, size, side, cache, *(statistics.median(part) for part in zip(*runs, strict=True)))
+        for cache, runs in seconds.items()
+    ]
+
+
+def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
+    """Return a table of models: seconds of each side and cache, and how many times sooner than the reference."""
+    by_model: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
+    for row in starts:
+        by_model.setdefault((row.model, row.size), {})[row.side, row.cache] = row.first_s
+    columns = [(side, cache) for cache in CACHES for side in dict.fromkeys(row.side for row in starts)]
+    compared = [column for column in columns if column[0] != reference]
+    table = Table(
+        title="From a model to its first evaluation",
+        caption=f"CPU seconds with child processes; sooner: {reference}'s seconds by the side's",
+        show_footer=True,
+    )
+    table.add_column("model", footer="geometric mean")
+    table.add_column("size", justify="right")
+    for side, cache in columns:
+        table.add_column(f"{side}, {cache}", justify="right")
+    for column in compared:
+        ratios = [ratio for row in by_model.values() if (ratio := _sooner(row, column, reference))]
+        footer = f"{statistics.geometric_mean(ratios):.1f}x" if ratios else "-"
+        table.add_column(f"{column[0]} sooner, {column[1]}", justify="right", footer=footer)
+    for (name, size), row in by_model.items():
+        seconds = [f"{row[column]:.2f}" if column in row else "-" for column in columns]
+        ratios = [_sooner(row, column, reference) for column in compared]
+        table.add_row(name, f"{size:,}", *seconds, *(f"{ratio:.1f}x" if ratio else "-" for ratio in ratios))
+    return table
+
+
+def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
+    """Return the reference's seconds by those of a side and a cache; None if one of them was not measured."""
+    both = seconds.get((reference, column[1])), seconds.get(column)
+    return None if None in both else both[0] / both[1]
+
+
+@click.command()
+@cli.models_argument
+@cli.sizes_option
+@click.option(
+    "--side",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(sides.SIDES)),
+    default=(sides.DEFAULT, sides.OPENCL, "jax"),
+    show_default=True,
+    help="Who compiles; the first is the reference.",
+)
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="The median counts.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a start may take.")
+@cli.json_option
+def main(
+    names: tuple[str, ...],
+    size: str,
+    chosen: tuple[str, ...],
+    repeat: int,
+    timeout: float | None,
+    json_file: Path | None,
+) -> None:
+    """Start MODELs, or all twelve, on each side."""
+    left = cli.chosen_sides(chosen)
+    console = terminal.console()
+    starts: list[Start] = []
+    for name, number in cli.sizes(cli.model_names(names), size).items():
+        for side in left:
+            try:
+                starts += measure(name, number, side, repeat, timeout)
+            except isolated.Failed as failure:
+                click.echo(f"failed: {name}, {side}: {failure}", err=True)
+        console.print(f"{name}: started", highlight=False)
+    console.print(render(starts, left[0]))
+    cli.write_json(starts, json_file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Compares logp and dlogp of PyMC models on a device with PyTensor's default, in float64.
+
+Each model is evaluated at three points near its initial point. Each side runs in a process of its own. The difference
+is relative to the largest number of the default's array. The command fails where one is larger than `TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, densities, sides
+
+__all__ = ["TOLERANCE", "Comparison", "compare", "main", "render"]
+
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model's values on a side, compared with those of another.
+
+    Parameters
+    ----------
+    model, size
+        What was evaluated.
+    side, reference
+        Whose values are compared with whose.
+    logp, dlogp
+        The largest relative differences at any point; infinite where a side failed.
+    failure
+        The error of a side that failed; empty if none did.
+    """
+
+    model: str
+    size: int
+    side: str
+    reference: str
+    logp: float
+    dlogp: float
+    failure: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the values are the same within the rounding."""
+        return max(self.logp, self.dlogp) <= TOLERANCE
+
+
+def compare(
+    name: str,
+    size: int,
+    side: str = sides.OPENCL,
+    reference: str = sides.DEFAULT,
+    timeout: float | None = None,
+    run: Callable[..., list] = isolated.call,
+) -> Comparison:
+    """Evaluate a model on two sides.
+
+    Parameters
+    ----------
+    name, size
+        Of the model.
+    side, reference
+        Of `sides.SIDES`.
+    timeout
+        Seconds that a side may take.
+    run
+        Calls a function by its name.
+    """
+    values = []
+    for each in (reference, side):
+        try:
+            values.append(run("profiles.pytensor.densities:evaluate", name, size, each, timeout=timeout))
+        except isolated.Failed as failure:
+            infinite = float("inf")
+            return Comparison(name, size, side, reference, infinite, infinite, f"{each}: {failure}")
+    logp, dlogp = (
+        max(densities.difference(expected[part], computed[part]) for expected, computed in zip(*values, strict=True))
+        for part in (0, 1)
+    )
+    return Comparison(name, size, side, reference, logp, dlogp)
+
+
+def render(comparisons: Sequence[Comparison]) -> Table:
+    """Return a table of models."""
+    table = Table(
+        title="logp and dlogp, relative differences from the reference",
+        caption=f"at three points; at most {TOLERANCE:.0e} agrees",
+    )
+    for column in ("model", "size", "side", "reference", "logp", "dlogp", ""):
+        table.add_column(column, justify="right" if column in ("size", "logp", "dlogp") else "left")
+    for row in comparisons:
+        verdict = "[green]agrees[/]" if row.agrees else "[red]failed[/]" if row.failure else "[red]differs[/]"
+        table.add_row(
+            *(row.model, f"{row.size:,}", row.side, row.reference, f"{row.logp:.0e}", f"{row.dlogp:.0e}", verdict)
+        )
+    return table
+
+
+@click.command()
+@cli.models_argument
+@cli.sizes_option
+@click.option(
+    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+)
+@click.option(
+    "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a side may take.")
+@cli.json_option
+def main(
+    names: tuple[str, ...], size: str, side: str, reference: str, timeout: float | None, json_file: Path | None
+) -> None:
+    """Compare the values of MODELs, or of all twelve."""
+    cli.chosen_sides([reference, side])
+    console = terminal.console()
+    comparisons = []
+    for name, number in cli.sizes(cli.model_names(names), size).items():
+        comparisons.append(compare(name, number, side, reference, timeout))
+        console.print(f"{name}: {'agrees' if comparisons[-1].agrees else 'does not agree'}", highlight=False)
+    console.print(render(comparisons))
+    for row in comparisons:
+        if row.failure:
+            console.print(f"{row.model}: {row.failure}", markup=False, highlight=False)
+    cli.write_json(comparisons, json_file)
+    sys.exit(0 if all(row.agrees for row in comparisons) else 1)
+
+
+if __name__ == "__main__":
+    main()
