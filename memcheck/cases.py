@@ -107,6 +107,14 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.maximum, axis=[0]), array("int8", 5, 7)),
     Case(OpenCLCAReduce(scalar.add, pre_scalar_op=scalar.mul), array("float32", 519, 1), array("float32", 1, 21)),
     Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
+    Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 4]), floats(5, 3, 7, 2, 3)),
+    Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 3]), array("float32", 40, 3, 7, 5)),
+    # So many elements are read by four.
+    Case(
+        OpenCLCAReduce(scalar.add, axis=[0, 2], pre_scalar_op=scalar.mul),
+        array("float32", 128, 8, 64),
+        array("float32", 1, 8, 1),
+    ),
     Case(_scaled([0]), array("float32", 519, 21), array("float32", 21), array("float32", 1)),
     Case(_scaled([1]), array("float32", 21, 519), floats(21), array("int8", 21)),
     Case(_scaled([0, 1]), array("float32", 2 * 4096 + 5, 1), array("float32"), array("float32")),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.reductions.plan import SMALLEST_PART, parts_of
+from optdb.codegen.reductions import plan
+from optdb.codegen.reductions.plan import SMALLEST_PART, Axes, parts_of
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Program, ProgramBuilder, Scalar
+from optdb.codegen.views import subtensor
+from optdb.runtime.context import Context
 from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
 from tests.effort import examples
 
@@ -89,6 +95,100 @@ def test_much_is_folded_in_parts(each_device_kind, shape, axes):
     value = RNG.uniform(size=shape).astype("float32")
     check("Add", value, device_array(value), axes, acc_dtype="float64")
     check("Maximum", value, device_array(value, [-1] * value.ndim), axes)
+
+
+@st.composite
+def long_shapes(draw):
+    """Return a shape of which items of a team fold several elements, in rows of fours or not."""
+    lengths = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 49, 64])
+    return tuple(draw(st.lists(lengths, min_size=1, max_size=5).filter(lambda shape: np.prod(shape) < 300_000)))
+
+
+@pytest.mark.slow
+@given(st.data(), long_shapes(), st.sampled_from(["Add", "Maximum"]), st.sampled_from(["float64", "float32"]))
+@settings(max_examples=examples(80))
+def test_several_axes_by_teams_of_items(data, shape, name, acc_dtype):
+    axes = sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    value = RNG.normal(size=shape).astype("float32")
+    steps = [data.draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in shape]
+    array = device_array(value, steps, gpu_context)
+    operation = Reduction(gpu_context(), name, [ArraySpec.of(value)], axes, "float32", acc_dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_LEAST_FOR_QUADS", data.draw(st.sampled_from([0, 1 << 16])))
+        (got,) = compute(operation, array)
+    want = FOLDS[name].reduce(value.astype("float64"), tuple(axes))
+    scale = np.abs(value).sum(tuple(axes), dtype="float64")
+    assert np.all(np.abs(got - want) <= (1e-7 if acc_dtype == "float64" else 3e-6) * scale)
+
+
+@functools.cache
+def gpu_context(compute_units=3):
+    """Return a context whose kernels are a GPU's."""
+    made = Context("opencl")
+    made.profile = made.profile.as_kind("gpu", compute_units)
+    return made
+
+
+@pytest.mark.parametrize(
+    "shape, axes",
+    [((64, 3, 16, 16), [0, 2, 3]), ((7, 5, 7, 7), [0, 2, 3]), ((40, 9, 4), [0, 1]), ((9, 3, 4, 3, 8), [0, 2, 4])],
+)
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
+def test_channels(monkeypatch, each_device_kind, shape, axes, dtype):
+    value = (RNG.normal(size=shape) * 4).astype(dtype)
+    acc_dtype = {"int8": "int64", "complex64": "complex128"}.get(dtype, "float64")
+    monkeypatch.setattr(plan, "_LEAST_FOR_QUADS", 0)
+    for steps in ([1] * len(shape), [-1] * len(shape)):
+        operation = reduction("Add", value, axes, dtype, acc_dtype)
+        (got,) = compute(operation, device_array(value, steps))
+        want = value.sum(tuple(axes), dtype=acc_dtype).astype(dtype)
+        np.testing.assert_allclose(got, want, rtol=1e-3 if dtype == "float16" else 1e-6, atol=1e-6)
+
+
+def test_arrays_that_do_not_begin_at_a_multiple_of_four(each_device_kind):
+    value = RNG.uniform(size=(8000, 3, 8)).astype("float32")
+    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    per_channel = RNG.uniform(size=(1, 3, 1)).astype("float32")
+    specs = [ArraySpec.of(value[:, :, :4]), ArraySpec("float32", (True, False, True))]
+    operation = Reduction(context(), "Add", specs, [0, 2], "float32", "float64", pre=product)
+    base, factors = device_array(value), device_array(per_channel)
+    for first in (0, 1, 4, 0):
+        view = subtensor(base, [slice(None), slice(None), slice(first, first + 4)])
+        (got,) = compute(operation, view, factors)
+        want = (value[:, :, first : first + 4] * per_channel).sum((0, 2), dtype="float64")
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape, axes", [((40_000,), [0]), ((6, 2, 64, 64), [0, 2, 3]), ((3000, 20), [0])])
+def test_sums_are_as_exact_as_those_of_float64(each_device_kind, shape, axes):
+    value = (RNG.normal(size=shape) + 1e6).astype("float32")
+    value[..., ::2] *= -1
+    (got,) = compute(reduction("Add", value, axes, acc_dtype="float64"), device_array(value))
+    want = value.sum(tuple(axes), dtype="float64")
+    scale = np.abs(value).sum(tuple(axes), dtype="float64")
+    assert np.all(np.abs(got - want) <= np.spacing(np.abs(want).astype("float32")) + 1e-11 * scale)
+
+
+def test_float32_that_overflows_on_the_way_is_added_up_in_float64(each_device_kind):
+    value = np.full((4, 2, 4096), 3e38, "float32")
+    value[2:] *= -1
+    value[0, 0, 5] = 1e30
+    (got,) = compute(reduction("Add", value, [0, 2], acc_dtype="float64"), device_array(value))
+    np.testing.assert_allclose(got, value.sum((0, 2), dtype="float64"), rtol=1e-6)
+    for special in (np.inf, -np.inf, np.nan):
+        value[1, 1, 77] = special
+        (got,) = compute(reduction("Add", value, [0, 2], acc_dtype="float64"), device_array(value))
+        np.testing.assert_array_equal(got[1], special)
+
+
+def test_an_axis_too_long_for_indexes_of_32_bits_is_the_first_one():
+    long = 2**31
+    axes = Axes((1,), (3, 2, long), (((0,), (2 * long, long, 1)),), ())
+    moved = axes.with_longest_first()
+    assert moved.folded == (long, 3, 2) and moved.steps == (((0,), (1, 2 * long, long)),)
+    assert moved.with_longest_first() == moved
+    short = replace(axes, folded=(3, 2, long - 1))
+    assert short.with_longest_first() is short
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 10**4))

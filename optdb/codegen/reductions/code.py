@@ -3,8 +3,9 @@
 ``along`` is for elements that lie side by side and are folded together, ``across`` for those
 whose neighbours go into neighbouring outputs. A processor folds vectors of elements: in
 ``along`` into one vector, whose lanes it folds at the end, in ``across`` into a strip of
-outputs. On other devices, a team of work items folds each output in ``along`` and meets in
-local memory; in ``across``, one work item folds each output.
+outputs. On other devices, a team of work items folds each output, and meets in local memory: in
+``along``, neighbours of a team read neighbouring elements, one at a time, or four in
+``along_quads``; in ``across``, those of different teams do.
 
 Many elements of one output are folded in parts. The parts are stored in the accumulator's
 dtype, one after the other, and the kernels of another `ReductionCode` fold them. An `Epilogue`
@@ -13,9 +14,11 @@ computes with each result, and stores it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from optdb.codegen.elementwise import WIDTH, Operand
+from optdb.codegen.elementwise import QUAD, QUADS, WIDTH, Operand
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import scalar_code
@@ -82,15 +85,20 @@ class ReductionCode:
     folded: int
     #: Whether the code uses explicit vectors, which hold no complex numbers.
     vectors: bool
-    #: Work items of a group, where the code uses no vectors.
+    #: The most work items of a team, where the code uses no vectors.
     group: int
+    #: Whether there is a kernel for elements that are read four at a time.
+    quads: bool = False
+    #: Whether sums of float32 are accumulated in float32, and what each addition rounds off beside them. Their total is
+    #: in the accumulator's dtype, which is float64.
+    compensated: bool = False
     #: The `wrong_vector_functions` of the driver.
     wrong_functions: frozenset[str] = frozenset()
     #: What the names of the kernels begin with.
     name: str = "fold"
 
     def kernels(self) -> list[Kernel]:
-        """Return both kernels; they share one source."""
+        """Return the kernels; they share one source."""
         inputs = [Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(self.pre.dtypes, self.single, strict=True))]
         many = [x for x in inputs if not x.single]
         uniform = [x.name for x in inputs if x.single]
@@ -117,7 +125,6 @@ class ReductionCode:
             "IDENTITY": identity_of(self.fold, self.acc_dtype),
             "STRIP": STRIP,
             "ROWS": ROWS,
-            "SEVERAL": SEVERAL,
             "GROUP": self.group,
             "COMBINE": combining[0],
             "COMBINE_VECTORS": combining[1],
@@ -126,17 +133,97 @@ class ReductionCode:
             "PRE": f"{c_type(dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
             "STORE": self._store(acc, post.statements),
             **self._offsets(many),
-            **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors")},
-            **{f"{kind}_{way}": f"{self.name}_{way}" for kind in ("vectors", "items") for way in ("along", "across")},
+            **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors", "add")},
+            **{f"vectors_{way}": f"{self.name}_{way}" for way in ("along", "across")},
         }
         code = functions("reductions/reductions.cl")
-        names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
-        if not self.vectors:
-            names = ["combine", "items_along", "items_across"]
-        readers = dict.fromkeys(x.lane_reader(self.name) for x in many) if self.vectors else []
-        text = filled(filled("".join([code[name] for name in names]), FOLD=body(code["fold"])), **words)
+        if self.vectors:
+            readers = dict.fromkeys(x.lane_reader(self.name) for x in many)
+            names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
+            text = filled("".join([code[name] for name in names]), **words)
+        else:
+            readers = []
+            text = filled(self._items(code, many), **words, **self._steps(many))
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, *readers, text]), flags)
+
+    def _items(self, code: Mapping[str, str], many: list[Operand]) -> str:
+        """Return the kernels of devices that are not processors, and their helpers."""
+
+        def kernel(name: str, quads: bool = False) -> str:
+            called = f"{self.name}_{name}{'_quads' if quads else ''}"
+            fold = filled(body(code["fold"]), **self._taking(many, quads), RESTART=restart)
+            return filled(code[f"items_{name}"], **{f"items_{name}": called}, FOLD=fold)
+
+        restart = body(code["restart"]) if self.compensated else ""
+        kernels = [kernel("along"), kernel("across"), *([kernel("along", quads=True)] if self.quads else [])]
+        helpers = [code["combine"], *([filled(code["add"], NARROW="float")] if self.compensated else [])]
+        return "".join([*helpers, *kernels])
+
+    def _taking(self, many: list[Operand], quads: bool) -> dict[str, Any]:
+        """Return the words of code that reads elements, one or four at a time, and folds them."""
+        several = "several[u]"
+        if quads:
+            reads = joined(_read_quad(x, f"{x.name}_r{self.folded - 1}") for x in many)
+            lanes = joined(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in many)
+            several = f"several[u * {QUAD} + l]"
+        into_one = "acc = combine(acc, x);"
+        into_several = f"{several} = combine({several}, x);"
+        if self.compensated:
+            into_several = f"add(&{several}, &{several.replace('several', 'lost')}, element);"
+
+        def take(into: str) -> str:
+            if not quads:
+                return f"READ\nPRE\n{into}"
+            return f"{reads}\n#pragma unroll\nfor (int l = 0; l < {QUAD}; ++l) {{\n{lanes}\nPRE\n{into}\n}}"
+
+        return {
+            "SEVERAL": SEVERAL,
+            "UNROLL": SEVERAL // QUAD if quads else SEVERAL,
+            "SEVERAL_BEGIN": self._several(),
+            "TAKE_SEVERAL": take(into_several),
+            "SEVERAL_END": "(ACC)several[u] + (ACC)lost[u]" if self.compensated else "several[u]",
+            "TAKE_ONE": take(into_one),
+        }
+
+    def _several(self) -> str:
+        """Return the accumulators of elements that are taken side by side."""
+        if self.compensated:
+            return f"float several[{SEVERAL}] = {{0}}, lost[{SEVERAL}] = {{0}};"
+        loop = f"#pragma unroll\nfor (int u = 0; u < {SEVERAL}; ++u)\nseveral[u] = IDENTITY;"
+        return f"ACC several[{SEVERAL}];\n{loop}"
+
+    def _steps(self, many: list[Operand]) -> dict[str, str]:
+        """Return statements that locate the element at an index, and the one that is `step` further.
+
+        The index along axis d is a digit, ``c<d>``; ``s<d>`` are the digits of a step. That of the outermost axis is
+        not needed. Beside the offset of an element in array x is how far a step moves it, ``x_s``, and what it moves
+        besides where the index along axis d begins again, ``x_w<d>``.
+        """
+        inner = range(self.folded - 1, 0, -1)
+
+        def digits(of: str, name: str) -> list[str]:
+            return [f"ga_size at = {of};", *[f"{name}{d} = (uint)(at % r{d});\nat /= r{d};" for d in inner]]
+
+        def offset(x: Operand, name: str) -> str:
+            indexes = {0: "at", **{d: f"{name}{d}" for d in inner}}
+            return " + ".join(f"(ga_ssize){index} * {x.name}_r{d}" for d, index in indexes.items())
+
+        declared = [f"uint c{d}, s{d};\nconst uint len{d} = (uint)r{d};" for d in inner]
+        declared += [f"ga_ssize {x.name}_p, {x.name}_s;" for x in many]
+        declared += [
+            f"const ga_ssize {x.name}_w{d} = {x.name}_r{d - 1} - (ga_ssize)r{d} * {x.name}_r{d};"
+            for x in many
+            for d in inner
+        ]
+        steps = ["{", *digits("step", "s"), *[f"{x.name}_s = {offset(x, 's')};" for x in many], "}"]
+        locate = ["{", *digits("first", "c"), *[f"{x.name}_p = {x.name}_base + {offset(x, 'c')};" for x in many], "}"]
+        following = [f"{x.name}_p += {x.name}_s;" for x in many]
+        for d in inner:
+            wrap = [f"c{d} -= len{d};", *[f"{x.name}_p += {x.name}_w{d};" for x in many]]
+            wrap += [f"++c{d - 1};"] if d > 1 else []
+            following.append(joined([f"c{d} += s{d};\nif (c{d} >= len{d}) {{", *wrap, "}"]))
+        return {"DIGITS": joined([*declared, *steps]), "LOCATE": joined(locate), "NEXT": joined(following)}
 
     def _params(self, inputs: list[Operand], many: list[Operand]) -> str:
         kept_axes, folded_axes = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
@@ -153,7 +240,6 @@ class ReductionCode:
         begins |= {f"{x.name}_index": f"{x.name}_k" for x in self.post.stepping}
         outputs = joined(["ga_size rest = o;", *[f"ga_ssize {offset} = 0;" for offset in begins]])
         strip = joined(f"{offset} += (ga_ssize)from * {step}{self.kept - 1};" for offset, step in begins.items())
-        column = joined(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
         offsets = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
 
         def lanes(offset: str, axis: str) -> str:
@@ -168,7 +254,6 @@ class ReductionCode:
             "ROW": row,
             "OFFSETS_OF_OUTPUT": joined([outputs, add_offsets("rest", "k", self.kept, begins)]),
             "OFFSETS_OF_STRIP": joined([outputs, add_offsets("rest", "k", self.kept - 1, begins), strip]),
-            "OFFSETS_IN_COLUMN": column,
             "OFFSETS_IN_ROW": row_offsets("r", self.folded, offsets),
             "READ": joined(x.read(f"{x.name}_p") for x in many),
             "READ_ALONG": lanes("{0}_p", row),
@@ -190,3 +275,14 @@ class ReductionCode:
         ]
         part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize)mine * z_part] = value;"
         return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"
+
+
+def _read_quad(x: Operand, step: str) -> str:
+    """Return statements that read four neighbours, or one element for all four where the array is broadcast."""
+    vector, quad = QUADS[x.size], f"{x.name}_quad"
+    return f"""union {{ {vector} v; {x.stored} s[{QUAD}]; }} {quad};
+if ({step})
+    {quad}.v = *(const GLOBAL_MEM {vector} *)({x.name}_at + {x.name}_p);
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {quad}.s[l] = {x.name}_at[{x.name}_p];"""

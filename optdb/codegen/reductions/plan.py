@@ -8,16 +8,16 @@ which a second kernel folds. Launches are cached for arrays of the same shapes a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optdb.codegen.elementwise import WIDTH
+from optdb.codegen.elementwise import QUAD, WIDTH
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
 from optdb.codegen.operation import Kernels
-from optdb.codegen.reductions.code import STRIP, ReductionCode
+from optdb.codegen.reductions.code import STRIP, Epilogue, ReductionCode
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Program
 from optdb.codegen.scalars.types import is_complex
@@ -30,10 +30,18 @@ from optdb.runtime.sizes import largest, smallest
 SMALLEST_PART = 4096
 #: The same for a device that runs thousands of work items.
 _SMALLEST_ITEM = 16
-#: Up to this many, the work items of a team need only one element each.
+#: Up to this many, the work items of a team need only one element each. So many neighbours read neighbours.
 _WARP = 32
 #: The most work items of a group.
 _GROUP = 256
+#: Of a device that runs them serially, where kernels use no vectors.
+_SERIAL_GROUP = 64
+#: Groups for each unit of a device that runs thousands of work items.
+_GROUPS_PER_UNIT = 8
+#: Fewer elements are not taken by four: exported launches for some batch hold for others, too.
+_LEAST_FOR_QUADS = 1 << 16
+#: The longest axis whose index kernels keep in 32 bits.
+_NARROW = 2**31 - 1
 
 #: Launches, each with its arrays: an index into the arguments of `launch`, or a temporary array.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
@@ -50,13 +58,51 @@ class Axes:
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     #: For each array that has an element for each result, its strides along the axes that stay.
     out: tuple[tuple[int, ...], ...]
+    #: How many neighbours along the last axis that is folded are taken at a time; its length is that of groups of them.
+    neighbours: int = 1
 
     @property
     def lies_along(self) -> bool:
         """Tell whether elements that are folded together lie closer together than others."""
+        if self.neighbours > 1:
+            return True
         if self.kept[-1] == 1 or self.folded[-1] == 1:
             return self.kept[-1] == 1
         return sum(abs(steps[-1]) for _, steps in self.steps) < sum(abs(steps[-1]) for steps, _ in self.steps)
+
+    @property
+    def lies_in_quads(self) -> bool:
+        """Tell whether there are many elements, and those that are folded together lie in fours."""
+        if not self.lies_along or size_of(self.kept) * size_of(self.folded) < _LEAST_FOR_QUADS:
+            return False
+        return all(_in_quads(kept, folded) for kept, folded in self.steps) and self.folded[-1] % QUAD == 0
+
+    def in_quads(self) -> Axes:
+        """Return the same axes for kernels that take four neighbours at a time."""
+        steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
+        folded = (*self.folded[:-1], self.folded[-1] // QUAD)
+        return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)
+
+    def with_longest_first(self) -> Axes:
+        """Return the same axes, the longest one that is folded first, if its index takes more than 32 bits.
+
+        The index along the first one is never kept, and no array has two such axes.
+        """
+        longest = max(range(len(self.folded)), key=lambda axis: self.folded[axis])
+        if self.folded[longest] <= _NARROW:
+            return self
+
+        def first(values: tuple[int, ...]) -> tuple[int, ...]:
+            return (values[longest], *values[:longest], *values[longest + 1 :])
+
+        steps = [(kept, first(folded)) for kept, folded in self.steps]
+        return replace(self, folded=first(self.folded), steps=tuple(steps))
+
+
+def _in_quads(kept: Sequence[int], folded: Sequence[int]) -> bool:
+    """Tell whether an array of these strides is read by four neighbours, or is broadcast along the last axis."""
+    *others, last = [*kept, *folded]
+    return last == 0 or (last == 1 and not any(step % QUAD for step in others))
 
 
 def axes_of_arrays(
@@ -111,11 +157,25 @@ class ReductionPlans:
             self._make_grid = functools.partial(_grid_of_groups, group=group)
         self._context = context
         self._code = ReductionCode(
-            **code, vectors=vectors, group=group, wrong_functions=profile.quirks.wrong_vector_functions
+            **code,
+            vectors=vectors,
+            group=group,
+            quads=not profile.runs_items_serially,
+            compensated=not profile.accumulates_in_float64 and _is_sum_of_float32(**code),
+            wrong_functions=profile.quirks.wrong_vector_functions,
         )
         part = work_dtype(self._code.acc_dtype)
-        self._rest = replace(self._code, pre=Program.copying(part), single=(False,), folded=1, name="rest")
+        self._rest = replace(
+            self._code,
+            pre=Program.copying(part),
+            single=(False,),
+            folded=1,
+            quads=False,
+            compensated=False,
+            name="rest",
+        )
         self._known: LaunchCache[_Launches] = LaunchCache()
+        self._lie_in_quads: LaunchCache[bool] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels."""
@@ -133,7 +193,10 @@ class ReductionPlans:
         `axes` are those that stay and those that are folded; `arrays` are the folded ones, and those of the epilogue.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
-        launches = self._known.get(key, lambda: self._launches(kernels, shape, axes, arrays), owner=kernels)
+        quads = self._code.quads and self._takes_quads(key, shape, axes, arrays)
+        launches = self._known.get(
+            (quads, key), lambda: self._launches(kernels, shape, axes, arrays, quads), owner=kernels
+        )
         for bound, taken in launches:
             bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
 
@@ -143,11 +206,15 @@ class ReductionPlans:
         shape: Sequence[int],
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
+        quads: bool,
     ) -> _Launches:
         n_inputs = len(self._code.single)
-        inputs, others = arrays[:n_inputs], arrays[n_inputs:]
-        many = [x for x, single in zip(inputs, self._code.single, strict=True) if not single]
-        over = axes_of_arrays(shape, *axes, many, self._stepping(others))
+        others = arrays[n_inputs:]
+        over = axes_of_arrays(shape, *axes, self._many(arrays), self._stepping(others))
+        if not self._code.vectors:
+            over = over.with_longest_first()
+        if quads:
+            over = over.in_quads()
         grid = self._make_grid(self._context.profile.compute_units, over, whole=False)
         operands: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
@@ -161,6 +228,21 @@ class ReductionPlans:
             (first, [*operands[:-outs], *[left] * outs]),
             (self._of_parts(kernels, left, others), [left, *operands[n_inputs:]]),
         ]
+
+    def _takes_quads(
+        self, key: Hashable, shape: Sequence[int], axes: tuple[Sequence[int], Sequence[int]], arrays: Sequence[Array]
+    ) -> bool:
+        """Tell whether folded arrays are read by four elements at once; `key` is their shapes and strides.
+
+        Where these do not allow it, nothing is asked of the offsets: a trace holds for any of them.
+        """
+        many = self._many(arrays)
+        lie = self._lie_in_quads.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).lies_in_quads)
+        return lie and not any(array.offset % (QUAD * array.dtype.itemsize) for array in many)
+
+    def _many(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the folded arrays that have several elements; those of the epilogue come last."""
+        return [array for array, single in zip(arrays, self._code.single) if not single]
 
     def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
         """Apply the epilogue to existing results: an array of one part, in C order."""
@@ -216,20 +298,45 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
 def _grid_of_items(units: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     parts = 1 if whole else parts_of(n, m, units * 4)
-    return Grid("along", n * parts, 1, 1, parts) if over.lies_along else Grid("across", n * parts, 0, 1, parts)
+    if over.lies_along:
+        return Grid("along", n * parts, 1, 1, parts)
+    return Grid("across", -(-n // _SERIAL_GROUP) * parts * _SERIAL_GROUP, _SERIAL_GROUP, 1, parts)
 
 
 def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
+    make = _grid_of_teams if over.lies_along else _grid_of_columns
+    return make(units * _GROUPS_PER_UNIT, over, whole, group)
+
+
+def _grid_of_teams(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
-    if over.lies_along:
-        team = 1
-        while team < group and team < m and (team < _WARP or team * _SMALLEST_ITEM <= m):
-            team *= 2
-        parts = parts_of(n, m, units * 8, smallest=group * _SMALLEST_ITEM) if team == group and not whole else 1
-        groups = -(-n * parts // (group // team))
-        return Grid("along", groups * group, group, team, parts)
-    parts = 1 if whole else parts_of(n, m, units * 1024, smallest=_SMALLEST_ITEM)
-    return Grid("across", n * parts, 0, 1, parts)
+    smallest_item = _SMALLEST_ITEM // over.neighbours
+    team = 1
+    while team < group and team < m and (team < _WARP or team * 2 * smallest_item <= m):
+        team *= 2
+    parts = parts_of(n, m, target_groups, smallest=group * smallest_item) if team == group and not whole else 1
+    groups = -(-n * parts // (group // team))
+    return Grid("along" if over.neighbours == 1 else "along_quads", groups * group, group, team, parts)
+
+
+def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
+    n, m = size_of(over.kept), size_of(over.folded)
+    wide, tall = group, 1
+    # Items for whom there is no column share one, and so do all where there are too few columns for the device.
+    while wide > 1 and tall < m:
+        has_room = wide > _WARP and tall * 2 * _SMALLEST_ITEM <= m and n * tall < target_groups * group
+        if wide < 2 * n and not has_room:
+            break
+        wide, tall = wide // 2, tall * 2
+    blocks = -(-n // wide)
+    parts = 1 if whole else parts_of(blocks, m, target_groups, smallest=tall * _SMALLEST_ITEM)
+    return Grid("across", blocks * parts * group, group, tall, parts)
+
+
+def _is_sum_of_float32(fold: str, pre: Program, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
+    """Tell whether elements of float32 are added up in float64 for a result that is not."""
+    narrow = ("float16", "float32")
+    return fold == "Add" and acc_dtype == "float64" and pre.out_dtypes[0] in narrow and post.program.dtypes[0] in narrow
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:

@@ -97,47 +97,53 @@ OUTLINED_KERNEL void vectors_across(PARAMS)
     }
 }
 
-/* What an item of another device does by itself, within the kernels below: it folds every `step`-th element. */
+/* What an item of another device does by itself, within the kernels below: it folds every `step`-th element, or group of
+neighbours, from `first` on. Indexes along the axes that go step as the digits of a number, without divisions. */
 void fold(ga_size first, ga_size step)
 {
     ACC acc = IDENTITY;
+    DIGITS
+    LOCATE
     ga_size i = first;
-    if (m == ROW) {
-        ACC several[SEVERAL];
-        #pragma unroll
-        for (int u = 0; u < SEVERAL; ++u)
-            several[u] = IDENTITY;
-        for (; i + (SEVERAL - 1) * step < end; i += SEVERAL * step) {
+    {
+        SEVERAL_BEGIN
+        for (; i + (UNROLL - 1) * step < end; i += UNROLL * step) {
             #pragma unroll
-            for (int u = 0; u < SEVERAL; ++u) {
-                const ga_size column = i + u * step;
-                OFFSETS_IN_COLUMN
-                READ
-                PRE
-                several[u] = combine(several[u], x);
+            for (int u = 0; u < UNROLL; ++u) {
+                TAKE_SEVERAL
+                NEXT
             }
         }
-        for (; i < end; i += step) {
-            const ga_size column = i;
-            OFFSETS_IN_COLUMN
-            READ
-            PRE
-            acc = combine(acc, x);
-        }
         #pragma unroll
         for (int u = 0; u < SEVERAL; ++u)
-            acc = combine(acc, several[u]);
-    } else {
-        for (; i < end; i += step) {
-            OFFSETS_IN_ROW
-            READ
-            PRE
-            acc = combine(acc, x);
-        }
+            acc = combine(acc, SEVERAL_END);
+    }
+    RESTART
+    for (; i < end; i += step) {
+        TAKE_ONE
+        NEXT
     }
 }
 
-/* A team of `each` items, within a group, has an output. */
+/* Add to a sum, and what is rounded off to `lost`: the two-sum of Knuth. */
+static inline void add(NARROW *sum, NARROW *lost, NARROW x)
+{
+    const NARROW next = *sum + x, added = next - *sum;
+    *lost += (*sum - (next - added)) + (x - added);
+    *sum = next;
+}
+
+/* Float32 may have overflowed, which float64 does not. */
+void restart()
+{
+    if (!isfinite(acc)) {
+        acc = IDENTITY;
+        i = first;
+        LOCATE
+    }
+}
+
+/* A team of `each` items, within a group, has an output: neighbours read neighbours. */
 KERNEL void items_along(PARAMS)
 {
     LOCAL_MEM ACC shared[GROUP];
@@ -164,17 +170,32 @@ KERNEL void items_along(PARAMS)
     }
 }
 
-/* An item has an output. */
+/* The items of a group have neighbouring outputs, each of which `each` items share. */
 KERNEL void items_across(PARAMS)
 {
-    const ga_size o = get_global_id(0) % n, mine = get_global_id(0) / n;
-    if (mine >= parts)
-        return;
-    ONCE
-    const ga_size begin = mine * part, end = min(begin + part, m);
-    const ga_size first = begin, step = 1;
-    OFFSETS_OF_OUTPUT
-    FOLD
-    const ACC value = acc;
-    STORE
+    LOCAL_MEM ACC shared[GROUP];
+    const uint tall = (uint)each, wide = (uint)LDIM_0 / tall;
+    const uint row = (uint)LID_0 / wide;
+    const ga_size blocks = (n + wide - 1) / wide;
+    const ga_size o = GID_0 % blocks * wide + LID_0 % wide, mine = GID_0 / blocks;
+    ACC value = IDENTITY;
+    if (o < n) {
+        ONCE
+        const ga_size begin = mine * part, end = min(begin + part, m);
+        const ga_size first = begin + row, step = tall;
+        OFFSETS_OF_OUTPUT
+        FOLD
+        value = acc;
+    }
+    for (uint half_of = tall / 2; half_of > 0; half_of /= 2) {
+        if (row >= half_of && row < 2 * half_of)
+            shared[LID_0] = value;
+        local_barrier();
+        if (row < half_of)
+            value = combine(value, shared[LID_0 + half_of * wide]);
+    }
+    if (row == 0 && o < n) {
+        OFFSETS_OF_OUTPUT
+        STORE
+    }
 }
