@@ -12,6 +12,7 @@ from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import with_epilogue, with_prologue
+from optdb.opencl.fusing.shapes import shapes_of_operands
 from optdb.opencl.fusing.sharing import share_kernels
 from optdb.opencl.fusing.splitting import split_wide_nodes
 
@@ -31,6 +32,7 @@ class OpenCLFusion(Optimizer):
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
+        self._replace(fgraph, list(shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
         for unit in groups:
             self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
