@@ -209,12 +209,26 @@ class ProgramBuilder:
         self._slots: dict[Application, int] = {}
 
     def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
-        """Apply a scalar, and return the slot of its result."""
+        """Apply a scalar, and return the slot of its result. A float to the power of 2 is its square."""
+        if scalar.name == "Pow" and self._is_square(scalar.dtype, *slots):
+            scalar, slots = Scalar("Sqr", scalar.dtype), slots[:1]
         step = scalar, tuple(slots)
         if step not in self._slots:
             self._slots[step] = len(self._dtypes) + len(self._steps)
             self._steps.append(step)
         return self._slots[step]
+
+    def _is_square(self, dtype: str, base: Slot, exponent: Slot) -> bool:
+        """Tell whether a power is the product of a float with itself."""
+        if not isinstance(exponent, Number) or exponent.value != 2 or not dtype.startswith("float"):
+            return False
+        return self._dtype_of(base) == dtype
+
+    def _dtype_of(self, slot: Slot) -> str:
+        if isinstance(slot, Number):
+            return slot.dtype
+        count = len(self._dtypes)
+        return self._dtypes[slot] if slot < count else self._steps[slot - count][0].dtype
 
     def inline(self, program: Program, slots: Sequence[Slot]) -> list[Slot]:
         """Apply all steps of a program, and return the slots of its outputs."""

@@ -225,3 +225,33 @@ def test_what_has_no_code_says_why():
 def test_dtypes_in_between_are_told():
     assert "float64" in computed_dtypes(Program.of(Scalar("TrueDiv", "float32"), ["int8", "int8"]))
     assert computed_dtypes(Program.of(Scalar("Add", "float32"), ["float32"] * 2)) == {"float32"}
+
+
+def power(dtype, exponent):
+    """Return the program of a power of a sum of two equal terms."""
+    builder = ProgramBuilder([dtype])
+    doubled = builder.apply(Scalar("Add", dtype), [0, 0])
+    return builder.build([builder.apply(Scalar("Pow", dtype), [doubled, exponent])])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("exponent_dtype", ["int8", "float32"])
+def test_the_power_of_two_is_a_product(dtype, exponent_dtype):
+    program = power(dtype, Number.of(2, exponent_dtype))
+    assert "sqr" in str(program) and "pow" not in str(program)
+    x = values(dtype)
+    (got,) = device_results([(program, [x])])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, np.square(x + x))
+
+
+@pytest.mark.parametrize("exponent", [3, -2, 0.5, np.nan])
+def test_other_powers_stay(exponent):
+    assert "pow" in str(power("float32", Number.of(exponent, "float64")))
+
+
+def test_powers_of_integers_and_of_other_floats_stay():
+    assert "pow" in str(power("int32", Number.of(2, "int32")))
+    builder = ProgramBuilder(["float32"])
+    wide = builder.apply(Scalar("Pow", "float64"), [0, Number.of(2, "int8")])
+    assert "pow" in str(builder.build([wide]))
