@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import view
 from optdb.codegen.linalg import blocks
-from optdb.codegen.linalg.checks import SystemFaults, raise_faults, require_positive_definite
+from optdb.codegen.linalg.checks import (
+    CheckedCholesky,
+    CheckedSolveTriangular,
+    SystemFaults,
+    require_factor,
+    require_positive_definite,
+    require_solution,
+)
 from optdb.codegen.linalg.operations import (
     Cholesky,
     CholeskySolve,
@@ -27,7 +35,8 @@ from optdb.runtime.context import Context
 from tests.codegen.layouts import STEPS, device_array
 from tests.effort import examples
 
-KINDS = st.sampled_from(["cpu", "gpu"])
+#: A processor with registers of 16 bytes has other blocks.
+KINDS = st.sampled_from(["cpu", "gpu", "narrow"])
 DTYPES = st.sampled_from(["float32", "float64"])
 #: Around the sizes at which kernels change.
 ROWS = st.sampled_from([0, 1, 2, 3, 4, 5, 8, 9, 12, 17, 31, 33, 63, 64, 65, 70])
@@ -37,7 +46,10 @@ BATCHES = st.sampled_from([(), (), (1,), (3,), (2, 3), (0,), (2, 0), (19,)])
 @functools.cache
 def context_of(kind):
     context = Context("opencl")
-    context.profile = context.profile.as_kind(kind)
+    if kind == "narrow":
+        context.profile = replace(context.profile, float_vector_width=4)
+    else:
+        context.profile = context.profile.as_kind(kind)
     return context
 
 
@@ -142,7 +154,7 @@ def test_ill_conditioned_matrices_have_small_backward_errors(kind, n):
     assert_factors(hilbert, compute(of_context(kind, Cholesky, array), array), True)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("kind", ["cpu", "gpu", "narrow"])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("n", [1, 3, 7, 20, 64, 65, 130])
 def test_matrices_that_are_not_positive_definite(kind, lower, n):
@@ -224,33 +236,62 @@ def test_log_determinants(kind, dtype, batch, n, steps):
     np.testing.assert_allclose(value, want, rtol=0, atol=(n + 2) ** 2 * np.finfo(dtype).eps)
 
 
-def test_systems_with_faults():
-    kind = "gpu"
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_systems_with_faults(kind):
     good, right = np.tile(np.eye(3), (2, 1, 1)), np.ones((2, 3))
-    singular = good.copy()
-    singular[1, 2, 2] = 0
-    singular[0, 1, 1] = 0
-    later = good.copy()
-    later[1, 2, 2] = 0
-    infinite = right.copy()
+    singular, later, infinite = good.copy(), good.copy(), right.copy()
+    singular[0, 1, 1] = singular[1, 2, 2] = later[1, 2, 2] = 0
     infinite[1, 2] = np.inf
 
-    def faults(a, b, **fields):
-        arrays = [put(a, kind)] + ([] if b is None else [put(b, kind)])
-        raise_faults(compute(of_context(kind, SystemFaults, *arrays, **fields), *arrays), a.shape[-1])
+    def check(a, b):
+        arrays = put(a, kind), put(b, kind, [-1] * b.ndim)
+        require_solution(compute(of_context(kind, SystemFaults, *arrays), *arrays), a.shape[-1])
 
-    faults(good, right)
-    faults(good[:0], right[:0])
-    faults(singular, None, triangular=False)
+    check(good, right)
+    check(good[:0], right[:0])
     with pytest.raises(np.linalg.LinAlgError, match=r"^singular matrix: resolution failed at diagonal 1$"):
-        faults(singular, right)
-    with pytest.raises(
-        np.linalg.LinAlgError, match=r"^singular matrix: resolution failed at diagonal 2 of matrix 1 of"
-    ):
-        faults(later, right[0])
-    for a, b in [(good, infinite), (good * np.nan, right), (good * np.nan, None)]:
+        check(singular, right)
+    with pytest.raises(np.linalg.LinAlgError, match=r"resolution failed at diagonal 2 of matrix 1 of the batch$"):
+        check(later, right[0])
+    for a, b in [(good, infinite), (good * np.nan, right), (good + np.triu(good * np.nan, 1), right)]:
         with pytest.raises(ValueError, match=r"^array must not contain infs or NaNs$"):
-            faults(a, b)
+            check(a, b)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("n", [0, 1, 5, 40, 70])
+def test_checked_factors_and_solutions(kind, n):
+    """Errors are those that SciPy has for the same arrays."""
+    x = positive_definite(np.random.default_rng(n), (), n, "float64")
+
+    def factor(value):
+        array = put(value, kind)
+        result, faults = compute(of_context(kind, CheckedCholesky, array), array, outputs=2)
+        require_factor(faults)
+        return result
+
+    def solution(value):
+        arrays = put(value, kind), put(np.ones((n, 2)), kind)
+        result, faults = compute(of_context(kind, CheckedSolveTriangular, *arrays), *arrays, outputs=2)
+        require_solution(faults, n)
+        return result
+
+    assert_factors(x, factor(x), True)
+    assert_solves(np.tril(x), solution(x), np.ones((n, 2)))
+    if not n:
+        return
+    beyond, negative, singular = x.copy(), x.copy(), x.copy()
+    beyond[0, -1], negative[-1, -1], singular[n // 2, n // 2] = np.inf, -1, 0
+    for mine, scipys, values in [
+        (factor, lambda value: scipy.linalg.cholesky(value, lower=True), (beyond, negative)),
+        (solution, lambda value: scipy.linalg.solve_triangular(value, np.ones(n), lower=True), (beyond, singular)),
+    ]:
+        for value in values:
+            with pytest.raises((ValueError, np.linalg.LinAlgError)) as error:
+                scipys(value)
+            with pytest.raises(error.type) as own:
+                mine(value)
+            assert str(own.value) == str(error.value)
 
 
 def test_wrong_shapes_and_dtypes():
@@ -269,6 +310,8 @@ def test_wrong_shapes_and_dtypes():
         of_context("cpu", SolveTriangular, square, put(np.ones((3, 1), "float32"), "cpu"))
     with pytest.raises(TypeError, match="not of int32"):
         of_context("cpu", Cholesky, put(np.eye(3, dtype="int32"), "cpu"))
+    with pytest.raises(TypeError, match="takes a matrix, not an array of 3 axes"):
+        of_context("cpu", CheckedCholesky, two)
 
 
 def test_local_memory_of_a_group_is_what_any_device_has():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SIDES = (4, 8)
 #: Rows of the largest block of a processor's item, and of a GPU's group.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Rows that a processor's item computes at a time, and the vectors of each.
+#: Rows that a processor's item computes at a time, and the vectors of each, which hold as many numbers at least.
 _ROWS, _VECTORS = 4, 2
 #: Items of a GPU's group at most; a power of two.
 _GROUP = 64
@@ -44,11 +44,16 @@ def factor_kernels(dtype: str, context: Context) -> list[Kernel]:
     return [*lanes, _block_kernel("cholesky_leaf", dtype, context), whole_kernel("finish_triangle", dtype, context)]
 
 
+def panel_kernels(dtype: str, context: Context) -> list[Kernel]:
+    """Return the kernels that `solve_block` launches for blocks of `leaf_rows`, and `solve_vectors`."""
+    names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
+    return [_block_kernel(name, dtype, context) for name in names]
+
+
 def solve_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `solve_block` and `solve_vectors` launch."""
-    names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
     lanes = [_lane_kernel("SOLVE_SIDE", "solve", side, dtype, context) for side in SIDES]
-    return lanes + [_block_kernel(name, dtype, context) for name in names]
+    return lanes + panel_kernels(dtype, context)
 
 
 def factor_block(

@@ -1,4 +1,8 @@
-"""What the host's linear algebra refuses, found out on the device, and the errors that it raises."""
+"""What the host's linear algebra refuses, found out on the device, and the errors that it raises.
+
+Operations that find it have an output of int32 with two numbers: whether an input has an element that is not finite,
+and which pivot is none, if one is none. The errors are SciPy's.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import with_axis
+from optdb.codegen.layout import view, with_axis
 from optdb.codegen.linalg.batches import Stacking
 from optdb.codegen.linalg.blocks import launch_groups, whole_kernel
+from optdb.codegen.linalg.operations import Cholesky, SolveTriangular, check_square, factors
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.runtime.arrays import Array, fill_zeros
+from optdb.runtime.context import Context
 
 #: See `find_faults` in common.cl: the number from which the index of a 0 on a diagonal is subtracted.
 _NONE = 2**31 - 1
@@ -29,42 +35,20 @@ def require_positive_definite(info: np.ndarray) -> None:
     raise np.linalg.LinAlgError(f"{int(info[index])}-th leading minor of the array{which} is not positive definite")
 
 
-@dataclass(eq=False)
-class SystemFaults(Operation):
-    """What keeps systems from a finite solution: an int32 array of two, see `raise_faults`.
-
-    The inputs are matrices, and one more array, such as their right sides.
-    """
-
-    #: The matrices.
-    a: ArraySpec
-    #: The other array; None if there is none.
-    b: ArraySpec | None = None
-    #: Whether a 0 on the diagonal of a matrix is a fault.
-    triangular: bool = True
-
-    def __post_init__(self) -> None:
-        specs = [self.a] if self.b is None else [self.a, self.b]
-        self._stacking = Stacking(self.a.dtype, max(2, *[spec.ndim for spec in specs]))
-
-    def kernels(self) -> list[Kernel]:
-        kernel = whole_kernel("find_faults", self.a.dtype, self.context, NONE=_NONE)
-        return [kernel, *self._stacking.kernels()]
-
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        faults = fill_zeros(output_array(outputs[0], self.context, (2,), "int32"))
-        for x, diagonal in zip(inputs, (self.triangular, False), strict=False):
-            if x.size:
-                self._find(kernels, self._stacking.batch(kernels, self.context, *_as_matrices(x)), diagonal, faults)
-
-    def _find(self, kernels: Kernels, x: Array, diagonal: bool, faults: Array) -> None:
-        count, n, columns = x.shape
-        steps = [step // x.dtype.itemsize for step in x.strides]
-        launch_groups(kernels["find_faults"], self.context, count * n, n, columns, int(diagonal), x, *steps, faults)
+def require_finite(faults: np.ndarray) -> None:
+    """Raise ValueError if an input had an element that is not finite."""
+    if faults[0]:
+        raise ValueError("array must not contain infs or NaNs")
 
 
-def raise_faults(faults: np.ndarray, rows: int) -> None:
-    """Raise the error that SciPy has for what `SystemFaults` found in matrices of so many rows.
+def require_factor(faults: np.ndarray) -> None:
+    """Raise the error that SciPy has for what `CheckedCholesky` found, if it found anything."""
+    require_finite(faults)
+    require_positive_definite(faults[1])
+
+
+def require_solution(faults: np.ndarray, rows: int) -> None:
+    """Raise the error that SciPy has for what `SystemFaults` found in triangles of so many rows, if anything.
 
     Raises
     ------
@@ -73,16 +57,103 @@ def raise_faults(faults: np.ndarray, rows: int) -> None:
     numpy.linalg.LinAlgError
         If there is a 0 on a diagonal.
     """
-    not_finite, first_zero = map(int, faults)
-    if not_finite:
-        raise ValueError("array must not contain infs or NaNs")
-    if first_zero:
-        matrix, row = divmod(_NONE - first_zero, rows)
+    require_finite(faults)
+    if faults[1]:
+        matrix, row = divmod(_NONE - int(faults[1]), rows)
         which = f" of matrix {matrix} of the batch" if matrix else ""
         raise np.linalg.LinAlgError(f"singular matrix: resolution failed at diagonal {row}{which}")
 
 
-def _as_matrices(x: Array) -> tuple[Array, Sequence[int]]:
-    """Return an array with at least two axes, and its batch."""
-    x = with_axis(x, 0) if x.ndim == 1 else x
-    return x, x.shape[:-2]
+class _FaultFinder:
+    """The kernel that looks for faults in arrays of a dtype, for operations that stack matrices."""
+
+    def __init__(self, context: Context, dtype: str, stacking: Stacking) -> None:
+        self._context = context
+        self._dtype = dtype
+        self._stacking = stacking
+
+    def kernels(self) -> list[Kernel]:
+        return [whole_kernel("find_faults", self._dtype, self._context, NONE=_NONE)]
+
+    def find(self, kernels: Kernels, x: Array, faults: Array, diagonal: bool = False) -> None:
+        """Set the first of two numbers to 1 if an element is not finite, the second for a 0 on the diagonal."""
+        if not x.size:
+            return
+        x = with_axis(x, 0) if x.ndim == 1 else x
+        matrices = self._stacking.batch(kernels, self._context, x, x.shape[:-2])
+        count, n, columns = matrices.shape
+        steps = [step // x.dtype.itemsize for step in matrices.strides]
+        args = [n, columns, int(diagonal), matrices, *steps, faults]
+        launch_groups(kernels["find_faults"], self._context, count * n, *args)
+
+
+def _no_faults(storage: list[Any], context: Context) -> Array:
+    return fill_zeros(output_array(storage, context, (2,), "int32"))
+
+
+def _find_in_system(finder: _FaultFinder, kernels: Kernels, inputs: Sequence[Any], faults: Array) -> None:
+    a, b = inputs
+    finder.find(kernels, a, faults, diagonal=True)
+    finder.find(kernels, b, faults)
+
+
+@dataclass(eq=False)
+class SystemFaults(Operation):
+    """What keeps triangular systems from finite solutions, for `require_solution`.
+
+    The inputs are the matrices, which are looked at as a whole, and the right sides.
+    """
+
+    #: The matrices.
+    a: ArraySpec
+    #: The right sides.
+    b: ArraySpec
+
+    def __post_init__(self) -> None:
+        self._stacking = Stacking(self.a.dtype, max(2, self.a.ndim, self.b.ndim))
+        self._finder = _FaultFinder(self.context, self.a.dtype, self._stacking)
+
+    def kernels(self) -> list[Kernel]:
+        return [*self._finder.kernels(), *self._stacking.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        _find_in_system(self._finder, kernels, inputs, _no_faults(outputs[0], self.context))
+
+
+@dataclass(eq=False)
+class CheckedCholesky(Cholesky):
+    """The factor of one matrix, and a second output for `require_factor`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.x.ndim != 2:
+            raise TypeError(f"{self} takes a matrix, not an array of {self.x.ndim} axes")
+        self._finder = _FaultFinder(self.context, self.x.dtype, self._stacking)
+
+    def kernels(self) -> list[Kernel]:
+        return [*super().kernels(), *self._finder.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        check_square(self, x)
+        faults = _no_faults(outputs[1], self.context)
+        self._finder.find(kernels, x, faults)
+        out = output_array(outputs[0], self.context, x.shape, x.dtype)
+        item = faults.dtype.itemsize
+        factors(kernels, self.context, self._stacking, x, out, view(faults, (1,), (item,), item), self.lower)
+
+
+@dataclass(eq=False)
+class CheckedSolveTriangular(SolveTriangular):
+    """The solutions of triangular systems, and a second output for `require_solution`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._finder = _FaultFinder(self.context, self.a.dtype, self._stacking)
+
+    def kernels(self) -> list[Kernel]:
+        return [*super().kernels(), *self._finder.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        super().run(inputs, outputs[:1], kernels)
+        _find_in_system(self._finder, kernels, inputs, _no_faults(outputs[1], self.context))

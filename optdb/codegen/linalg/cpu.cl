@@ -26,7 +26,7 @@ OUTLINED_KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_s
                     u[k * STEP + i] = from[i * x0 + k * x1];
         int failed = 0;
         for (int k0 = 0; k0 < padded; k0 += ROWS) {
-            W head[ROWS][WIDTH], inverse[ROWS];
+            W head[ROWS][COLS], inverse[ROWS];
             for (int j0 = k0; j0 < padded; j0 += COLS) {
                 V acc[ROWS][VECTORS];
                 #pragma unroll
@@ -50,7 +50,9 @@ OUTLINED_KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_s
                 if (j0 == k0) {
                     #pragma unroll
                     for (int r = 0; r < ROWS; ++r)
-                        VSTORE(acc[r][0], 0, head[r]);
+                        #pragma unroll
+                        for (int c = 0; c < VECTORS; ++c)
+                            VSTORE(acc[r][c], c, head[r]);
                     #pragma unroll
                     for (int r = 0; r < ROWS; ++r) {
                         W pivot = head[r][r];

@@ -19,6 +19,7 @@ from optdb.codegen.linalg.blocks import (
     finish,
     launch_groups,
     leaf_rows,
+    panel_kernels,
     solve_kernels,
     whole_kernel,
 )
@@ -63,8 +64,8 @@ class Cholesky(Operation):
 
     def kernels(self) -> list[Kernel]:
         dtype, context = self.x.dtype, self.context
-        # Panels off the diagonal are solutions.
-        recursive = [*solve_kernels(dtype, context), *matmul_kernels(dtype, context)]
+        # Panels off the diagonal are solutions by blocks on it.
+        recursive = [*panel_kernels(dtype, context), *matmul_kernels(dtype, context)]
         return [*factor_kernels(dtype, context), *recursive, *self._stacking.kernels()]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
