@@ -18,6 +18,7 @@ from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
 from memcheck.convolution_cases import CONVOLUTION_CASES
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
+from memcheck.linalg_cases import LINALG_CASES
 from optdb.host.api.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
@@ -263,6 +264,7 @@ CASES = [
     *_CLASSIFIERS,
     *CONVOLUTION_CASES,
     *LAYER_CASES,
+    *LINALG_CASES,
 ]
 
 _COPIES_GAPS = "it copies only what lies with gaps"

@@ -34,8 +34,10 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
-#: The host computes them, wherever their arrays are: no reason to move any.
+#: The host computes them, wherever their arrays are, but for what `is_matrix_work` tells: no reason to move any.
 ON_HOST = LINEAR_ALGEBRA
+#: The structures of matrices whose systems the device solves.
+TRIANGULAR = ("lower_triangular", "upper_triangular")
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     *(ops.SparseBlockGemv, ops.SparseBlockOuter),
@@ -60,9 +62,16 @@ HEAVY_WEIGHT = 10.0
 
 def weight(op: Op) -> float:
     """Return the benefit of an op on the device, in elementwise passes over an array."""
+    if is_matrix_work(op):
+        return HEAVY_WEIGHT
     if isinstance(op, (*VIEWS, *ON_HOST)):
         return 0.0
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
+
+
+def is_matrix_work(op: Op) -> bool:
+    """Tell whether an op of linear algebra is computed by the device: a factor, or a triangular system."""
+    return isinstance(op, ops.Cholesky) or (isinstance(op, ops.Solve) and op.A_structure in TRIANGULAR)
 
 
 def is_host_input(op: Op, i: int) -> bool:

@@ -17,11 +17,12 @@ import numpy as np
 
 from optdb.codegen.elements import ElementKernels
 from optdb.host.api.control_flow import Scan
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Op, Variable
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernel_ops import compile_kernels
+from optdb.opencl.ops.linalg import OpenCLRequire
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
@@ -106,13 +107,23 @@ def trace(
 
 def _all_lifted(linked: LinkedFunction) -> None:
     """Raise `Untraceable` if the host computes with an array of the device."""
-    left = collections.Counter(str(node.op.op) for node in linked.nodes if isinstance(node.op, OpenCLOnHost))
+    names = (_step_on_host(node.op) for node in linked.nodes)
+    left = collections.Counter(name for name in names if name is not None)
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
         raise Untraceable(
             f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs "
             "them in a function of its own, ahead of the call, and pass the result as an argument"
         )
+
+
+def _step_on_host(op: Op) -> str | None:
+    """Return the name of a step for which the host reads arrays of the device; None if it is another one."""
+    if isinstance(op, OpenCLOnHost):
+        return str(op.op)
+    if not isinstance(op, OpenCLRequire):
+        return None
+    return "the check of Solve" if op.solution else "the check of Cholesky, which has none with on_error='nan'"
 
 
 class _Walk:

@@ -14,6 +14,7 @@ from optdb.opencl.ops import (  # noqa: F401  which register lifters
     conv,
     diag,
     fft,
+    linalg,
     neighbours,
     on_host,
     parts,

@@ -33,7 +33,7 @@ def each_memory(request, monkeypatch):
 
 
 CASES = {
-    "cholesky": (slinalg.cholesky, POSITIVE),
+    "symmetric": (lambda x: slinalg.solve_symmetric(x, x[:, :2]), POSITIVE),
     "inverse": (nlinalg.matrix_inverse, SQUARE),
     "pinv": (nlinalg.pinv, TALL),
     "det": (nlinalg.det, SQUARE),
@@ -77,8 +77,8 @@ def test_what_is_mapped_is_left_as_it_was(op):
         np.testing.assert_array_equal(array.get(), POSITIVE)
 
 
-@pytest.mark.slow_cases("cholesky", "det")
-@pytest.mark.parametrize("name", ["cholesky", "inverse", "det", "solve"])
+@pytest.mark.slow_cases("det")
+@pytest.mark.parametrize("name", ["inverse", "det", "solve"])
 def test_gradients_through_it(name):
     op, value = CASES[name]
     x = tt.dmatrix()
@@ -160,7 +160,7 @@ def test_what_overwrites_its_inputs_is_refused():
 
 def test_the_graph_around_stays_on_the_device(default):
     x = tt.dmatrix()
-    middle = slinalg.cholesky(tt.dot(x, x.T) + tt.eye(4))
+    middle = nlinalg.matrix_inverse(tt.dot(x, x.T) + tt.eye(4))
     mode = theano.Mode("py", "fast_run").including("opencl")
     f = theano.function([x], tt.dot(tt.exp(middle), x), mode=mode)
     explained = optdb.explain(f, SQUARE)
@@ -168,9 +168,9 @@ def test_the_graph_around_stays_on_the_device(default):
     assert "within OpenCLOnHost" in str(explained)
     assert explained.traffic.transfers["OpenCLFromHost"] == 1
     assert f"OpenCLFromHost<{NAME}>" in explained.transfers and "0 times" not in str(explained)
-    np.testing.assert_allclose(f(SQUARE), np.exp(np.linalg.cholesky(SQUARE @ SQUARE.T + np.eye(4))) @ SQUARE)
+    np.testing.assert_allclose(f(SQUARE), np.exp(np.linalg.inv(SQUARE @ SQUARE.T + np.eye(4))) @ SQUARE)
     # By itself, it is not worth a transfer.
-    assert OpenCLOnHost not in ops_of(theano.function([x], slinalg.cholesky(x), mode=mode))
+    assert OpenCLOnHost not in ops_of(theano.function([x], nlinalg.matrix_inverse(x), mode=mode))
 
 
 def test_the_op_is_pickled():
