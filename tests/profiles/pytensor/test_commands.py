@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from profiles import isolated
-from profiles.pytensor import cli, crossover, sides, speed, starts, values, workers
+from profiles.pytensor import cli, crossover, sampling, sides, speed, starts, values, workers
 from profiles.pytensor.speed import Evaluation
 from profiles.pytensor.starts import Start
 
-COMMANDS = (values, speed, starts, crossover)
+COMMANDS = (values, speed, starts, crossover, sampling)
 
 
 def shown(renderable):
@@ -180,6 +180,45 @@ def test_starts_are_shown_with_their_geometric_mean():
 def test_a_start_is_measured():
     cold, warm = starts.measure("ar", 20, "python")
     assert cold.imports_s > 0 and cold.first_s > 0 and warm.first_s > 0
+
+
+def test_posterior_means_are_compared_in_standard_deviations():
+    answers = iter([({"a": [1.0, 5.0]}, {"a": [0.5, 4.0]}, 9.0), ({"a": [1.0 + 1e-7, 5.4]}, {"a": [0.5, 4.0]}, 3.0)])
+    draws = sampling.compare("ar", 40, run=lambda *arguments: next(answers))
+    assert draws.difference == pytest.approx(0.1) and not draws.agrees
+    assert (draws.seconds, draws.reference_seconds) == (3.0, 9.0)
+    assert "differs" in shown(sampling.render([draws]))
+
+
+@pytest.mark.parametrize(("difference", "status"), [(1e-7, 0), (1e-5, 1)])
+def test_sampling_fails_where_means_differ(difference, status, monkeypatch, tmp_path):
+    def compare(name, size, side, reference, draws, tune):
+        assert size == sampling.SIZES[name]
+        return sampling.Draws(name, size, side, reference, difference, 1.0, 2.0)
+
+    monkeypatch.setattr(sampling, "compare", compare)
+    monkeypatch.setattr(sides, "available", lambda name: True)
+    path = tmp_path / "numbers.json"
+    result = CliRunner().invoke(sampling.main, ["--json", str(path)])
+    assert result.exit_code == status, result.output
+    assert [row["model"] for row in json.loads(path.read_text())] == list(sampling.SIZES)
+
+
+def test_a_model_that_cannot_be_sampled_ends_the_command(monkeypatch):
+    def compare(*arguments):
+        raise isolated.Failed("killed")
+
+    monkeypatch.setattr(sampling, "compare", compare)
+    monkeypatch.setattr(sides, "available", lambda name: True)
+    result = CliRunner().invoke(sampling.main, ["ar"])
+    assert result.exit_code == 1 and "ar: killed" in result.output
+
+
+@pytest.mark.slow
+def test_draws_of_the_same_seed_are_the_same():
+    first, again = (sampling.draw("ar", 20, "python", 5, 5) for _ in range(2))
+    assert first[:2] == again[:2]
+    assert first[0]["weights"] != sampling.draw("ar", 20, "python", 5, 5, seed=18)[0]["weights"]
 
 
 def test_a_grid_goes_from_the_small_size_to_the_large_one():

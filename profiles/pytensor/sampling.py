@@ -1,0 +1,166 @@
+"""Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means of the same seed.
+
+Both sides draw from the same seed by PyMC's NUTS, in one chain, each in a process of its own. Their draws are the same
+but for rounding, which each step of the sampler passes on to the next. Where the posterior is well determined, the
+difference stays small; elsewhere the sampler is chaotic, and any two linkers' chains part after some dozens of draws.
+So the models here are those of `SIZES`. The command fails where a mean differs by more than `TOLERANCE`, relative to
+the variable's standard deviation or to one, whichever is larger.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import pymc as pm
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, models, sides
+
+__all__ = ["SIZES", "TOLERANCE", "Draws", "compare", "draw", "main", "render"]
+
+TOLERANCE = 1e-6
+#: Models whose posteriors are well determined by data of these sizes.
+SIZES = {"ar": 500, "ordinal": 300, "gp": 30}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the posterior means of a model differ.
+
+    Parameters
+    ----------
+    model, size, side, reference
+        What was sampled by whom, and whose means it is compared with.
+    difference
+        The largest difference of a mean.
+    seconds, reference_seconds
+        CPU seconds of the sampling, with compiling.
+    """
+
+    model: str
+    size: int
+    side: str
+    reference: str
+    difference: float
+    seconds: float
+    reference_seconds: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the means are the same within the rounding."""
+        return self.difference <= TOLERANCE
+
+
+def draw(
+    name: str, size: int, side: str, draws: int, tune: int, seed: int = 17
+) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
+    """Sample a model; return the posterior means and standard deviations by variable, and the CPU seconds."""
+    mode = sides.load(side)
+    model = models.build(name, size)
+    began = time.process_time()
+    with model:
+        trace = pm.sample(
+            draws,
+            tune=tune,
+            chains=1,
+            cores=1,
+            random_seed=seed,
+            nuts_sampler="pymc",
+            progressbar=False,
+            compute_convergence_checks=False,
+            compile_kwargs={} if mode is None else {"mode": mode},
+        )
+    seconds = time.process_time() - began
+    posterior = {variable: np.asarray(values)[0] for variable, values in trace.posterior.data_vars.items()}
+    means = {variable: np.ravel(values.mean(axis=0)).tolist() for variable, values in posterior.items()}
+    deviations = {variable: np.ravel(values.std(axis=0)).tolist() for variable, values in posterior.items()}
+    return means, deviations, seconds
+
+
+def compare(
+    name: str,
+    size: int,
+    side: str = sides.OPENCL,
+    reference: str = sides.DEFAULT,
+    draws: int = 200,
+    tune: int = 200,
+    run: Callable[..., tuple] = isolated.call,
+) -> Draws:
+    """Sample a model on two sides from the same seed.
+
+    Parameters
+    ----------
+    name, size
+        Of the model.
+    side, reference
+        Of `sides.SIDES`.
+    draws, tune
+        How many draws are kept, and how many come before them.
+    run
+        Calls a function by its name.
+
+    Raises
+    ------
+    isolated.Failed
+        If a side fails.
+    """
+    (expected, deviations, reference_seconds), (means, _, seconds) = (
+        run("profiles.pytensor.sampling:draw", name, size, each, draws, tune) for each in (reference, side)
+    )
+    differences = [
+        np.max(np.abs(np.subtract(means[variable], expected[variable])) / np.maximum(deviations[variable], 1.0))
+        for variable in expected
+    ]
+    return Draws(name, size, side, reference, float(max(differences)), seconds, reference_seconds)
+
+
+def render(compared: Sequence[Draws]) -> Table:
+    """Return a table of models."""
+    table = Table(title="pm.sample, the same seed", caption=f"a mean that differs by at most {TOLERANCE:.0e} agrees")
+    for column in ("model", "size", "side", "means differ by", "CPU s", "reference, CPU s", ""):
+        table.add_column(column, justify="left" if column in ("model", "side", "") else "right")
+    for row in compared:
+        table.add_row(
+            *(row.model, f"{row.size:,}", row.side, f"{row.difference:.0e}"),
+            *(f"{row.seconds:.1f}", f"{row.reference_seconds:.1f}"),
+            "[green]agrees[/]" if row.agrees else "[red]differs[/]",
+        )
+    return table
+
+
+@click.command()
+@click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(SIZES)))
+@click.option(
+    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+)
+@click.option(
+    "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
+)
+@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="How many are kept.")
+@click.option("--tune", type=click.IntRange(min=0), default=200, show_default=True, help="How many come before them.")
+@cli.json_option
+def main(names: tuple[str, ...], side: str, reference: str, draws: int, tune: int, json_file: Path | None) -> None:
+    """Sample MODELs: by default, ar, ordinal and gp."""
+    cli.chosen_sides([reference, side])
+    console = terminal.console()
+    compared = []
+    for name in names or SIZES:
+        try:
+            compared.append(compare(name, SIZES[name], side, reference, draws, tune))
+        except isolated.Failed as failure:
+            raise click.ClickException(f"{name}: {failure}") from None
+        console.print(f"{name}: {'agrees' if compared[-1].agrees else 'does not agree'}", highlight=False)
+    console.print(render(compared))
+    cli.write_json(compared, json_file)
+    sys.exit(0 if all(row.agrees for row in compared) else 1)
+
+
+if __name__ == "__main__":
+    main()
