@@ -42,6 +42,7 @@ FIXED = {
 }
 
 _IMAGES = "kernels are made for images and filters of one size"
+_HALVES = "a large matrix is split, again and again"
 _GIVEN = "the case says how many, by a constant"
 #: Ops that pin lengths: the inputs and their axes, and why.
 PINNED = {
@@ -50,6 +51,8 @@ PINNED = {
     "OpenCLConvGradInputs": ({0: {0, 1, 2, 3, 4, 5}, 1: {1, 2, 3, 4}}, _IMAGES),
     "OpenCLRFFTOp": ({0: {1, 2}}, "how a transform is computed depends on the factors of its length"),
     "OpenCLIRFFTOp": ({0: {1, 2}}, "how a transform is computed depends on the factors of its length"),
+    "OpenCLCholesky": ({0: {0, 1}}, _HALVES),
+    "OpenCLSolveTriangular": ({0: {0, 1}, 1: {0}}, _HALVES),
     "OpenCLMRGUniform": ({0: {1}}, "a state has six numbers"),
     "OpenCLAlloc": ({0: {0}}, _GIVEN),
     "OpenCLIncSubtensor": ({1: {0}}, _GIVEN),
