@@ -26,12 +26,10 @@ from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
-from optdb.distributed.batches import axes_of
 from optdb.distributed.clusters import local_devices
 from optdb.distributed.local import RestartingCluster
-from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.workers import device_list
-from optdb.host.functions.originals import original_of
+from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
 
@@ -225,58 +223,56 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     model = build("mlp", width=width, batch=batch)
     f, batches = compiled(model), batches_of(model, 8)
     table = Table("part of a step", "ms, median", "quickest tenth")
-    with local_client(workers) as client, DataParallel(f, client) as train:
-        for batch_ in batches[:4]:
-            train(*batch_)
+    own_device = local_devices(device_list(), workers)[0]
+    with (
+        local_client(workers) as client,
+        DataParallel(f, client) as train,
+        optdb.SimulatorOCL(f, own_device, progress_bar=False) as alone,
+    ):
+
+        def step(number: int) -> dict[str, float]:
+            given = batches[number % len(batches)]
+            # One after the other, so that the machine is as busy for both.
+            alone_seconds = _seconds_alone(alone, [value[: len(value) // workers] for value in given])
+            return _timed(train, given, alone_seconds)
+
+        for number in range(8):
+            step(number)
         with counted_bytes(client) as total:
-            rows = [_timed(train, batches[number % len(batches)]) for number in range(steps)]
+            rows = [step(number) for number in range(steps)]
             moved = total() / steps
     for key in rows[0]:
         quickest, median = np.percentile([1e3 * row[key] for row in rows], [10, 50])
         table.add_row(key, f"{median:.2f}", f"{quickest:.2f}")
-    table.add_row("of the computation, to download", f"{1e3 * _download_seconds(f, batches[0], workers):.2f}")
     screen.console().print(table)
     size = sum(shared.get_value(borrow=True).nbytes for shared in f.get_shared())
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"state {size:,} bytes, batch {sum(a.nbytes for a in batches[0]):,} bytes")
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
 
 
-def _download_seconds(f: Any, batch: Sequence[Any], workers: int) -> float:
-    """Return how long the gradients of a worker's part take to the host, on the first of as many devices."""
-    original = original_of(f)
-    plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
-    rows = len(batch[0]) // workers
-    arguments = [*(value[:rows] for value in batch), len(batch[0]), 0, 1]
-    with optdb.SimulatorOCL(plan.gradients, local_devices(device_list(), workers)[0], progress_bar=False) as sim:
-        for _ in range(5):
-            sim(*arguments)
-        once = min(_seconds(lambda: sim(*arguments)) for _ in range(10))
-        repeated = min(_seconds(lambda: sim.call_n_times(10, *arguments)) for _ in range(5))
-    return max(0.0, (10 * once - repeated) / 9)
-
-
-def _seconds(call: Callable[[], Any]) -> float:
+def _seconds_alone(alone: optdb.SimulatorOCL, part: Sequence[Any]) -> float:
+    """Return how long a worker's part takes by itself, with its update."""
     start = time.perf_counter()
-    call()
+    alone(*part)
+    finish(alone)
     return time.perf_counter() - start
 
 
-def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
+def _timed(train: DataParallel, batch: Sequence[Any], alone_seconds: float) -> dict[str, float]:
     start = time.perf_counter()
     train(*batch)
     whole = time.perf_counter() - start
+    longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
     # That of the worker that waits for others the least is the work itself.
-    least = min(train.seconds, key=lambda seconds: seconds["exchange"])
-    compute = max(seconds["compute"] for seconds in train.seconds)
-    update = max(seconds["update"] for seconds in train.seconds)
-    rest = whole - compute - update - least["exchange"]
+    longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,
-        "of it, beside the computation": whole - compute,
-        "compute, and download": compute,
-        "exchange": least["exchange"],
-        "update": update,
-        "dask, messages and waiting": rest,
+        "a worker's part by itself, with its update": alone_seconds,
+        "beside it": whole - alone_seconds,
+        "beside the computation": whole - longest["compute"],
+        **longest,
+        "dask, messages and waiting": whole - sum(longest.values()),
     }
 
 

@@ -1,6 +1,7 @@
-"""Sums over workers: a ring, or, for two workers and for small arrays, everyone to everyone (`Exchange`).
+"""Sums over workers (`Exchange`): a ring, or, for two workers and for small arrays, everyone to everyone.
 
-Small arrays of one dtype travel as one vector. All workers add up in the same order, and get the same bits.
+Workers of one process read and write each other's vectors: each adds up a slice of them, for all. Small arrays of one
+dtype travel as one vector. All workers add up in the same order, and get the same bits.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SMALL_BYTES = 64 * 1024
 PACKED_BYTES = 64 * 1024
 #: The numbers of the sum at the end of a step, and of what the first worker passes on to those without a part.
 FINAL, PASSED_ON = -1, -2
+#: Threads add up blocks of this size, which stay in a core's cache until the sums are copied.
+BLOCK_BYTES = 256 * 1024
 
 Tag = tuple[int, ...]
 
@@ -36,6 +39,8 @@ class Link(Protocol):
 
     #: Whether received arrays belong to the receiver alone.
     received_is_writable: bool
+    #: Whether received arrays are the sender's own, which sees what is written there.
+    shares_memory: bool
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
@@ -143,10 +148,44 @@ class Exchange:
         self.seconds += time.perf_counter() - start
         return totals
 
+    def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
+        """Write the sums of the vectors of all workers with a part into other vectors.
+
+        Parameters
+        ----------
+        number : int
+            As for `all_reduce`.
+        vectors, sums : sequence of ndarray
+            Vectors of the same lengths and dtypes on each worker. Those of `sums` are overwritten.
+        """
+        start = time.perf_counter()
+        if self._active == 1:
+            for vector, total in zip(vectors, sums, strict=True):
+                total[...] = vector
+        elif self._link.shares_memory:
+            self._in_slices(number, vectors, sums)
+        elif self._active == 2 or sum(vector.nbytes for vector in vectors) <= SMALL_BYTES:
+            self._to_everyone(number, vectors, sums)
+        else:
+            for vector, total in zip(vectors, sums, strict=True):
+                total[...] = vector
+            self._ring(number, list(sums))
+        self.seconds += time.perf_counter() - start
+
     @property
     def is_first(self) -> bool:
         """Whether this worker computes the values that are the same on all workers."""
         return self._rank == 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other worker."""
+        return self._active == 1 and not self._idle
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether this worker lets others have what they have not computed."""
+        return self._rank == 0 and self._idle > 0
 
     def pass_on(self, arrays: Sequence[np.ndarray]) -> None:
         """Let the workers without a part have arrays; the first one's do."""
@@ -160,17 +199,41 @@ class Exchange:
         return self._link.receive(0, (self.attempt, PASSED_ON, 0))
 
     def _everyone(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        tag = (self.attempt, number, 0)
+        received = self._exchanged((self.attempt, number, 0), vectors)
+        totals = [self._sum(*pair) for pair in zip(received[0], received[1], strict=True)]
+        self._add_further(totals, received)
+        return totals
+
+    def _to_everyone(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
+        received = self._exchanged((self.attempt, number, 0), vectors)
+        for first, second, total in zip(received[0], received[1], sums, strict=True):
+            np.add(first, second, out=total)
+        self._add_further(sums, received)
+
+    def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
+        """Send arrays to all others with a part; return those of each, by rank."""
         others = [rank for rank in range(self._active) if rank != self._rank]
         for rank in others:
-            self._link.send(rank, tag, vectors)
-        received = {rank: self._link.receive(rank, tag) for rank in others}
-        received[self._rank] = vectors
-        totals = [self._sum(*pair) for pair in zip(received[0], received[1], strict=True)]
-        for rank in range(2, self._active):
-            for total, vector in zip(totals, received[rank], strict=True):
+            self._link.send(rank, tag, arrays)
+        return [arrays if rank == self._rank else self._link.receive(rank, tag) for rank in range(self._active)]
+
+    def _add_further(self, totals: Sequence[np.ndarray], received: Sequence[Sequence[np.ndarray]]) -> None:
+        for arrays in received[2:]:
+            for total, vector in zip(totals, arrays, strict=True):
                 total += vector
-        return totals
+
+    def _in_slices(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
+        """Add up a slice of all workers' vectors, and write it into the sums of all of them."""
+        count = len(vectors)
+        received = self._exchanged((self.attempt, number, 0), [*vectors, *sums])
+        for i, vector in enumerate(vectors):
+            terms, targets = ([arrays[k] for arrays in received] for k in (i, count + i))
+            start, stop = (vector.size * rank // self._active for rank in (self._rank, self._rank + 1))
+            step = max(1, BLOCK_BYTES // vector.itemsize)
+            for begin in range(start, stop, step):
+                _add_block(slice(begin, min(begin + step, stop)), terms, targets)
+        # Until all have come here, others read this worker's vectors, and write its sums.
+        self._exchanged((self.attempt, number, 1), [])
 
     def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the sum of the first two workers' vectors, in the memory of a received one if that is free."""
@@ -198,6 +261,16 @@ class Exchange:
                 else:
                     piece[into][...] = array
         return vectors
+
+
+def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+    """Write the sum of a block of some vectors into the same block of other ones."""
+    total = targets[0][block]
+    np.add(terms[0][block], terms[1][block], out=total)
+    for term in terms[2:]:
+        total += term[block]
+    for target in targets[1:]:
+        target[block] = total
 
 
 class _Packing:

@@ -39,9 +39,12 @@ class StepPlan:
     gradients: Function
     results: Function | None
     update: Function
-    #: The first outputs of `gradients` are to be summed up over workers, the next ones are passed on as they are.
-    summands: int
-    carried: int
+    #: Shared variables that `gradients` leaves the worker's summands in.
+    summands: list[SharedVariable]
+    #: Those from which `results` and `update` take the sums over all workers, in the same order.
+    sums: list[SharedVariable]
+    #: Those in which `gradients` leaves what is the same on all workers, and `results` and `update` take.
+    carried: list[SharedVariable]
     #: How often workers wait for each other within `gradients`.
     rounds: int
     #: The indexes of the arguments that are not split.

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from optdb.distributed.exchange import FINAL, Exchange
+from optdb.distributed.packing import Summands
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding.collective import taking_part
 from optdb.opencl.simulator import SimulatorOCL
+from optdb.opencl.simulator.packing import finish
 
 __all__ = ["Part", "Prepared", "Replica", "replica_of"]
 
@@ -44,7 +46,7 @@ class Prepared:
     wholes: list[np.ndarray]
     #: Outputs of this worker's part.
     own: list[np.ndarray]
-    #: Seconds: 'compute' (with the way of summands to the host), 'exchange', and 'update' (of the step before).
+    #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' (of the step before).
     seconds: dict[str, float]
 
 
@@ -57,7 +59,7 @@ class Replica:
         #: How many steps the state has seen.
         self.steps = 0
         self._prepared_step: int | None = None
-        self._update_seconds = 0.0
+        self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
 
     @property
     def device(self) -> str:
@@ -89,12 +91,12 @@ class Replica:
         wholes, own = self._prepare(part, exchange)
         seconds = time.perf_counter() - start
         self._prepared_step = self.steps
-        parts = {
-            "compute": seconds - exchange.seconds,
-            "exchange": exchange.seconds,
-            "update": self._update_seconds,
-        }
-        return Prepared(wholes, own, parts)
+        moved = {"download": self._download_seconds, "upload": self._upload_seconds}
+        compute = seconds - exchange.seconds - sum(moved.values())
+        return Prepared(
+            *(wholes, own),
+            {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds},
+        )
 
     def state(self) -> list[Any]:
         """Return the values of the shared variables, in the plan's order."""
@@ -125,29 +127,57 @@ class ExactReplica(Replica):
         self._simulator.add_method("update", plan.update)
         if plan.results is not None:
             self._simulator.add_method("results", plan.results)
+        self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
 
     def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
         plan = self._plan
-        same = [part.arguments[i] for i in plan.same]
+        self._summands.close()  # an attempt may have ended in between
         own: list[np.ndarray] = []
         if part.rows:
             with taking_part(exchange):
-                attempt = exchange.attempt
-                outputs = self._simulator(*part.arguments, part.length, part.first, attempt)
-            outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-            own = outputs[plan.summands + plan.carried :]
-            totals = exchange.all_reduce(FINAL, outputs[: plan.summands])
-            shared = [*totals, *outputs[plan.summands : plan.summands + plan.carried]]
-            exchange.pass_on(shared)
+                own = self._simulator(*part.arguments, part.length, part.first, exchange.attempt)
+            finish(self._simulator)
+            self._add_up(exchange)
         else:
-            shared = exchange.receive_passed()
-        self._taken = [*shared, *same, part.length]
+            self._take_passed(exchange.receive_passed())
+        self._taken = [*(part.arguments[i] for i in plan.same), part.length]
         wholes = self._simulator.results(*self._taken) if plan.results is not None and exchange.is_first else []
-        return list(wholes), own
+        return list(wholes), list(own)
+
+    def _add_up(self, exchange: Exchange) -> None:
+        """Let the device have the sums of all workers' summands."""
+        summands = self._summands
+        start = time.perf_counter()
+        if exchange.is_alone:
+            summands.take_over()
+            self._download_seconds, self._upload_seconds = time.perf_counter() - start, 0.0
+            return
+        vectors, sums = summands.collect(), summands.open()
+        self._download_seconds = time.perf_counter() - start
+        exchange.reduce(FINAL, vectors, sums)
+        if exchange.passes_on:
+            carried = [self._simulator.get(var) for var in self._plan.carried]
+            exchange.pass_on([summands.described(), *sums, *carried])
+        start = time.perf_counter()
+        summands.distribute()
+        summands.close()
+        self._upload_seconds = time.perf_counter() - start
+
+    def _take_passed(self, arrays: list[np.ndarray]) -> None:
+        """Take sums of workers that have a part of the batch."""
+        description, *arrays = arrays
+        self._summands.lay_out(description)
+        sums = self._summands.open()
+        for total, array in zip(sums, arrays[: len(sums)], strict=True):
+            total[...] = array
+        self._summands.distribute()
+        for var, value in zip(self._plan.carried, arrays[len(sums) :], strict=True):
+            self._simulator.set(var, value)
 
     def _commit(self) -> None:
         self._simulator.update(*self._taken)
+        finish(self._simulator)
         self._taken = []
 
 

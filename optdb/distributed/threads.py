@@ -23,6 +23,7 @@ class ThreadLink:
 
     #: The sender has them, too.
     received_is_writable = False
+    shares_memory = True
 
     def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str]) -> None:
         self._rank, self._mailboxes, self._names = rank, mailboxes, names

@@ -53,14 +53,14 @@ def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, 
         if not part.rows:
             return None
         with taking_part(exchange):
-            outputs = plan.gradients(*part.arguments, part.length, part.first, 1)
-        outputs = list(outputs)
-        totals = exchange.all_reduce(FINAL, outputs[: plan.summands])
-        taken = [*totals, *outputs[plan.summands : plan.summands + plan.carried]]
-        taken += [part.arguments[i] for i in plan.same] + [part.length]
+            own = plan.gradients(*part.arguments, part.length, part.first, 1)
+        totals = exchange.all_reduce(FINAL, [var.get_value(borrow=True) for var in plan.summands])
+        for var, total in zip(plan.sums, totals, strict=True):
+            var.set_value(total)
+        taken = [*(part.arguments[i] for i in plan.same), part.length]
         wholes = list(plan.results(*taken)) if plan.results is not None else []
         plan.update(*taken)
-        return wholes, outputs[plan.summands + plan.carried :], [shared.get_value() for shared in plan.shared]
+        return wholes, list(own), [shared.get_value() for shared in plan.shared]
 
     done = [result for result in in_threads(work, workers) if result is not None]
     rows = [part.rows for part in parts if part.rows]

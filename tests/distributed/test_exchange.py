@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optdb.distributed.errors import WorkerTimeout
-from optdb.distributed.exchange import PACKED_BYTES, SMALL_BYTES, Aborted, Exchange, Mailbox
+from optdb.distributed.exchange import BLOCK_BYTES, PACKED_BYTES, SMALL_BYTES, Aborted, Exchange, Mailbox
 from optdb.distributed.threads import ThreadLink
 from tests.distributed.hosts import in_threads, links
 
@@ -19,6 +19,7 @@ class OwnMemory(ThreadLink):
     """Gives each receiver memory of its own, as a message does."""
 
     received_is_writable = True
+    shares_memory = False
 
     def receive(self, rank, tag):
         return [array.copy() for array in super().receive(rank, tag)]
@@ -54,6 +55,31 @@ def test_all_workers_get_the_same_sums(workers, size, link):
             assert totals[i].tobytes() == found[0][i].tobytes()
     for arrays, before in zip(given, copies, strict=True):
         assert all((array == old).all() for array, old in zip(arrays, before, strict=True))
+
+
+@pytest.mark.parametrize("link", [ThreadLink, OwnMemory, ReadOnly])
+@pytest.mark.parametrize("size", [0, *SIZES, 3 * BLOCK_BYTES // 8 + 1])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_sums_are_written_into_vectors_that_are_given(workers, size, link):
+    rng = np.random.RandomState(1)
+    given = [[rng.standard_normal(size), rng.standard_normal(7).astype("float16")] for _ in range(workers)]
+    before = [[vector.copy() for vector in vectors] for vectors in given]
+    sums = [[np.full_like(vector, np.nan) for vector in vectors] for vectors in given]
+    between = links(workers, link=link)
+
+    def work(rank):
+        exchange = Exchange(between[rank], rank, workers, 0, 1)
+        for number in range(2):
+            exchange.reduce(number, given[rank], sums[rank])
+
+    in_threads(work, workers)
+    for i, like in enumerate(given[0]):
+        expected = sum(vectors[i].astype("float64") for vectors in before)
+        for totals in sums:
+            np.testing.assert_allclose(totals[i], expected, rtol=1e-2 if like.dtype == "float16" else 1e-12, atol=1e-2)
+            assert totals[i].tobytes() == sums[0][i].tobytes()
+    for vectors, old in zip(given, before, strict=True):
+        assert all((vector == was).all() for vector, was in zip(vectors, old, strict=True))
 
 
 def test_workers_without_a_part_get_what_the_first_one_passes_on():

@@ -1,14 +1,15 @@
 """Divides the graph of one worker into functions, with a sum over workers between them: `exact_plan`.
 
 ``gradients``
-    takes the worker's part of the batch, and returns summands; it changes nothing. A sum over workers that it needs
-    itself (a mean of the whole batch, for normalization) is an ``AllReduce`` inside of it.
+    takes the worker's part of the batch, and leaves summands in shared variables of their own. A sum over workers that
+    it needs itself (a mean of the whole batch, for normalization) is an ``AllReduce`` inside of it.
 ``results``
-    takes sums, and returns those of the user's outputs that are computed from them.
+    returns those of the user's outputs that are computed from sums, which are in further shared variables.
 ``update``
-    takes the same sums, and lets shared variables have their next values.
+    lets the user's shared variables have their next values, from the same sums.
 
-So if anything fails while workers wait for each other, no copy of the state has changed.
+So if anything fails while workers wait for each other, no copy of the state has changed. A worker packs summands into
+one vector for each dtype, and sums likewise: they do not leave the device one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
-from optdb.host.functions.originals import Original, compile_step, int_scalar
+from optdb.host.api.variables import SharedVariable, TensorType
+from optdb.host.functions.originals import Original, compile_step, held_variable, int_scalar
 
 __all__ = ["exact_plan"]
 
@@ -195,23 +197,30 @@ class _Cut:
         inner = [node for node in reduces if node in early]
         outputs = [*(node.inputs[1] for node in final), *carried, *own]
         rebuilt, rounds = self._bundled(inner, outputs)
-        passed = [*(node.outputs[1] for node in final), *carried]
-        fresh = {var: var.type(name=var.name) for var in passed}
-        late = _rebuild(roots, dict(fresh))
-        wholes, following = late[: len(late) - len(updates)], late[len(late) - len(updates) :]
+        summands = [_held(node.inputs[1], f"summand {i}") for i, node in enumerate(final)]
+        sums = [_held(node.inputs[1], f"sum {i}") for i, node in enumerate(final)]
+        kept = [_held(var, f"carried {i}") for i, var in enumerate(carried)]
+        following = dict(zip([*summands, *kept], rebuilt, strict=False))
+        fresh = {node.outputs[1]: _taken(held, node.outputs[1]) for held, node in zip(sums, final, strict=True)}
+        fresh.update((var, _taken(held, var)) for held, var in zip(kept, carried, strict=True))
+        late = _rebuild(roots, fresh)
+        wholes, next_values = late[: len(late) - len(updates)], late[len(late) - len(updates) :]
         arguments = [argument.variable for argument in self._original.arguments]
         same = [var for var in arguments if var not in self._local]
         name, optimizer = self._original.name or "step", self._original.optimizer
-        taken = [*fresh.values(), *same, self._length]
+        given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
         return StepPlan(
             shared=self._original.shared,
             gradients=compile_step(
-                [*arguments, self._length, self._first, self._token], rebuilt, {}, optimizer, f"{name}: gradients"
+                *(given, rebuilt[len(following) :]),
+                {held: _as_held(var) for held, var in following.items()},
+                *(optimizer, f"{name}: gradients"),
             ),
             results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
-            update=compile_step(taken, [], dict(zip(updates, following, strict=True)), optimizer, f"{name}: update"),
-            summands=len(final),
-            carried=len(carried),
+            update=compile_step(taken, [], dict(zip(updates, next_values, strict=True)), optimizer, f"{name}: update"),
+            summands=summands,
+            sums=sums,
+            carried=kept,
             rounds=rounds,
             same=[i for i, var in enumerate(arguments) if var not in self._local],
             outputs=specs,
@@ -260,6 +269,28 @@ class _Cut:
             token, *sums = AllReduce(level).make_node(token, *arrays).outputs
             copies.update(zip((node.outputs[1] for node in levels[level]), sums, strict=True))
         return _rebuild(outputs, copies), len(levels)
+
+
+def _held(var: Variable, name: str) -> SharedVariable:
+    """Return a shared variable for a summand or a sum.
+
+    Arrays of floats are on the device, and numbers on the host. So a number is held as an array of one element.
+    """
+    if not isinstance(var.type, TensorType):
+        raise NoGradients(
+            f"{var} is no array, and a step would have to carry it from the part of the batch to the next values.\n"
+            "The cure: let workers make steps of their own, as in DataParallel(step, average_every=10)"
+        )
+    return held_variable(_as_held(var), name)
+
+
+def _as_held(var: Variable) -> Variable:
+    return var.dimshuffle("x") if var.ndim == 0 and var.dtype.startswith("float") else var
+
+
+def _taken(held: SharedVariable, var: Variable) -> Variable:
+    """Return the variable that a shared variable holds for others."""
+    return held.dimshuffle() if held.ndim > var.ndim else held
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: type | None = None) -> set[Variable]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from theano import Mode, tensor
 from theano import __version__ as theano_version
 from theano import function as _function
+from theano import shared as _shared
 from theano.compile.function_module import Function
 from theano.compile.io import Out
 from theano.compile.sharedvalue import SharedVariable
@@ -16,7 +18,16 @@ from theano.gof.graph import Variable
 
 from optdb.host.api.graph import io_toposort
 
-__all__ = ["CallArgument", "Original", "compile_step", "int_scalar", "original_of", "tensor", "theano_version"]
+__all__ = [
+    "CallArgument",
+    "Original",
+    "compile_step",
+    "held_variable",
+    "int_scalar",
+    "original_of",
+    "tensor",
+    "theano_version",
+]
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,12 @@ def compile_step(
         on_unused_input="ignore",
         name=name,
     )
+
+
+def held_variable(var: Variable, name: str) -> SharedVariable:
+    """Return a new shared variable for values of a tensor variable: it has none yet, but an array without elements."""
+    shape = [int(is_one) for is_one in var.broadcastable]
+    return _shared(np.zeros(shape, var.dtype), name, broadcastable=var.broadcastable)
 
 
 def int_scalar(name: str) -> Variable:

@@ -1,0 +1,102 @@
+"""A worker's summands of a step, and their sums, as vectors: one for each dtype (`Summands`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optdb.distributed.plans import StepPlan
+from optdb.opencl.simulator import SimulatorOCL
+from optdb.opencl.simulator.packing import PackedVariables, is_placed
+
+__all__ = ["Summands"]
+
+
+class Summands:
+    """The summands that a simulator has computed, and the sums that its next functions take.
+
+    What is on the device is one transfer for each dtype, both ways. Whole numbers may be on the host.
+
+    Parameters
+    ----------
+    simulator : SimulatorOCL
+        Has the functions of the plan.
+    plan : StepPlan
+        Names the shared variables.
+    """
+
+    def __init__(self, simulator: SimulatorOCL, plan: StepPlan) -> None:
+        self._simulator = simulator
+        pairs = list(zip(plan.summands, plan.sums, strict=True))
+        placed = [all(is_placed(simulator, var) for var in pair) for pair in pairs]
+        here = [pair for pair, is_here in zip(pairs, placed, strict=True) if is_here]
+        self._summands = PackedVariables(simulator, [summand for summand, _ in here])
+        self._sums = PackedVariables(simulator, [total for _, total in here])
+        self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
+        #: The shapes of sums on the host.
+        self._host_shapes: list[tuple[int, ...]] = []
+        self._ranks = [var.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
+
+    def collect(self) -> list[np.ndarray]:
+        """Wait for the device; return the summands as vectors, which are not to be changed, until `close`."""
+        vectors = self._summands.download()
+        if self._sums.shapes != self._summands.shapes:
+            self._sums.lay_out(self._summands.shapes)
+        values = [np.asarray(self._simulator.get(summand)) for summand, _ in self._on_host]
+        self._host_shapes = [value.shape for value in values]
+        return [*vectors, *(np.concatenate([values[i].ravel() for i in some]) for some in self._alike())]
+
+    def open(self) -> list[np.ndarray]:
+        """Return vectors for the sums, in the order of `collect`."""
+        sizes = [int(np.prod(shape)) for shape in self._host_shapes]
+        self._host_sums = [
+            np.empty(sum(sizes[i] for i in some), self._on_host[some[0]][1].dtype) for some in self._alike()
+        ]
+        return [*self._sums.open(), *self._host_sums]
+
+    def distribute(self) -> None:
+        """Let the simulator have the sums that were written into what `open` has returned."""
+        self._sums.upload()
+        for some, vector in zip(self._alike(), self._host_sums, strict=True):
+            start = 0
+            for i in some:
+                stop = start + int(np.prod(self._host_shapes[i]))
+                self._simulator.set(self._on_host[i][1], vector[start:stop].reshape(self._host_shapes[i]))
+                start = stop
+
+    def take_over(self) -> None:
+        """Let the sums be the summands: there is no other worker with a part. Nothing leaves the device."""
+        self._summands.pack()
+        if self._sums.shapes != self._summands.shapes:
+            self._sums.lay_out(self._summands.shapes)
+        self._sums.copy_from(self._summands)
+        for summand, total in self._on_host:
+            self._simulator.set(total, self._simulator.get(summand))
+
+    def close(self) -> None:
+        """Let the simulator compute the next summands."""
+        self._summands.release()
+        self._sums.release()
+
+    # For workers without a part, which have computed no summands
+
+    def described(self) -> np.ndarray:
+        """Return the shapes as one vector of whole numbers."""
+        return np.array([n for shape in (*self._sums.shapes, *self._host_shapes) for n in shape], "int64")
+
+    def lay_out(self, description: np.ndarray) -> None:
+        """Prepare for sums of shapes that another worker has described."""
+        lengths = iter(description.tolist())
+        shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
+        count = len(shapes) - len(self._on_host)
+        if self._sums.shapes != shapes[:count]:
+            self._sums.lay_out(shapes[:count])
+        self._host_shapes = shapes[count:]
+
+    def _alike(self) -> list[list[int]]:
+        """Return the numbers of the summands on the host, those of one dtype together."""
+        found: dict[Any, list[int]] = {}
+        for i, (summand, _) in enumerate(self._on_host):
+            found.setdefault(summand.dtype, []).append(i)
+        return list(found.values())

@@ -1,0 +1,140 @@
+"""Arrays of one dtype next to each other in one buffer, so that one transfer moves all of them (`PackedVector`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.arena import ALIGNMENT
+from optdb.runtime.arrays import DeviceArray
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+
+__all__ = ["PackedVector"]
+
+
+class PackedVector:
+    """A buffer that arrays of one dtype lie in, and its elements on the host as one vector.
+
+    Each array begins where the widest vectors of a kernel may. Elements between arrays are zeros.
+
+    A device that shares the host's memory has the buffer mapped, and copies nothing. Other devices copy it to and from
+    pinned memory, which they read and write by themselves.
+
+    Parameters
+    ----------
+    context : Context
+        Of the device.
+    dtype : numpy.dtype
+        Of the arrays.
+    shapes : sequence of tuple of int
+        For each array.
+    """
+
+    def __init__(self, context: Context, dtype: np.dtype, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.dtype, self.shapes = np.dtype(dtype), list(shapes)
+        self._queue = context.queue
+        starts, nbytes = _starts(self.dtype, self.shapes)
+        #: Whether the host reads and writes the buffer where it lies.
+        self.is_mapped = context.profile.shares_host_memory
+        self._buffer: cl.Buffer | None = None
+        self._host = np.empty(0, self.dtype)
+        self._mapping: np.ndarray | None = None
+        if nbytes:
+            self._allocate(context, nbytes)
+        #: On the device.
+        self.arrays = [self._array(shape, start) for shape, start in zip(self.shapes, starts, strict=True)]
+
+    def _allocate(self, context: Context, nbytes: int) -> None:
+        flags = cl.mem_flags
+        try:
+            access = flags.READ_WRITE | (flags.ALLOC_HOST_PTR if self.is_mapped else 0)
+            self._buffer = cl.Buffer(context.cl_context, access, nbytes)
+            cl.enqueue_fill_buffer(self._queue, self._buffer, np.uint8(0), 0, nbytes)
+        except (cl.MemoryError, cl.LogicError) as error:
+            name = context.profile.name
+            raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
+        if not self.is_mapped:
+            self._pinned, memory = _pinned(context, nbytes)
+            self._host = memory.view(self.dtype)
+
+    def _array(self, shape: tuple[int, ...], start: int) -> DeviceArray:
+        if not math.prod(shape):
+            return DeviceArray(self._queue, shape, self.dtype)
+        return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the buffer."""
+        return 0 if self._buffer is None else self._buffer.size
+
+    def copy_from(self, other: PackedVector) -> None:
+        """Copy the elements of a vector of the same shapes in the same context, on the device."""
+        if self._buffer is not None:
+            cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
+
+    def holds(self, index: int, array: Any) -> bool:
+        """Tell whether an array is the one of that number: it lies where that one does."""
+        mine = self.arrays[index]
+        if array.shape != mine.shape:
+            return False
+        return not mine.size or (array.offset == mine.offset and array.base_data == self._buffer)
+
+    def download(self) -> np.ndarray:
+        """Wait for the device; return the elements, which are not to be changed, nor read after `release`."""
+        if self._buffer is None:
+            return self._host
+        if self.is_mapped:
+            return self._map(cl.map_flags.READ)
+        cl.enqueue_copy(self._queue, self._host, self._buffer, is_blocking=True)
+        return self._host
+
+    def open(self) -> np.ndarray:
+        """Return memory for new elements, all of which are to be written before `upload`."""
+        if self._buffer is None or not self.is_mapped:
+            return self._host
+        return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
+
+    def upload(self) -> None:
+        """Let the device have the elements that were written; return before it has, and leave them as they are."""
+        if self._buffer is None or self.is_mapped:
+            self.release()
+            return
+        cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
+
+    def release(self) -> None:
+        """Let the device use the buffer again, after `download` or `open`."""
+        if self._mapping is not None:
+            mapping, self._mapping = self._mapping, None
+            mapping.base.release(self._queue)
+
+    def _map(self, flags: int) -> np.ndarray:
+        self.release()
+        size = self._buffer.size // self.dtype.itemsize
+        self._mapping, _ = cl.enqueue_map_buffer(
+            self._queue, self._buffer, flags, 0, (size,), self.dtype, is_blocking=True
+        )
+        return self._mapping
+
+
+def _starts(dtype: np.dtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
+    """Return where arrays begin, in bytes, and how many bytes they take."""
+    starts, stop = [], 0
+    for shape in shapes:
+        starts.append(stop)
+        stop += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return starts, stop
+
+
+def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, np.ndarray]:
+    """Return memory on the host that does not move, and what keeps it; ordinary memory where the driver has none."""
+    try:
+        buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        memory, _ = cl.enqueue_map_buffer(context.queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)
+    except cl.Error:
+        return None, np.zeros(nbytes, np.uint8)
+    return buffer, memory

@@ -1,0 +1,181 @@
+"""Summands and sums of a step move as one vector for each dtype; those of any dtype, rank and length."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.distributed import DataParallel, WorkerFailed
+from optdb.distributed.batches import axes_of, parts_of
+from optdb.distributed.exchange import Exchange
+from optdb.distributed.replicas import replica_of
+from optdb.distributed.sharding.cutting import exact_plan
+from optdb.host.functions.originals import original_of
+from optdb.lifters.transfers import count_transfers
+from optdb.opencl.registry import context_of, get_context
+from optdb.opencl.simulator.execution.io_binding import RESULTS
+from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST
+from tests.distributed.hosts import in_threads, links
+from tests.distributed.training import two_devices
+
+ROWS, WIDTH = 7, 5
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return two_devices()
+
+
+@contextmanager
+def with_memory_of_their_own(devices):
+    """Let devices seem to have no memory in common with the host."""
+    contexts = [get_context(context_of(device)) for device in devices]
+    profiles = [context.profile for context in contexts]
+    for context in contexts:
+        context.profile = replace(context.profile, shares_host_memory=False)
+    try:
+        yield
+    finally:
+        for context, profile in zip(contexts, profiles, strict=True):
+            context.profile = profile
+
+
+@pytest.fixture(params=["shared memory", "memory of its own"])
+def memory(request, devices):
+    if request.param == "shared memory":
+        yield
+    else:
+        with with_memory_of_their_own(devices):
+            yield
+
+
+def mixed():
+    """Return a step with parameters of several dtypes, one of no elements, a counter, and outputs of all kinds."""
+    rng = np.random.RandomState(0)
+    x, y, table = tt.dmatrix("x"), tt.ivector("y"), tt.dvector("table")
+    shared = {
+        "double": theano.shared(rng.standard_normal((WIDTH, 4)), "double"),
+        "single": theano.shared(rng.standard_normal((4, 3)).astype("float32"), "single"),
+        "half": theano.shared(rng.standard_normal(3).astype("float16"), "half"),
+        "empty": theano.shared(np.zeros((0, 4)), "empty"),
+        "scale": theano.shared(0.5, "scale"),
+        "seen": theano.shared(np.int64(0), "seen"),
+    }
+    hidden = tt.tanh(x.dot(shared["double"]) * shared["scale"])
+    rows = tt.nnet.sigmoid(hidden.astype("float32").dot(shared["single"])) * shared["half"].astype("float32")
+    loss = tt.sqr(rows.sum(axis=1) - table[y]).mean() + tt.sqr(tt.dot(shared["empty"], hidden.T)).sum()
+    right = tt.eq(rows.argmax(axis=1), y).sum()
+    floats = [shared[name] for name in ("half", "empty", "double", "scale", "single")]
+    updates = [(var, var - (0.1 * gradient).astype(var.dtype)) for var, gradient in zip(floats, tt.grad(loss, floats))]
+    updates.append((shared["seen"], shared["seen"] + right))
+    outputs = [right, rows, loss, x.sum(axis=0)]
+    return theano.function([x, y, table], outputs, updates=updates, mode=theano.Mode("py", "fast_run"), name="mixed")
+
+
+def batch(rows=ROWS, seed=0):
+    rng = np.random.RandomState(seed)
+    return rng.standard_normal((rows, WIDTH)), rng.randint(0, 3, rows).astype("int32"), np.array([1.0, -1.0, 0.5])
+
+
+def check(f, train, batches):
+    """Compare steps with those of one device."""
+    with optdb.SimulatorOCL(f) as alone:
+        for each in batches:
+            for found, wanted in zip(train(*each), alone(*each), strict=True):
+                assert found.dtype == wanted.dtype and found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-3)
+        for shared in f.get_shared():
+            np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_any_dtypes_and_lengths(devices, memory):
+    f = mixed()
+    rows = [ROWS, ROWS, ROWS, 1, 1, 2, 2, ROWS, 8, 8]
+    with DataParallel(f, devices=devices, axes={"table": None}) as train:
+        check(f, train, [batch(count, seed) for seed, count in enumerate(rows)])
+
+
+@pytest.mark.slow
+def test_after_an_error(devices, memory):
+    f = mixed()
+    x, y, table = batch()
+    wrong = y.copy()
+    wrong[-1] = 9
+    with DataParallel(f, devices=devices, axes={"table": None}, timeout=20) as train, optdb.SimulatorOCL(f) as alone:
+        for number in range(3):
+            np.testing.assert_allclose(train(x, y, table)[2], alone(x, y, table)[2], rtol=1e-4, err_msg=str(number))
+            with pytest.raises(WorkerFailed):
+                train(x, wrong, table)
+        np.testing.assert_allclose(train.get("double"), alone.get("double"), rtol=1e-5)
+
+
+def layers(count=6):
+    """Return a step of a net of many small parameters of two dtypes."""
+    rng = np.random.RandomState(0)
+    x, y = tt.dmatrix("x"), tt.dvector("y")
+    weights = [theano.shared(rng.standard_normal((WIDTH, WIDTH)), f"w{i}") for i in range(count)]
+    biases = [theano.shared(np.zeros(WIDTH, "float32"), f"b{i}") for i in range(count)]
+    hidden = x
+    for weight, bias in zip(weights, biases, strict=True):
+        hidden = tt.tanh(hidden.dot(weight) + bias)
+    loss = tt.sqr(hidden.sum(axis=1) - y).mean()
+    shared = [*weights, *biases]
+    updates = [(var, var - (0.1 * gradient).astype(var.dtype)) for var, gradient in zip(shared, tt.grad(loss, shared))]
+    return theano.function([x, y], loss, updates=updates, mode=theano.Mode("py", "fast_run"), name="layers")
+
+
+def replicas_of(f, devices, args):
+    """Return replicas, and a function by which all of them prepare a step and commit it; it returns their traffic."""
+    original = original_of(f)
+    axes = axes_of(original.arguments, None)
+    plan = exact_plan(original, axes, {}, None, False)
+    replicas = [replica_of(plan, device) for device in devices]
+    between, parts = links(len(devices)), parts_of(original.arguments, list(args), axes, len(devices))
+
+    def step(attempt):
+        def work(rank):
+            with count_transfers() as traffic:
+                replica = replicas[rank]
+                replica.prepare(parts[rank], Exchange(between[rank], rank, len(devices), 0, attempt))
+                replica.commit(replica.steps + 1)
+            return traffic
+
+        return in_threads(work, len(devices))
+
+    return replicas, step
+
+
+@pytest.mark.slow
+def test_a_dtype_is_one_transfer_each_way(devices):
+    args = np.random.RandomState(1).standard_normal((8, WIDTH)), np.zeros(8)
+    with with_memory_of_their_own(devices):
+        replicas, step = replicas_of(layers(), devices, args)
+        for attempt in range(1, 4):
+            first, second = step(attempt)
+        for replica in replicas:
+            replica.close()
+    # Gradients of twelve parameters, and the loss: float64 and float32. The first worker reads the loss.
+    for traffic in (first, second):
+        assert traffic.transfers[TO_HOST] == traffic.transfers[TO_DEVICE] == 2
+        assert traffic.nbytes[TO_HOST] == traffic.nbytes[TO_DEVICE]
+    assert first.transfers[RESULTS] == 1 and RESULTS not in second.transfers
+
+
+@pytest.mark.slow
+def test_where_memory_is_shared_nothing_is_moved(devices):
+    args = np.random.RandomState(1).standard_normal((8, WIDTH)), np.zeros(8)
+    replicas, step = replicas_of(layers(), devices, args)
+    if not get_context(context_of(devices[0])).profile.shares_host_memory:
+        pytest.skip("the device has memory of its own")
+    for attempt in range(1, 4):
+        for traffic in step(attempt):
+            assert not traffic.transfers[TO_HOST] and not traffic.transfers[TO_DEVICE]
+    for replica in replicas:
+        replica.close()
