@@ -15,7 +15,7 @@ import pytest
 
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused
 from optdb.distributed.clusters import local_devices
-from optdb.distributed.local import RestartingCluster
+from optdb.distributed.local import RestartingCluster, _KeepingNanny
 from profiles.distributed import counted_bytes
 from tests.distributed.training import batches, check, step
 
@@ -129,6 +129,10 @@ def test_a_worker_that_hangs_is_named(f, client, caplog):
 
 def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
     # LocalCluster looks for a dead worker after this time, and gives it up if it is not there.
+    # What the user has set for the memory of workers stays.
+    setting = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
+    with dask.config.set({setting: 4096}):
+        assert _KeepingNanny("tcp://127.0.0.1:1").pre_spawn_env["MALLOC_TRIM_THRESHOLD_"] == "4096"
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
         RestartingCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -136,11 +140,16 @@ def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
     ):
         for _ in range(2):
             (before,) = client.scheduler_info()["workers"]
+            assert client.run(allocator_setting) == {before: str(1 << 25)}
             kill(client, before)
             end = time.monotonic() + TIMEOUT
             while set(client.run_on_scheduler(addresses)) <= {before}:
                 assert time.monotonic() < end
                 time.sleep(0.05)
+
+
+def allocator_setting():
+    return os.environ["MALLOC_MMAP_THRESHOLD_"]
 
 
 def addresses(dask_scheduler):
