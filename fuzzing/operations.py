@@ -13,6 +13,7 @@ from typing import Any
 import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
+from theano.tensor import slinalg
 from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
@@ -138,6 +139,15 @@ def _float_matrix(value: Value) -> bool:
     return value.is_float and value.ndim == 2
 
 
+def _wide_array(value: Value) -> bool:
+    """Tell whether a value is a vector or a matrix of a dtype that SciPy computes in."""
+    return value.var.dtype in ("float32", "float64") and value.ndim in (1, 2)
+
+
+def _wide_matrix(value: Value) -> bool:
+    return _wide_array(value) and value.ndim == 2
+
+
 def _matrix(value: Value) -> bool:
     return value.ndim == 2
 
@@ -220,6 +230,29 @@ def _softmax_winner(var: Any) -> Any:
 def _gradient(var: Any) -> Any:
     # Not by a power, which devices compute within their rounding.
     return tt.grad(tt.sqr(_small(var)).sum(), var)
+
+
+def _bidiagonal(var: Any) -> Any:
+    """Return a triangle with as many rows as an array, made of its signs.
+
+    Its condition is such that factors and solutions are off by less than a half, and can be rounded.
+    """
+    signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
+    n = var.shape[0]
+    return 2 * tt.eye(n, dtype=var.dtype) + tt.eye(n, n, -1, dtype=var.dtype) * signs.dimshuffle(0, "x")
+
+
+def _factor(var: Any, lower: bool) -> Any:
+    triangle = _bidiagonal(var)
+    return _exact(tt.round(slinalg.Cholesky(lower=lower)(tt.dot(triangle, triangle.T))), var)
+
+
+def _solution(var: Any, structure: str) -> Any:
+    # SciPy refuses systems without rows.
+    right = tt.concatenate([tt.zeros_like(_small(var).sum(axis=0, keepdims=True)), _small(var)])
+    lower = _bidiagonal(right)
+    triangle = lower if structure == "lower_triangular" else lower.T
+    return _exact(tt.round(slinalg.Solve(structure)(triangle, tt.dot(triangle, right)))[1:], var)
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
@@ -384,6 +417,8 @@ OPERATIONS: dict[str, Operation] = {
         ),
     ),
     "inner": Operation(lambda a, b, _: tt.dot(_small(a), _small(b)), lambda *_: (), (_real_vector, _like)),
+    "factor": Operation(_factor, lambda a: (a.shape[0], a.shape[0]), (_wide_matrix,), (True, False)),
+    "solution": Operation(_solution, _same, (_wide_array,), ("lower_triangular", "upper_triangular")),
     "pooled": Operation(
         _pooled,
         lambda a: tuple(("pooled", length) for length in a.shape),
