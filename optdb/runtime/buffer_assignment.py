@@ -152,10 +152,17 @@ class _External:
 class BufferAssignment:
     """Buffers for the memories of a command list, some of which may be external: `rebind` says where these lie.
 
-    The check, which raises MemoryError if a device has too little, is called before anything is allocated.
+    The check, which raises MemoryError if a device has too little, is called before anything is allocated. Memories
+    that are `donated` lie in buffers of others: in each, from some byte on.
     """
 
-    def __init__(self, live: Liveness, check: Check = check_device_memory, io: IOBinding | None = None) -> None:
+    def __init__(
+        self,
+        live: Liveness,
+        check: Check = check_device_memory,
+        io: IOBinding | None = None,
+        donated: Mapping[Memory, tuple[cl.Buffer, int]] | None = None,
+    ) -> None:
         self._check = check
         #: How much memory there would be with a buffer for each memory, in bytes.
         self.nbytes_without_reuse = live.nbytes_without_reuse
@@ -166,9 +173,12 @@ class BufferAssignment:
         self._external = {memory: _External(memory, placeholders[memory.context]) for memory in self.io.external}
         self._own_buffer = {*live.own_buffer, *self.io.outputs.values()}
         self._ranges: dict[Memory, tuple[cl.Buffer, int]] = {}
-        for context in dict.fromkeys(memory.context for memory in live.ranges):
-            self._allocate(context, {memory: span for memory, span in live.ranges.items() if memory.context == context})
+        donated = donated or {}
+        ranges = {memory: span for memory, span in live.ranges.items() if memory not in donated}
+        for context in dict.fromkeys(memory.context for memory in ranges):
+            self._allocate(context, {memory: span for memory, span in ranges.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._ranges.values()}
+        self._ranges.update(donated)
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]]) -> None:
         """Allocate as few buffers in a context as the device allows, and assign each memory a range."""

@@ -129,9 +129,14 @@ def compile_step(
 
 
 def held_variable(var: Variable, name: str) -> SharedVariable:
-    """Return a new shared variable for values of a tensor variable: it has none yet, but an array without elements."""
+    """Return a new shared variable for values of a tensor variable: it has none yet, but an array without elements.
+
+    A function that gives its next value does not read the present one, and may overwrite it even if it raises.
+    """
     shape = [int(is_one) for is_one in var.broadcastable]
-    return _shared(np.zeros(shape, var.dtype), name, broadcastable=var.broadcastable)
+    held = _shared(np.zeros(shape, var.dtype), name, broadcastable=var.broadcastable)
+    held.tag.is_scratch = True
+    return held
 
 
 def int_scalar(name: str) -> Variable:

@@ -43,6 +43,8 @@ class LinkedFunction:
     #: Output on the device to a function that selects the buffer of its value in each call: it takes the layout of
     #: the value, and returns a buffer, or None for any.
     external_outputs: dict[Variable, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
+    #: Inputs on the device whose present values nobody reads: the next ones may be written there early (``donation``).
+    scratch: frozenset[Variable] = frozenset()
     _roles: dict[tuple[Path, frozenset[Apply]], Roles] = field(init=False, default_factory=dict)
 
     @functools.cached_property

@@ -20,6 +20,7 @@ from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.functions.call_memory import CallMemory
 from optdb.opencl.planning.budget import check_plan
+from optdb.opencl.planning.donation import donated
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
 from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
@@ -41,7 +42,8 @@ class Plan:
         once, kept = recording.invariant, recording.kept_uploads
         live = plan_liveness(recording)
         #: The buffers of its values.
-        self.buffers = BufferAssignment(live, check_plan(recording.linked, recording.layouts), recording.io)
+        check = check_plan(recording.linked, recording.layouts)
+        self.buffers = BufferAssignment(live, check, recording.io, donated(recording, live))
         #: How many commands a run enqueues if nothing changes.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in once | kept

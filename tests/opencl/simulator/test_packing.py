@@ -94,6 +94,61 @@ def test_arrays_stay_where_they_are(sim, variables):
     assert first[0] == second[0] and first[1] != second[1]
 
 
+def commit_of(sim):
+    """Return the commands that end a call of a simulator."""
+    entry = sim._executable.run._current_entry()
+    entry.plan.restore_cells()
+    return entry.commit.commands()
+
+
+def test_next_values_of_scratch_variables_are_computed_where_these_lie(variables):
+    a, b, c, d = variables
+    for variable in variables[:3]:
+        variable.tag.is_scratch = True
+    updates = [(a, x * 2), (b, x.sum(axis=0)), (c, tt.exp(x)), (d, x.astype("float64").sum(axis=0))]
+    f = compiled([x], [x.max()], updates=updates)
+    with optdb.SimulatorOCL(f, "dev0") as sim:
+        packed = PackedVariables(sim, variables[:3])
+        for number in range(6):
+            value = numbers(40, 50) + number
+            assert sim(value)[0] == value.max()
+            packed.download()
+            packed.release()
+            wanted = [value * 2, value.sum(axis=0), np.exp(value), value.astype("float64").sum(axis=0)]
+            for variable, each in zip(variables, wanted, strict=True):
+                np.testing.assert_allclose(sim.get(variable), each, rtol=1e-4)
+        # Only the one that is not scratch is copied.
+        assert [command.nbytes for command in commit_of(sim)] == [8 * 50]
+
+
+@pytest.mark.parametrize("kind", ["read", "returned", "a view", "part of another one", "the same twice"])
+def test_values_that_cannot_be_computed_there(kind):
+    a, b = (held(2, name) for name in "ab")
+    for variable in (a, b):
+        variable.tag.is_scratch = True
+        variable.set_value(np.ones((6, 5), "float32"))
+    following = tt.exp(x)
+    updates, outputs = {
+        "read": ([(a, a + x), (b, b * 2)], []),
+        "returned": ([(a, following), (b, x + 1)], [a, following]),
+        "a view": ([(a, following.T.T[::-1]), (b, x + 1)], []),
+        "part of another one": ([(a, tt.exp(tt.concatenate([x, x]))[:6]), (b, x + 1)], []),
+        "the same twice": ([(a, following), (b, following)], [following * 2]),
+    }[kind]
+    f = compiled([x], outputs, updates=updates)
+    with optdb.SimulatorOCL(f, "dev0") as sim:
+        packed = PackedVariables(sim, [a, b])
+        for number in range(5):
+            value = numbers(6, 5) - number
+            results, expected = sim(value), f(value)
+            for result, wanted in zip(results, expected, strict=True):
+                np.testing.assert_allclose(result, wanted, rtol=1e-5)
+            packed.download()
+            packed.release()
+            for variable in (a, b):
+                np.testing.assert_allclose(sim.get(variable), variable.get_value(), rtol=1e-5)
+
+
 def test_a_layout_that_is_given(sim, variables):
     packed = PackedVariables(sim, variables)
     value = numbers(2, 3)

@@ -115,6 +115,11 @@ class Executable:
         ]
         with as_when_compiling():
             self._build(source, placed, updates, overwritable, lasting, lasting & only_here)
+        if isinstance(self.run, PlannedVM):
+            scratch = zip(self.graph.fgraph.inputs, bindings, strict=True)
+            self.run.linked.scratch = frozenset(
+                var for var, binding in scratch if isinstance(binding, Shared) and binding.is_scratch
+            )
         #: The inputs that are not shared.
         self.inputs = [binding for binding in bindings if isinstance(binding, Input)]
         #: The outputs that the caller gets.

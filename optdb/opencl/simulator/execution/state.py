@@ -52,6 +52,8 @@ class Shared:
             self.array_type = variable.type
         elif placed:
             self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
+        #: Whether functions may write a next value over the present one at any time of a call (`held_variable`).
+        self.is_scratch = getattr(variable.tag, "is_scratch", False)
         self._storage = storage
         #: Its value here.
         self.cell: list[Any] = [None]
