@@ -228,6 +228,7 @@ _REAL: dict[str, Entry] = {
     "XlogX": _xlog,
     "XlogY0": _xlog,
     **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
+    "Element": lambda step: step.element(),
     # In double precision whatever the output is, as SciPy does and the host's C code: what these are made of nearly
     # cancels.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),

@@ -62,6 +62,11 @@ class ScalarStep:
         function = self.helpers.get(kind, c_type(dtype), unsigned(dtype))
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
+    def element(self) -> str:
+        """Return the element of an array, which the scalar names, at the index that is the input."""
+        load = "ga_half2float" if self.out == "float16" else ""
+        return f"{load}({self.scalar['array']}_at[{self.input(0, 'int64')}])"
+
     def joined(self, operator: str, *args: str) -> str:
         """Return expressions of the output's dtype with an operator between them: whole numbers wrap."""
         if is_float(self.out):
@@ -110,6 +115,9 @@ class LaneStep(ScalarStep):
 
     def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
         raise NotInVectors(f"{kind} is a function of numbers")
+
+    def element(self) -> str:
+        raise NotInVectors("each lane reads an element of its own")
 
     def joined(self, operator: str, *args: str) -> str:
         kind = c_type(self.out)

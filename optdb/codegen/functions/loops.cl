@@ -1,0 +1,79 @@
+/* Kernels that loop over a domain of n points, row by row: ROW is the length of the last axis, `column` the index along
+it. ARRAYS are the buffers; a body computes WIDTH points at a time, of which `count` are wanted. */
+
+/* An item of a processor has a chunk of the points. */
+OUTLINED_KERNEL void chunked(ga_size n, ga_size chunk, ga_size items, ARRAYS)
+{
+    const ga_size item = get_global_id(0);
+    ga_size i = item * chunk;
+    const ga_size end = min(i + chunk, n);
+    if (i >= end)
+        return;
+    ONCE
+    BEGIN
+    while (i < end) {
+        OFFSETS
+        const ga_size stop = min(end, i + (ROW - column));
+        for (; i < stop; i += WIDTH) {
+            const int count = (int)min((ga_size)WIDTH, stop - i);
+            BODY
+            NEXT
+        }
+        i = stop;
+    }
+    FINISH
+}
+
+/* An item of another device strides through the points. */
+KERNEL void strided(ga_size n, ga_size chunk, ga_size items, ARRAYS)
+{
+    SHARED
+    const ga_size item = GID_0;
+    const int count = 1;
+    ONCE
+    BEGIN
+    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {
+        OFFSETS
+        BODY
+    }
+    FINISH
+}
+
+/* The product of a row, by its first element, and a vector. */
+static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector, ga_size length)
+{
+    VECTOR sum = (VECTOR)(0);
+    ga_size c = 0;
+    for (; c + WIDTH <= length; c += WIDTH)
+        sum += VLOAD(0, row + c) * VLOAD(0, vector + c);
+    union { VECTOR v; T s[WIDTH]; } lanes;
+    lanes.v = sum;
+    T result = 0;
+    for (int l = 0; l < WIDTH; ++l)
+        result += lanes.s[l];
+    for (; c < length; ++c)
+        result += row[c] * vector[c];
+    return result;
+}
+
+/* Adds rows to a vector, each times a factor. */
+static inline void add_rows(
+    GLOBAL_MEM T *sums, const GLOBAL_MEM T *row, ga_ssize step, VECTOR by, int count, ga_size length)
+{
+    union { VECTOR v; T s[WIDTH]; } factors;
+    factors.v = by;
+    int r = 0;
+    for (; r + 4 <= count; r += 4, row += 4 * step) {
+        const T f0 = factors.s[r], f1 = factors.s[r + 1], f2 = factors.s[r + 2], f3 = factors.s[r + 3];
+        const GLOBAL_MEM T *row1 = row + step, *row2 = row1 + step, *row3 = row2 + step;
+        ga_size c = 0;
+        for (; c + WIDTH <= length; c += WIDTH)
+            VSTORE(VLOAD(0, sums + c) + f0 * VLOAD(0, row + c) + f1 * VLOAD(0, row1 + c) + f2 * VLOAD(0, row2 + c)
+                + f3 * VLOAD(0, row3 + c), 0, sums + c);
+        for (; c < length; ++c)
+            sums[c] += f0 * row[c] + f1 * row1[c] + f2 * row2[c] + f3 * row3[c];
+    }
+    for (; r < count; ++r, row += step)
+        for (ga_size c = 0; c < length; ++c)
+            sums[c] += factors.s[r] * row[c];
+}

@@ -1,0 +1,443 @@
+"""From tensors to a program of scalars: elements of a tensor at given indices, computed from loads of arrays.
+
+A :class:`Lowering` writes the body of one kernel. Views become indices, elementwise programs are inlined, and folds
+over few elements are unrolled. What a kernel cannot compute by itself is collected in `missing`: the ``schedule``
+stores it first. Equal steps are written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.functions.indices import Index, Value
+from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
+from optdb.codegen.functions.tensors import (
+    SHORT,
+    Constant,
+    Coordinate,
+    Folded,
+    Iota,
+    Joined,
+    Mapped,
+    MatrixVector,
+    Replaced,
+    Reshaped,
+    Scanned,
+    Stripe,
+    Tensor,
+    View,
+)
+from optdb.codegen.scalars.program import Number, Program, Scalar
+
+#: Folds of at most so many elements are unrolled.
+UNROLLED = SHORT
+#: Partial results of an earlier kernel that are folded where they are read.
+UNROLLED_PARTS = 64
+#: Folds within folds are unrolled up to so many elements.
+MOST_NESTED = 64
+#: The most steps of a body: compilers take more time than there are steps.
+MOST_STEPS = 1500
+
+#: A value, or a constant of the program.
+Operand = Value | Number
+#: Asks for elements of tensors at indices, and returns one.
+_Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
+
+
+class TooLarge(Exception):
+    """A body has too many steps for one kernel."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a buffer that a body reads, at an affine index."""
+
+    buffer: Buffer
+    index: Index
+
+
+@dataclass(frozen=True)
+class RowProduct:
+    """The product of a row of a matrix, by the loop's index, and a vector; both are in memory."""
+
+    matrix: Buffer
+    offset: int
+    row_stride: int
+    vector: Buffer
+    vector_offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class LoopIndex:
+    """An affine index as a value."""
+
+    index: Index
+
+
+#: What a body takes as an input.
+Source = Load | RowProduct | LoopIndex
+
+
+class Lowering:
+    """Writes the body of a kernel that loops over a domain.
+
+    Parameters
+    ----------
+    stored : mapping
+        What tensors are replaced by: those in memory, and those computed of such.
+    domain : tuple of int
+        The lengths of the loops; an empty one is a kernel without loops.
+    takes_rows : bool
+        Whether a loop over the rows of a matrix multiplies them with a vector.
+    """
+
+    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool = False) -> None:
+        self.domain = tuple(domain)
+        self.sources: list[Source] = []
+        self.dtypes: list[str] = []
+        self.steps: list[tuple[Scalar, tuple[Operand, ...]]] = []
+        #: The tensors that have to be stored first.
+        self.missing: dict[Tensor, None] = {}
+        #: The arrays that are read at computed indices.
+        self.tables: list[Buffer] = []
+        #: The folds that were unrolled.
+        self.unrolled: dict[Tensor, None] = {}
+        self._takes_rows = takes_rows and len(self.domain) == 1
+        self._stored = stored
+        self._slots: dict[Any, Operand] = {}
+        #: For each fold that is being unrolled, how often its elements are computed.
+        self._unrolling: list[int] = []
+        self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
+        self._total = math.prod(self.domain)
+
+    def compute(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
+        """Return an element of a tensor that is not read, even if the tensor is stored."""
+        replacement = self._stored.pop(tensor, None)
+        try:
+            return self.evaluate(tensor, coordinates)
+        finally:
+            if replacement is not None:
+                self._stored[tensor] = replacement
+
+    def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
+        """Return an element of a tensor."""
+        # A trampoline: graphs are deeper than Python's stack.
+        stack: list[tuple[tuple[Tensor, tuple[Index, ...]], _Evaluation]] = []
+        request: tuple[Tensor, tuple[Index, ...]] = (tensor, tuple(coordinates))
+        while True:
+            result = self._memo.get(request)
+            if result is None:
+                result = self._start(*request)
+                if isinstance(result, Generator):
+                    stack.append((request, result))
+                    result = None
+                else:
+                    self._memo[request] = result
+            # Pass the result on to those that wait for it, until one asks for more.
+            while stack:
+                key, evaluation = stack[-1]
+                try:
+                    request = evaluation.send(result)
+                    break
+                except StopIteration as stop:
+                    stack.pop()
+                    result = self._memo[key] = stop.value
+            else:
+                return result
+
+    def divided(self, root: Tensor | None) -> list[Tensor]:
+        """Return tensors that make a body smaller if they are stored: unrolled folds, else one half way to a root."""
+        found = [x for x in self.unrolled if x is not root and not _has_parts(x, self._stored)]
+        if found:
+            return found
+        computed = [tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root]
+        return computed[len(computed) // 2 :][:1]
+
+    def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
+        """Write a step, unless there is an equal one; return its result."""
+        step = scalar, tuple(operands)
+        if step not in self._slots:
+            if len(self.steps) >= MOST_STEPS:
+                raise TooLarge
+            self._slots[step] = Value(len(self.steps), is_step=True)
+            self.steps.append(step)
+        return self._slots[step]
+
+    def inline(self, program: Program, operands: Sequence[Operand]) -> list[Operand]:
+        """Write the steps of a program."""
+        return program.evaluate(operands, self.apply, lambda number: number)
+
+    def source(self, source: Source, dtype: str) -> Value:
+        """Return the input that a source gives."""
+        if source not in self._slots:
+            self._slots[source] = Value(len(self.sources), is_step=False)
+            self.sources.append(source)
+            self.dtypes.append(dtype)
+        return self._slots[source]
+
+    def build(self, results: Iterable[Operand]) -> Program:
+        """Return the program of the body with some results."""
+        count = len(self.sources)
+
+        def slot(operand: Operand) -> int | Number:
+            if isinstance(operand, Number):
+                return operand
+            return operand.number + count if operand.is_step else operand.number
+
+        steps = tuple((scalar, tuple(map(slot, operands))) for scalar, operands in self.steps)
+        return Program(tuple(self.dtypes), steps, tuple(map(slot, results)))
+
+    def dtype_of(self, operand: Operand) -> str:
+        """Return the dtype of a value."""
+        if isinstance(operand, Number):
+            return operand.dtype
+        return self.steps[operand.number][0].dtype if operand.is_step else self.dtypes[operand.number]
+
+    def index_value(self, index: Index) -> Operand:
+        """Return an index as a value of int64."""
+        affine = Index(index.const, tuple(term for term in index.terms if isinstance(term[0], int)))
+        computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, Value)]
+        if affine.terms:
+            total: Operand = self.source(LoopIndex(affine), "int64")
+        else:
+            total = Number.of(affine.const, "int64")
+        for variable, factor in computed:
+            scaled: Operand = variable
+            if factor != 1:
+                scaled = self.apply(Scalar("Mul", "int64"), [variable, Number.of(factor, "int64")])
+            is_zero = isinstance(total, Number) and total.value == 0
+            total = scaled if is_zero else self.apply(Scalar("Add", "int64"), [total, scaled])
+        return total
+
+    def _start(self, tensor: Tensor, coordinates: tuple[Index, ...]) -> Operand | _Evaluation:
+        """Return an element, or what computes it."""
+        tensor = resolve(tensor, self._stored)
+        match tensor:
+            case Stored():
+                return self._load(tensor, coordinates)
+            case Constant() if tensor.size == 1 or all(index.is_const for index in coordinates):
+                at = (0,) * tensor.ndim if tensor.size == 1 else tuple(index.const for index in coordinates)
+                return Number.of(tensor.value[at], tensor.dtype)
+            case Mapped() if not self._is_repeated(tensor, coordinates):
+                return self._mapped(tensor, coordinates)
+            case View():
+                return self._view(tensor, coordinates)
+            case Folded() if unrolls(tensor, self._stored) and self._nests(tensor):
+                return self._folded(tensor, coordinates)
+            case Scanned() if coordinates[tensor.axis].is_const and tensor.shape[tensor.axis] <= UNROLLED:
+                return self._scanned(tensor, coordinates)
+            case Iota():
+                return self.index_value(coordinates[0])
+            case Joined() if coordinates[tensor.axis].is_const:
+                return self._joined(tensor, coordinates)
+            case Replaced() if self._inside(tensor, coordinates) is not None:
+                return self._replaced(tensor, coordinates)
+            case Reshaped() if all(index.is_const for index in coordinates):
+                return self._reshaped(tensor, coordinates)
+            case MatrixVector() if self._takes_rows and coordinates == (Index.of(0),):
+                return self._row_product(tensor)
+        return self._miss(tensor)
+
+    def _miss(self, tensor: Tensor) -> Operand:
+        """Ask for a tensor to be stored; anything stands for its element meanwhile."""
+        self.missing[tensor] = None
+        return Number.of(1, tensor.dtype)
+
+    def _load(self, stored: Stored, coordinates: tuple[Index, ...]) -> Operand:
+        index = stored.at(coordinates)
+        if index.is_affine:
+            return self.source(Load(stored.buffer, index), stored.dtype)
+        if stored.buffer not in self.tables:
+            self.tables.append(stored.buffer)
+        scalar = Scalar("Element", stored.dtype, (("array", f"table{self.tables.index(stored.buffer)}"),))
+        return self.apply(scalar, [self.index_value(index)])
+
+    def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
+        """Tell whether a kernel would compute each element of a costly tensor several times."""
+        varies = any(not index.is_const for index in coordinates)
+        return tensor.is_costly and varies and tensor.size * 4 <= self._total
+
+    def _mapped(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> _Evaluation:
+        operands = []
+        for x in tensor.inputs:
+            at = [Index() if length == 1 else index for length, index in zip(x.shape, coordinates, strict=True)]
+            operands.append((yield x, tuple(at)))
+        return self.inline(tensor.program, operands)[tensor.result]
+
+    def _view(self, tensor: View, coordinates: tuple[Index, ...]) -> _Evaluation:
+        at = []
+        for axis, coordinate in enumerate(tensor.coordinates):
+            at.append((yield from self._coordinate(coordinate, coordinates, tensor.x.shape[axis])))
+        source = resolve(tensor.x, self._stored)
+        looked_up = [axis for axis, coordinate in enumerate(tensor.coordinates) if coordinate.lookup is not None]
+        if len(looked_up) == 1 and not isinstance(source, Stored | Constant | Iota):
+            (axis,) = looked_up
+            if tensor.x.shape[axis] <= SHORT and tensor.size * 2 > tensor.x.size // tensor.x.shape[axis]:
+                return (yield from self._chosen(tensor.x, at, axis))
+        if not tensor.is_affine and source.size < tensor.size and _is_deep(source):
+            return self._miss(source)
+        return (yield tensor.x, tuple(at))
+
+    def _chosen(self, x: Tensor, at: Sequence[Index], axis: int) -> _Evaluation:
+        """Return an element of a short row whose index is computed: all are computed, and one is chosen."""
+        index = self.index_value(at[axis])
+        result: Operand | None = None
+        for number in reversed(range(x.shape[axis])):
+            element = yield x, (*at[:axis], Index(number), *at[axis + 1 :])
+            if result is None:
+                result = element
+                continue
+            is_it = self.apply(Scalar("EQ", "bool"), [index, Number.of(number, "int64")])
+            result = self.apply(Scalar("Switch", x.dtype), [is_it, element, result])
+        return result
+
+    def _coordinate(
+        self, coordinate: Coordinate, coordinates: Sequence[Index], length: int
+    ) -> Generator[Any, Operand, Index]:
+        """Return the index of a view's source along an axis of some length."""
+        index = Index(coordinate.const)
+        for axis, factor in coordinate.terms:
+            index = index.plus(coordinates[axis], factor)
+        if coordinate.lookup is None:
+            return index
+        value = yield coordinate.lookup.tensor, tuple(coordinates[axis] for axis in coordinate.lookup.axes)
+        value = self._clamped(value, length, coordinate.lookup.tensor)
+        return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
+
+    def coordinate(self, coordinate: Coordinate, at: Sequence[Index], length: int) -> Index:
+        """Return the index that a coordinate names along an axis of some length, for an element at some indices."""
+        index = Index(coordinate.const)
+        for axis, factor in coordinate.terms:
+            index = index.plus(at[axis], factor)
+        if coordinate.lookup is None:
+            return index
+        value = self.evaluate(coordinate.lookup.tensor, [at[axis] for axis in coordinate.lookup.axes])
+        value = self._clamped(value, length, coordinate.lookup.tensor)
+        return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
+
+    def _clamped(self, value: Operand, length: int, indices: Tensor) -> Operand:
+        """Return an index in int64, which is in range even where a vector has lanes that nobody needs."""
+        dtype = self.dtype_of(value)
+        if dtype != "int64":
+            value = self.apply(Scalar("Cast", "int64"), [value])
+        constant = indices.value if isinstance(indices, Constant) else None
+        if constant is not None and constant.size and constant.min() >= 0 and constant.max() < length:
+            return value
+        if isinstance(value, Number):
+            return Number.of(min(max(int(value.value), 0), length - 1), "int64")
+        return self.apply(Scalar("Clip", "int64"), [value, Number.of(0, "int64"), Number.of(length - 1, "int64")])
+
+    def _nests(self, tensor: Folded) -> bool:
+        """Tell whether a fold may be unrolled within those that are being unrolled."""
+        return not self._unrolling or self._unrolling[-1] * tensor.count <= MOST_NESTED
+
+    def _scanned(self, tensor: Scanned, coordinates: tuple[Index, ...]) -> _Evaluation:
+        last = yield tensor.x, coordinates
+        position = coordinates[tensor.axis].const
+        if not position:
+            return last
+        before = (*coordinates[: tensor.axis], Index(position - 1), *coordinates[tensor.axis + 1 :])
+        return self.apply(Scalar(tensor.fold, tensor.dtype), [(yield tensor, before), last])
+
+    def _folded(self, tensor: Folded, coordinates: tuple[Index, ...]) -> _Evaluation:
+        self.unrolled[tensor] = None
+        lengths = [tensor.x.shape[axis] for axis in tensor.axes]
+        combine = Scalar(tensor.fold, tensor.acc_dtype)
+        result: Operand | None = None
+        self._unrolling.append(tensor.count * (self._unrolling[-1] if self._unrolling else 1))
+        for position in np.ndindex(*lengths):
+            at: list[Index] = [Index()] * tensor.x.ndim
+            for axis, number in zip(tensor.axes, position):
+                at[axis] = Index(number)
+            for axis, index in zip(tensor.kept, coordinates, strict=True):
+                at[axis] = index
+            element = self.converted((yield tensor.x, tuple(at)), tensor.acc_dtype)
+            result = element if result is None else self.apply(combine, [result, element])
+        self._unrolling.pop()
+        return self.converted(result, tensor.dtype)
+
+    def converted(self, value: Operand, dtype: str) -> Operand:
+        """Return a value in some dtype."""
+        return value if self.dtype_of(value) == dtype else self.apply(Scalar("Cast", dtype), [value])
+
+    def _joined(self, tensor: Joined, coordinates: tuple[Index, ...]) -> _Evaluation:
+        position = coordinates[tensor.axis].const
+        for part in tensor.parts:
+            length = part.shape[tensor.axis]
+            if position < length:
+                at = list(coordinates)
+                at[tensor.axis] = Index(position)
+                return (yield part, tuple(at))
+            position -= length
+        raise IndexError(f"{coordinates[tensor.axis].const} is not an index of an axis of {tensor.shape[tensor.axis]}")
+
+    def _reshaped(self, tensor: Reshaped, coordinates: tuple[Index, ...]) -> _Evaluation:
+        flat = sum(index.const * stride for index, stride in zip(coordinates, c_strides(tensor.shape)))
+        strides = c_strides(tensor.x.shape)
+        at = [Index(flat // step % length) for step, length in zip(strides, tensor.x.shape)]
+        return (yield tensor.x, tuple(at))
+
+    def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
+        """Return the indices within the replaced part, None for those that are outside; None if these may be both."""
+        inside: list[Index | None] = []
+        for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
+            if stripe == Stripe(0, 1, length):
+                inside.append(index)
+            elif index.is_const:
+                number, rest = divmod(index.const - stripe.start, stripe.step)
+                inside.append(Index(number) if rest == 0 and 0 <= number < stripe.length else None)
+            else:
+                return None
+        return inside
+
+    def _replaced(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> _Evaluation:
+        inside = self._inside(tensor, coordinates)
+        if None in inside:
+            return (yield tensor.x, coordinates)
+        lead = tensor.ndim - tensor.part.ndim
+        at = [Index() if n == 1 else index for n, index in zip(tensor.part.shape, inside[lead:], strict=True)]
+        return (yield tensor.part, tuple(at))
+
+    def _row_product(self, tensor: MatrixVector) -> Operand:
+        """Let the kernel multiply its row of a matrix whose rows are contiguous."""
+        matrix = resolve(tensor.matrix, self._stored)
+        if not isinstance(matrix, Stored):
+            self._miss(matrix)
+            return Number.of(1, tensor.dtype)
+        if matrix.strides[1] != 1 or tensor.dtype not in ("float32", "float64"):
+            return self._miss(tensor)
+        vector = resolve(tensor.vector, self._stored)
+        if not isinstance(vector, Stored):
+            self._miss(vector)
+            return Number.of(1, tensor.dtype)
+        if not vector.is_contiguous:
+            return self._miss(tensor)
+        source = RowProduct(
+            matrix.buffer, matrix.offset, matrix.strides[0], vector.buffer, vector.offset, matrix.shape[1]
+        )
+        return self.source(source, tensor.dtype)
+
+
+def unrolls(tensor: Folded, stored: Replacements) -> bool:
+    """Tell whether a kernel folds the elements by itself."""
+    return tensor.count <= (UNROLLED_PARTS if _has_parts(tensor, stored) else UNROLLED)
+
+
+def _has_parts(tensor: Folded, stored: Replacements) -> bool:
+    source = resolve(tensor.x, stored)
+    return isinstance(source, Stored) and source.is_parts
+
+
+def _is_deep(tensor: Tensor, depth: int = 3) -> bool:
+    """Tell whether to compute an element of a tensor takes longer than to read it."""
+    while isinstance(tensor, View):
+        tensor = tensor.x
+    if not isinstance(tensor, Mapped):
+        return isinstance(tensor, Folded)
+    return tensor.is_costly or depth == 0 or any(_is_deep(x, depth - 1) for x in tensor.inputs)

@@ -1,0 +1,643 @@
+"""Decides what a function stores, and which kernels compute it.
+
+A tensor is stored if it is a result, if an operation of its own takes or gives it, or if a kernel that needs it cannot
+compute it on the fly, such as a fold over many elements. Each :class:`WorkUnit` writes tensors into buffers. Units
+that loop over the same domain, and do not depend on each other, are fused into one kernel, which reads what they share
+once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.cumulative import Cumulate
+from optdb.codegen.functions.indices import Index, Value
+from optdb.codegen.functions.loops import (
+    ColumnSum,
+    Fold,
+    Grid,
+    LoopKernel,
+    Scatter,
+    ScatterStore,
+    Store,
+    Target,
+    grid_of,
+)
+from optdb.codegen.functions.lowering import UNROLLED, Load, Lowering, RowProduct, TooLarge, unrolls
+from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
+from optdb.codegen.functions.tensors import (
+    Application,
+    Argument,
+    Computed,
+    Constant,
+    Coordinate,
+    Folded,
+    Joined,
+    MatrixVector,
+    Replaced,
+    Reshaped,
+    Scanned,
+    ScatterSet,
+    ScatterSum,
+    Tensor,
+    View,
+    transposed,
+)
+from optdb.codegen.gemm.operations import Product
+from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.scalars.program import Number, Scalar
+from optdb.runtime.context import Context
+
+#: Tensors of at most so many elements are computed by a kernel without loops.
+FEW = 32
+#: The most scalars of such a kernel for one tensor.
+MOST_SCALARS = 400
+#: The most accumulators of a fold that keeps axes.
+MOST_ACCUMULATORS = 64
+#: The most bytes of the parts of a scattered sum.
+_MOST_PART_BYTES = 1 << 28
+
+
+class WorkUnit:
+    """Work that writes buffers."""
+
+    def __init__(self) -> None:
+        #: The buffers that it reads, and the units that come before it for another reason.
+        self.reads: set[Buffer] = set()
+        self.after: list[WorkUnit] = []
+        self.writes: list[Buffer] = []
+
+
+#: What has to come before each unit.
+Needs = dict[WorkUnit, set[WorkUnit]]
+
+
+class OperationUnit(WorkUnit):
+    """An operation of its own on stored tensors."""
+
+    def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
+        super().__init__()
+        self.make = make
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.reads = {x.buffer for x in inputs if isinstance(x, Stored)}
+        self.writes = [x.buffer for x in outputs]
+
+
+class LoopUnit(WorkUnit):
+    """Work of a fused loop: its targets, for a lowering of its domain."""
+
+    def __init__(self, domain: Sequence[int], grid: Grid, targets: Callable[[Lowering], list[Target]]) -> None:
+        super().__init__()
+        #: The tensor that it stores, if it is one.
+        self.root: Tensor | None = None
+        self.domain = tuple(domain)
+        self.grid = grid
+        self.targets = targets
+
+
+@dataclass(eq=False)
+class LoopStep:
+    """A fused kernel, and how it is launched."""
+
+    kernel: LoopKernel
+    grid: Grid
+    units: Sequence[LoopUnit]
+
+
+@dataclass
+class Schedule:
+    """Collects the units that store tensors, and orders them."""
+
+    context: Context
+    #: What tensors are replaced by: arguments have to be among them.
+    stored: Replacements = field(default_factory=dict)
+    #: The values of buffers that never change.
+    constants: dict[Buffer, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        #: The buffers of constants, by address, size and dtype.
+        self._constants: dict[tuple[int, int, str], Buffer] = {}
+        self._units: list[WorkUnit] = []
+        #: Units that have not been lowered yet.
+        self._waiting: list[LoopUnit] = []
+        self._profile = profile = self.context.profile
+        self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
+
+    def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
+        """Let a tensor be stored, in a region if one is given; return where it will be."""
+        if region is not None:
+            self._store_into(tensor, region)
+            return region
+        found = resolve(tensor, self.stored)
+        if found is tensor:
+            found = self._make(tensor)
+        if isinstance(found, Stored):
+            return found
+        region = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        self._loop_store(found, region)
+        self.stored[found] = region
+        return region
+
+    def lowering(self, domain: Sequence[int]) -> Lowering:
+        """Return what writes the body of a kernel over a domain."""
+        return Lowering(self.stored, domain, self._takes_rows)
+
+    def steps(self) -> list[LoopStep | OperationUnit]:
+        """Return the steps that compute all that is to be stored, in order."""
+        self._lower_waiting()
+        steps = _ordered(self)
+        self._units = []
+        return steps
+
+    def _need(self, tensor: Tensor) -> None:
+        """Let a tensor that a kernel cannot compute be stored, or be replaced by parts that a kernel can fold."""
+        found = resolve(tensor, self.stored)
+        if found is not tensor:
+            return
+        if isinstance(tensor, Folded) and unrolls(tensor, self.stored):
+            self.store(tensor)
+        else:
+            self._make(tensor)
+
+    def _make(self, tensor: Tensor) -> Tensor:
+        """Add the units for a tensor; return what replaces it."""
+        if not tensor.size:
+            found: Tensor = Stored(Buffer(0, tensor.dtype), tensor.shape)
+        elif isinstance(tensor, Argument):
+            raise KeyError(f"{tensor} is no argument of this function")
+        if isinstance(tensor, Constant):
+            found = self._constant(tensor)
+        elif isinstance(tensor, Computed):
+            self._apply(tensor.application)
+            return self.stored[tensor]
+        elif isinstance(tensor, Folded) and not unrolls(tensor, self.stored):
+            found = self._fold(tensor)
+        elif isinstance(tensor, MatrixVector):
+            found = self._matrix_vector(tensor)
+        elif isinstance(tensor, ScatterSum):
+            found = self._scatter_sum(tensor)
+        elif isinstance(tensor, Scanned) and tensor.shape[tensor.axis] > UNROLLED:
+            found = self._scan(tensor)
+        else:
+            found = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+            self.stored[tensor] = found
+            self._store_into(tensor, found)
+        self.stored[tensor] = found
+        return found
+
+    def _constant(self, tensor: Constant) -> Stored:
+        """Return where a constant is; constants that are views of one array share its buffer."""
+        value = tensor.value
+        order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+        dense = value.transpose(order)
+        if not dense.flags.c_contiguous:
+            order, dense = list(range(value.ndim)), np.ascontiguousarray(value)
+        key = (dense.ctypes.data, dense.size, tensor.dtype)
+        if key not in self._constants:
+            self._constants[key] = Buffer(tensor.size, tensor.dtype, "a constant")
+            self.constants[self._constants[key]] = dense.reshape(-1)
+        strides = [0] * value.ndim
+        for axis, stride in zip(order, c_strides(dense.shape)):
+            strides[axis] = stride
+        return Stored(self._constants[key], tensor.shape, 0, strides)
+
+    def _apply(self, application: Application) -> None:
+        outputs = [Stored(Buffer(x.size, x.dtype), x.shape) for x in application.outputs]
+        inputs = [self.store(x) if isinstance(x, Tensor) else x for x in application.inputs]
+        self._operate(application.make, inputs, outputs)
+        self.stored.update(zip(application.outputs, outputs))
+
+    def _operate(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
+        if any(x.size for x in outputs):
+            self._add(OperationUnit(make, inputs, outputs))
+
+    def _add(self, unit: WorkUnit) -> None:
+        self._units.append(unit)
+        if isinstance(unit, LoopUnit):
+            self._waiting.append(unit)
+
+    def _store_into(self, tensor: Tensor, region: Stored) -> list[WorkUnit]:
+        """Add the units that write a tensor's elements into a region."""
+        found = resolve(tensor, self.stored)
+        tensor = tensor if found is region else found
+        if not tensor.size:
+            return []
+        if isinstance(tensor, Joined):
+            return self._join_into(tensor, region)
+        if isinstance(tensor, Reshaped) and region.is_contiguous:
+            return self._store_into(tensor.x, region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape)))
+        if isinstance(tensor, Replaced):
+            before = self._store_into(tensor.x, region)
+            offset = region.offset + sum(
+                stripe.start * step for stripe, step in zip(tensor.stripes, region.strides, strict=True)
+            )
+            strides = [stripe.step * step for stripe, step in zip(tensor.stripes, region.strides)]
+            shape = [stripe.length for stripe in tensor.stripes]
+            lead = len(shape) - tensor.part.ndim
+            part = tensor.part if not lead else transposed(tensor.part, [None] * lead + list(range(tensor.part.ndim)))
+            part = _spread(part, shape)
+            units = self._store_into(part, region.part(shape, offset, strides))
+            return self._ordered_after(before, units)
+        if isinstance(tensor, ScatterSet):
+            before = self._store_into(tensor.base, region)
+            return self._ordered_after(before, [self._scatter_store(tensor, region)])
+        return [self._loop_store(tensor, region)]
+
+    @staticmethod
+    def _ordered_after(before: list[WorkUnit], units: list[WorkUnit]) -> list[WorkUnit]:
+        for unit in units:
+            unit.after += before
+        return [*before, *units]
+
+    def _join_into(self, tensor: Joined, region: Stored) -> list[WorkUnit]:
+        units, offset = [], region.offset
+        for part in tensor.parts:
+            units += self._store_into(part, region.part(part.shape, offset, region.strides))
+            offset += part.shape[tensor.axis] * region.strides[tensor.axis]
+        return units
+
+    def _loop_store(self, tensor: Tensor, region: Stored) -> WorkUnit:
+        """Add the unit that computes a tensor's elements and writes them."""
+        if tensor.size <= FEW and self._is_small(tensor):
+            looped: list[int] = []
+        else:
+            looped = list(range(tensor.ndim))
+            if isinstance(tensor, Scanned):
+                looped = [axis for axis in looped if axis != tensor.axis]
+            elif self._folds_within(tensor):
+                looped = _long_axes(tensor.shape, looped)
+        return self._store_over(tensor, region, looped)
+
+    def _store_over(self, tensor: Tensor, region: Stored, looped: Sequence[int]) -> WorkUnit:
+        domain = [tensor.shape[axis] for axis in looped]
+
+        def value(lowering: Lowering, at: Sequence[Index]) -> Value | Number:
+            # A tensor that is stored here is computed here.
+            is_here = self.stored.get(tensor) is region
+            return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
+
+        def targets(lowering: Lowering) -> list[Target]:
+            return [Store(value(lowering, at), region.buffer, region.at(at)) for at in _positions(tensor.shape, looped)]
+
+        unit = self._add_loop(domain, targets, region.buffer)
+        unit.root = tensor
+        return unit
+
+    def _add_loop(
+        self,
+        domain: Sequence[int],
+        targets: Callable[[Lowering], list[Target]],
+        buffer: Buffer,
+        accumulates: bool = False,
+        is_sequential: bool = False,
+    ) -> LoopUnit:
+        grid = grid_of(math.prod(domain), self._profile, accumulates, is_sequential)
+        unit = LoopUnit(domain, grid, targets)
+        unit.writes = [buffer]
+        self._add(unit)
+        return unit
+
+    def _is_small(self, tensor: Tensor) -> bool:
+        """Tell whether one kernel without loops computes all elements of a tensor."""
+        lowering = self.lowering(())
+        try:
+            for at in _positions(tensor.shape, ()):
+                lowering.compute(tensor, at)
+        except TooLarge:
+            return False
+        return len(lowering.steps) <= MOST_SCALARS
+
+    def _folds_within(self, tensor: Tensor) -> bool:
+        """Tell whether a kernel that computes a tensor unrolls folds, which other elements of a row share."""
+        lowering = self.lowering(tensor.shape)
+        try:
+            lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
+        except TooLarge:
+            return False
+        return any(not _is_parts(x, self.stored) for x in lowering.unrolled)
+
+    def _fold(self, tensor: Folded) -> Tensor:
+        looped = _long_axes(tensor.x.shape, tensor.axes)
+        accumulators = tensor.size
+        if accumulators > MOST_ACCUMULATORS or not looped:
+            return self._reduce(tensor)
+        domain = [tensor.x.shape[axis] for axis in looped]
+        grid = grid_of(math.prod(domain), self._profile, accumulates=True)
+        parts = Buffer(accumulators * grid.parts, tensor.acc_dtype, "parts of a fold")
+        # The first axes, which differ, are those of the result.
+        whole = Stored(parts, (*tensor.shape, grid.parts), is_parts=True)
+
+        def targets(lowering: Lowering) -> list[Target]:
+            found: list[Target] = []
+            for number, kept in enumerate(np.ndindex(*tensor.shape)):
+                result: Any = None
+                for at in _positions(tensor.x.shape, looped, dict(zip(tensor.kept, kept))):
+                    element = lowering.converted(lowering.evaluate(tensor.x, at), tensor.acc_dtype)
+                    combine = Scalar(tensor.fold, tensor.acc_dtype)
+                    result = element if result is None else lowering.apply(combine, [result, element])
+                found.append(Fold(result, tensor.fold, parts, number))
+            return found
+
+        try:
+            targets(self.lowering(domain))
+        except TooLarge:
+            return self._reduce(tensor)
+        self._add_loop(domain, targets, parts, accumulates=True)
+        return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
+
+    def _reduce(self, tensor: Folded) -> Stored:
+        """Add the operation that folds, which computes the elements from arrays if there is no more to them."""
+        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        specs, inputs, program = self._prologue(tensor.x)
+        fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype
+
+        def make(context: Context) -> Operation:
+            return Reduction(context, fold=fold, inputs=specs, axes=axes, dtype=dtype, acc_dtype=acc_dtype, pre=program)
+
+        self._operate(make, inputs, [out])
+        return out
+
+    def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
+        """Return what a reduction reads, and the program of it; None if it reads the elements themselves."""
+        at = [Index.of(axis) for axis in range(x.ndim)]
+        try:
+            while True:
+                lowering = self.lowering(x.shape)
+                result = lowering.evaluate(x, at)
+                if not lowering.missing:
+                    break
+                for missing in list(lowering.missing):
+                    self._need(missing)
+        except TooLarge:
+            lowering = self.lowering(x.shape)
+        plain = lowering.sources and not lowering.tables and all(isinstance(s, Load) for s in lowering.sources)
+        if not plain or len(lowering.sources) > 8:
+            stored = self.store(x)
+            return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [stored], None
+        inputs = []
+        for source in lowering.sources:
+            factors = [source.index.factor(axis) for axis in range(x.ndim)]
+            shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
+            inputs.append(Stored(source.buffer, shape, source.index.const, factors))
+        specs = [ArraySpec(stored.dtype, tuple(length == 1 for length in stored.shape)) for stored in inputs]
+        if any(length != 1 and all(spec.broadcastable[axis] for spec in specs) for axis, length in enumerate(x.shape)):
+            stored = self.store(x)
+            return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [stored], None
+        return specs, inputs, lowering.build([result])
+
+    def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
+        """Let a product be computed: by the columns of a matrix, in a loop over its rows, or by an operation."""
+        matrix = self.store(tensor.matrix)
+        rows = tensor.matrix.shape[1]
+        is_float = tensor.dtype in ("float32", "float64")
+        by_columns = matrix.strides[0] == 1 and matrix.shape[0] > 1 and rows > 1 and is_float
+        if by_columns and self._takes_rows:
+            return self._column_sum(tensor, matrix)
+        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        dtype = tensor.dtype
+        vector = self.store(tensor.vector)
+        self._operate(lambda context: Product(context, dtype, 2, 1), [matrix, vector], [out])
+        return out
+
+    def _column_sum(self, tensor: MatrixVector, matrix: Stored) -> Tensor:
+        rows, length = matrix.shape[1], matrix.shape[0]
+        grid = grid_of(rows, self._profile, accumulates=True)
+        parts = Buffer(length * grid.parts, tensor.dtype, "parts of a product")
+        whole = Stored(parts, (grid.parts, length), is_parts=True)
+
+        def targets(lowering: Lowering) -> list[Target]:
+            factor = lowering.evaluate(tensor.vector, [Index.of(0)])
+            return [ColumnSum(factor, matrix.buffer, matrix.offset, matrix.strides[1], length, parts)]
+
+        self._add_loop([rows], targets, parts, accumulates=True)
+        return Folded("Add", whole, [0], tensor.dtype)
+
+    def _scan(self, tensor: Scanned) -> Stored:
+        x = self.store(tensor.x)
+        out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        spec, axis = ArraySpec(x.dtype, (False,) * x.ndim), tensor.axis
+        mode = {"Add": "add", "Mul": "mul"}[tensor.fold]
+        self._operate(lambda context: Cumulate(context, spec, mode, axis), [x], [out])
+        return out
+
+    def _scatter_sum(self, tensor: ScatterSum) -> Tensor:
+        x = tensor.x
+        looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
+        domain = [x.shape[axis] for axis in looped]
+        serial = self._profile.runs_items_serially
+        grid = grid_of(math.prod(domain), self._profile, accumulates=True, is_sequential=not serial)
+        if grid.parts * tensor.nbytes > _MOST_PART_BYTES or tensor.size > 8 * x.size:
+            grid = grid_of(math.prod(domain), self._profile, accumulates=True, is_sequential=True)
+        parts = Buffer(tensor.size * grid.parts, tensor.dtype, "parts of a scattered sum")
+        whole = Stored(parts, (grid.parts, *tensor.shape), is_parts=True)
+        strides = c_strides(tensor.shape)
+
+        def targets(lowering: Lowering) -> list[Target]:
+            found: list[Target] = []
+            for at in _positions(x.shape, looped):
+                value = lowering.evaluate(x, at)
+                index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides, 0)
+                found.append(Scatter(value, index, tensor.size, parts))
+            return found
+
+        unit = self._add_loop(domain, targets, parts, accumulates=True)
+        unit.grid = grid
+        return Folded("Add", whole, [0], tensor.dtype)
+
+    def _scatter_store(self, tensor: ScatterSet, region: Stored) -> WorkUnit:
+        x = tensor.x
+        looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
+        # The rest is unrolled, and the last of several elements wins: the order of an axis must be that of the loops.
+        looped = list(range(x.ndim)) if looped != list(range(len(looped))) else looped
+        domain = [x.shape[axis] for axis in looped]
+
+        def targets(lowering: Lowering) -> list[Target]:
+            found: list[Target] = []
+            for at in _positions(x.shape, looped):
+                value = lowering.evaluate(x, at)
+                index = _offset(lowering, tensor.coordinates, at, tensor.shape, region.strides, region.offset)
+                found.append(ScatterStore(value, region.buffer, index))
+            return found
+
+        return self._add_loop(domain, targets, region.buffer, is_sequential=True)
+
+    def _lower(self, unit: LoopUnit) -> None:
+        """Let all that a unit needs be stored."""
+        while True:
+            lowering = self.lowering(unit.domain)
+            try:
+                unit.targets(lowering)
+                needed = list(lowering.missing)
+            except TooLarge:
+                needed = [*lowering.missing, *lowering.divided(unit.root)]
+                if not needed:
+                    raise
+            if not needed:
+                return
+            for tensor in needed:
+                self._need(tensor)
+
+    def _lower_waiting(self) -> None:
+        """Lower units until all that they need is stored, and note what they read."""
+        while self._waiting:
+            unit = self._waiting.pop()
+            self._lower(unit)
+        for unit in self._units:
+            if isinstance(unit, LoopUnit):
+                lowering = self.lowering(unit.domain)
+                targets = unit.targets(lowering)
+                matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
+                unit.reads = {*buffers_read(lowering), *matrices}
+
+
+def buffers_read(lowering: Lowering) -> Iterable[Buffer]:
+    """Yield the buffers that a body reads."""
+    yield from lowering.tables
+    for source in lowering.sources:
+        if isinstance(source, Load):
+            yield source.buffer
+        elif isinstance(source, RowProduct):
+            yield source.matrix
+            yield source.vector
+
+
+def _ordered(schedule: Schedule) -> list[LoopStep | OperationUnit]:
+    """Order the units of a schedule, and fuse loops."""
+    units = schedule._units
+    writers: dict[Buffer, list[WorkUnit]] = {}
+    for unit in units:
+        for buffer in unit.writes:
+            writers.setdefault(buffer, []).append(unit)
+    needs = {
+        unit: {w for buffer in unit.reads for w in writers.get(buffer, ()) if w is not unit} | set(unit.after)
+        for unit in units
+    }
+    steps: list[LoopStep | OperationUnit] = []
+    pending = dict.fromkeys(units)
+    while pending:
+        ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
+        if not ready:
+            raise AssertionError("units of a schedule wait for each other")
+        chosen = _next_of(ready, pending, needs)
+        for unit in chosen:
+            del pending[unit]
+        if isinstance(chosen[0], OperationUnit):
+            steps += chosen
+        else:
+            steps += _fused(schedule, chosen)
+    return steps
+
+
+def _next_of(
+    ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: dict[WorkUnit, set[WorkUnit]]
+) -> list[WorkUnit]:
+    """Return the units to compute next, which are one step: few points first, and loops when their like are ready."""
+    operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
+    if operations:
+        return operations
+    classes: dict[Any, list[WorkUnit]] = {}
+    for unit in ready:
+        classes.setdefault((unit.domain, unit.grid), []).append(unit)
+
+    def blocked(key: Any) -> int:
+        """Return how many loops of a class wait for other classes alone."""
+        late: set[WorkUnit] = set(classes[key])
+        count = 0
+        for unit in pending:  # in an order in which what is needed may come later
+            if unit in late or not isinstance(unit, LoopUnit) or (unit.domain, unit.grid) != key:
+                continue
+            count += not _reaches(unit, set(classes[key]), pending, needs)
+        return count
+
+    key = min(classes, key=lambda key: (blocked(key), math.prod(key[0])))
+    return classes[key]
+
+
+def _reaches(
+    unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: dict[WorkUnit, set[WorkUnit]]
+) -> bool:
+    """Tell whether a unit needs one of some others, directly or not."""
+    stack, seen = [unit], {unit}
+    while stack:
+        for need in needs[stack.pop()]:
+            if need in targets:
+                return True
+            if need in pending and need not in seen:
+                seen.add(need)
+                stack.append(need)
+    return False
+
+
+def _fused(schedule: Schedule, units: Sequence[LoopUnit]) -> list[LoopStep]:
+    """Return one kernel for units of one domain, or several where one would be too large."""
+    first = units[0]
+    lowering = schedule.lowering(first.domain)
+    try:
+        targets = [target for unit in units for target in unit.targets(lowering)]
+    except TooLarge:
+        if len(units) == 1:
+            raise
+        half = len(units) // 2
+        return [*_fused(schedule, units[:half]), *_fused(schedule, units[half:])]
+    return [LoopStep(LoopKernel(lowering, targets, schedule.context.profile), first.grid, list(units))]
+
+
+def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
+    """Return those of some axes that are looped over if short ones are unrolled; if none is long, all."""
+    axes = [axis for axis in axes if shape[axis] != 1]
+    long = [axis for axis in axes if shape[axis] > UNROLLED]
+    if not long:
+        return axes
+    short = math.prod(shape[axis] for axis in axes if axis not in long)
+    return long if short <= 2 * UNROLLED else axes
+
+
+def _positions(
+    shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
+) -> Iterable[tuple[Index, ...]]:
+    """Yield the indices of all elements: loops run over some axes, others are unrolled unless they are fixed."""
+    fixed = fixed or {}
+    free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
+    for position in np.ndindex(*[shape[axis] for axis in free]):
+        at = [Index()] * len(shape)
+        for axis, number in fixed.items():
+            at[axis] = Index(number)
+        for axis, number in zip(free, position):
+            at[axis] = Index(number)
+        for loop, axis in enumerate(looped):
+            at[axis] = Index.of(loop)
+        yield tuple(at)
+
+
+def _offset(
+    lowering: Lowering,
+    coordinates: Sequence[Coordinate],
+    at: Sequence[Index],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+) -> Value | Number:
+    """Return the offset of the element of a target that coordinates name, as a value."""
+    index = Index(offset)
+    for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
+        index = index.plus(lowering.coordinate(coordinate, at, length), stride)
+    return lowering.index_value(index)
+
+
+def _is_parts(tensor: Tensor, stored: Replacements) -> bool:
+    found = resolve(tensor.x, stored)
+    return isinstance(found, Stored) and found.is_parts
+
+
+def _spread(x: Tensor, shape: Sequence[int]) -> Tensor:
+    if tuple(shape) == x.shape:
+        return x
+    axes = [Coordinate(0, ((axis, 1),) if length != 1 else ()) for axis, length in enumerate(x.shape)]
+    return View(x, shape, axes)

@@ -1,0 +1,115 @@
+"""Tensors in memory: buffers, and strided elements of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optdb.codegen.functions.indices import Index
+from optdb.codegen.functions.tensors import Reshaped, Tensor, View
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory for `size` elements of one dtype."""
+
+    size: int
+    dtype: str
+    #: What it holds, for reports.
+    name: str = "a value"
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+class Stored(Tensor):
+    """A tensor in memory.
+
+    Parameters
+    ----------
+    buffer : Buffer
+        Where it is.
+    shape : tuple of int
+        Its shape.
+    offset, strides : int
+        Where its elements are in the buffer, in elements; by default in C order from the beginning on.
+    is_parts : bool
+        Whether the elements are parts of a fold, to be folded where they are read.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        shape: Sequence[int],
+        offset: int = 0,
+        strides: Sequence[int] | None = None,
+        is_parts: bool = False,
+    ) -> None:
+        super().__init__(shape, buffer.dtype)
+        self.buffer = buffer
+        self.offset = offset
+        self.strides = c_strides(self.shape) if strides is None else tuple(strides)
+        self.is_parts = is_parts
+
+    def at(self, coordinates: Sequence[Index]) -> Index:
+        """Return the offset of an element in the buffer."""
+        index = Index(self.offset)
+        for coordinate, stride in zip(coordinates, self.strides, strict=True):
+            index = index.plus(coordinate, stride)
+        return index
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order, one after the other."""
+        dense = c_strides(self.shape)
+        lengths = zip(self.strides, dense, self.shape)
+        return self.size == 0 or all(step == dense_step or length == 1 for step, dense_step, length in lengths)
+
+    def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
+        """Return other elements of the same buffer."""
+        return Stored(self.buffer, shape, offset, strides)
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array in C order."""
+    return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+#: What tensors are replaced by: `Stored`, or tensors that are computed of such.
+Replacements = MutableMapping[Tensor, Tensor]
+
+
+def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
+    """Return what a tensor is replaced by: a `Stored` one if its elements are in memory, else the tensor to compute."""
+    if isinstance(tensor, Stored):
+        return tensor
+    if tensor in replacements:
+        while (replacement := replacements.get(tensor)) is not None:
+            tensor = replacement
+        return tensor
+    found: Stored | None = None
+    if isinstance(tensor, View) and tensor.is_affine:
+        source = resolve(tensor.x, replacements)
+        found = _viewed(source, tensor) if isinstance(source, Stored) else None
+    elif isinstance(tensor, Reshaped):
+        source = resolve(tensor.x, replacements)
+        if isinstance(source, Stored) and source.is_contiguous:
+            found = source.part(tensor.shape, source.offset, c_strides(tensor.shape))
+    if found is None:
+        return tensor
+    replacements[tensor] = found
+    return found
+
+
+def _viewed(source: Stored, view: View) -> Stored:
+    offset, strides = source.offset, [0] * view.ndim
+    for coordinate, stride in zip(view.coordinates, source.strides, strict=True):
+        offset += coordinate.const * stride
+        for axis, factor in coordinate.terms:
+            strides[axis] += factor * stride
+    return source.part(view.shape, offset, strides)

@@ -1,0 +1,472 @@
+"""Lazy tensors: what a function computes, for inputs of known shapes, before anything is computed.
+
+A host builds tensors of tensors. `lowering` writes the elements of a tensor as scalars, so that a kernel computes many
+tensors at once; ``schedule`` decides which of them are stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.operation import Operation
+from optdb.codegen.reductions.folds import NOTHING
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.runtime.context import Context
+
+#: Scalars that take a processor no longer than to read their operands.
+_CHEAP = frozenset(
+    {
+        *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "EQ", "NEQ", "LT", "LE", "GT", "GE", "AND", "OR", "XOR", "Invert"),
+        *("Maximum", "Minimum", "Clip", "Switch", "Second", "Identity", "Cast", "Sgn", "InRange", "IsNan", "IsInf"),
+        *("TrueDiv", "Inv"),
+    }
+)
+
+
+#: Axes of at most so many elements are short: kernels compute all of them at once.
+SHORT = 16
+
+
+class Tensor:
+    """An array that a function computes, of known shape and dtype. Tensors are equal if they are the same object."""
+
+    def __init__(self, shape: Sequence[int], dtype: str) -> None:
+        self.shape = tuple(map(int, shape))
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the elements take."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dtype}{list(self.shape)})"
+
+
+class Argument(Tensor):
+    """An array that each call of the function gives; the owner says which."""
+
+
+class Constant(Tensor):
+    """An array that never changes."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = np.asarray(value)
+        super().__init__(self.value.shape, self.value.dtype.name)
+
+
+class Mapped(Tensor):
+    """A result of a program of scalars on elements of tensors, which broadcast where they have length 1."""
+
+    def __init__(self, program: Program, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
+        super().__init__(shape, program.out_dtypes[result])
+        self.program = program
+        self.inputs = tuple(inputs)
+        self.result = result
+
+    @functools.cached_property
+    def is_costly(self) -> bool:
+        """Whether the program takes longer than to read its operands."""
+        return any(scalar.name not in _CHEAP for scalar, _ in self.program.steps)
+
+
+class Folded(Tensor):
+    """A scalar folded over axes of a tensor, which go. Partial results have the accumulator's dtype."""
+
+    def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
+        self.axes = tuple(sorted(axes))
+        self.kept = tuple(axis for axis in range(x.ndim) if axis not in self.axes)
+        super().__init__([x.shape[axis] for axis in self.kept], dtype)
+        self.fold = fold
+        self.x = x
+        self.acc_dtype = acc_dtype or dtype
+
+    @functools.cached_property
+    def count(self) -> int:
+        """How many elements are folded into one."""
+        return math.prod(self.x.shape[axis] for axis in self.axes)
+
+
+class Scanned(Tensor):
+    """A scalar, 'Add' or 'Mul', folded over the elements up to each one along an axis."""
+
+    def __init__(self, fold: str, x: Tensor, axis: int) -> None:
+        super().__init__(x.shape, x.dtype)
+        self.fold = fold
+        self.x = x
+        self.axis = axis
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An index, from zero on, that a tensor of integers holds: its element at some axes of the view."""
+
+    tensor: Tensor
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """Where a view reads along one axis of its source: an affine function of its own axes and of lookups."""
+
+    const: int = 0
+    #: Axes of the view, with their factors.
+    terms: tuple[tuple[int, int], ...] = ()
+    lookup: Lookup | None = None
+
+
+class View(Tensor):
+    """Elements of a tensor at computed coordinates."""
+
+    def __init__(self, x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> None:
+        super().__init__(shape, x.dtype)
+        self.x = x
+        self.coordinates = tuple(coordinates)
+
+    @functools.cached_property
+    def is_affine(self) -> bool:
+        """Whether no index is looked up."""
+        return all(coordinate.lookup is None for coordinate in self.coordinates)
+
+
+class Reshaped(Tensor):
+    """The elements of a tensor, in C order, in another shape."""
+
+    def __init__(self, x: Tensor, shape: Sequence[int]) -> None:
+        super().__init__(shape, x.dtype)
+        self.x = x
+
+
+class Iota(Tensor):
+    """The indices along one axis, as int64."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__((length,), "int64")
+
+
+class Joined(Tensor):
+    """Tensors one after the other along an axis. None is empty."""
+
+    def __init__(self, parts: Sequence[Tensor], axis: int) -> None:
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        super().__init__(shape, parts[0].dtype)
+        self.parts = tuple(parts)
+        self.axis = axis
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """Indices of an axis: `length` of them from `start` on, `step` apart."""
+
+    start: int
+    step: int
+    length: int
+
+
+class Replaced(Tensor):
+    """A tensor in which a strided part is another tensor, which broadcasts."""
+
+    def __init__(self, x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> None:
+        super().__init__(x.shape, x.dtype)
+        self.x = x
+        self.part = part
+        self.stripes = tuple(stripes)
+
+
+class ScatterSum(Tensor):
+    """Zeros, to which each element of a tensor is added at the coordinates that it is given."""
+
+    def __init__(self, x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> None:
+        super().__init__(shape, x.dtype)
+        self.x = x
+        self.coordinates = tuple(coordinates)
+
+
+class ScatterSet(Tensor):
+    """A tensor in which elements are those of another one, the last one where several are given the same position."""
+
+    def __init__(self, base: Tensor, x: Tensor, coordinates: Sequence[Coordinate]) -> None:
+        super().__init__(base.shape, base.dtype)
+        self.base = base
+        self.x = x
+        self.coordinates = tuple(coordinates)
+
+
+class Application:
+    """One operation of the device on stored tensors. Its outputs are `Computed` tensors.
+
+    Parameters
+    ----------
+    make : callable
+        Takes the context, and returns the operation.
+    inputs : sequence
+        Tensors; and numbers or arrays of NumPy, where the operation takes them.
+    outputs : sequence of (shape, dtype)
+        What it computes.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Context], Operation],
+        inputs: Sequence[Any],
+        outputs: Sequence[tuple[Sequence[int], str]],
+    ) -> None:
+        self.make = make
+        self.inputs = tuple(inputs)
+        self.outputs = [Computed(self, number, shape, dtype) for number, (shape, dtype) in enumerate(outputs)]
+
+
+class Computed(Tensor):
+    """An output of an operation."""
+
+    def __init__(self, application: Application, number: int, shape: Sequence[int], dtype: str) -> None:
+        super().__init__(shape, dtype)
+        self.application = application
+        self.number = number
+
+
+class MatrixVector(Tensor):
+    """The product of a matrix and a vector."""
+
+    def __init__(self, matrix: Tensor, vector: Tensor) -> None:
+        super().__init__(matrix.shape[:1], matrix.dtype)
+        self.matrix = matrix
+        self.vector = vector
+
+
+def constant_of(tensor: Tensor) -> np.ndarray | None:
+    """Return the value of a tensor that never changes; None if it may."""
+    return tensor.value if isinstance(tensor, Constant) else None
+
+
+def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the results of a program on tensors of as many axes; raise ValueError if these do not broadcast."""
+    ndim = max((x.ndim for x in inputs), default=0)
+    inputs = [padded(x, ndim) for x in inputs]
+    shape = np.broadcast_shapes(*[x.shape for x in inputs])
+    return [Mapped(program, inputs, shape, number) for number in range(len(program.results))]
+
+
+def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
+    """Return one scalar of tensors."""
+    return mapped(Program.of(Scalar(scalar, dtype), [x.dtype for x in inputs]), inputs)[0]
+
+
+def cast(x: Tensor, dtype: str) -> Tensor:
+    """Return a tensor in another dtype."""
+    return x if x.dtype == dtype else applied("Cast", dtype, x)
+
+
+def padded(x: Tensor, ndim: int) -> Tensor:
+    """Return a tensor with axes of length 1 ahead of its own, `ndim` in all."""
+    return x if x.ndim == ndim else transposed(x, [None] * (ndim - x.ndim) + list(range(x.ndim)))
+
+
+def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
+    """Return a tensor with its axes in another order; None is a new axis of length 1, axes of length 1 may be left out.
+
+    Raises
+    ------
+    ValueError
+        If an axis of another length is left out.
+    """
+    if list(order) == list(range(x.ndim)):
+        return x
+    for axis, length in enumerate(x.shape):
+        if axis not in order and length != 1:
+            raise ValueError(f"axis {axis} of length {length} cannot be left out: only axes of length 1 can")
+    terms: dict[int, int] = {axis: number for number, axis in enumerate(order) if axis is not None}
+    coordinates = [Coordinate(0, ((terms[axis], 1),) if axis in terms else ()) for axis in range(x.ndim)]
+    return view(x, [1 if axis is None else x.shape[axis] for axis in order], coordinates)
+
+
+def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
+    """Return a view of a tensor; a view of an affine view is one of its source."""
+    if isinstance(x, View) and x.is_affine and all(c.lookup is None for c in coordinates):
+        coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
+        x = x.x
+    return View(x, shape, coordinates)
+
+
+def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
+    const, terms = inner.const, {}
+    for axis, factor in inner.terms:
+        const += factor * outer[axis].const
+        for outer_axis, outer_factor in outer[axis].terms:
+            terms[outer_axis] = terms.get(outer_axis, 0) + factor * outer_factor
+    return Coordinate(const, tuple(sorted((axis, factor) for axis, factor in terms.items() if factor)))
+
+
+def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor broadcast to a shape; raise ValueError if it cannot be."""
+    shape = tuple(map(int, shape))
+    if x.shape == shape:
+        return x
+    if np.broadcast_shapes(x.shape, shape) != shape:
+        raise ValueError(f"cannot broadcast an array of shape {x.shape} to {shape}")
+    lead = len(shape) - x.ndim
+    coordinates = [Coordinate(0, ((axis + lead, 1),) if length != 1 else ()) for axis, length in enumerate(x.shape)]
+    return view(x, shape, coordinates)
+
+
+def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a tensor in another shape with as many elements; raise ValueError if there are not as many."""
+    shape = tuple(map(int, shape))
+    if math.prod(shape) != x.size:
+        raise ValueError(f"cannot reshape an array of shape {x.shape} into shape {shape}")
+    if shape == x.shape:
+        return x
+    if isinstance(x, Reshaped):
+        return reshaped(x.x, shape)
+    coordinates = _split_coordinates(x.shape, shape)
+    return Reshaped(x, shape) if coordinates is None else view(x, shape, coordinates)
+
+
+def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
+    """Return the coordinates of a reshape that only splits axes, and adds and drops those of length 1; else None."""
+    coordinates, axis = [], 0
+    for length in source:
+        if length == 1:
+            coordinates.append(Coordinate())
+            continue
+        axes, left = [], length
+        while axis < len(shape) and left > 1:
+            if shape[axis] == 0 or left % shape[axis]:
+                return None
+            left //= shape[axis]
+            if shape[axis] > 1:
+                axes.append(axis)
+            axis += 1
+        if left != 1:
+            return None
+        terms, factor = [], 1
+        for split in reversed(axes):
+            terms.append((split, factor))
+            factor *= shape[split]
+        coordinates.append(Coordinate(0, tuple(sorted(terms))))
+    return coordinates
+
+
+def strided(x: Tensor, stripes: Sequence[Stripe]) -> Tensor:
+    """Return a strided part of a tensor."""
+    coordinates = [Coordinate(stripe.start, ((axis, stripe.step),)) for axis, stripe in enumerate(stripes)]
+    return view(x, [stripe.length for stripe in stripes], coordinates)
+
+
+def folded(fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> Tensor:
+    """Return a scalar folded over axes; of no elements, its identity.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to fold, and the scalar has no value for nothing.
+    """
+    if not axes:
+        return cast(cast(x, acc_dtype or dtype), dtype)
+    result = Folded(fold, x, axes, dtype, acc_dtype)
+    if result.count:
+        return _of_equal_elements(result) or _of_choice(result) or result
+    if fold not in NOTHING:
+        raise ValueError(f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has nothing to fold")
+    return broadcast(Constant(np.asarray(NOTHING[fold]).astype(dtype)), result.shape)
+
+
+def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
+    """Return zeros, to which each element of a tensor is added at the coordinates that it is given.
+
+    Where each element has a row of its own, and is looked up in a short one, the result is a choice for each element.
+    """
+    if not x.size:
+        return broadcast(Constant(np.zeros((), x.dtype)), shape)
+    rows: dict[int, int] = {}
+    chosen: list[int] = []
+    for axis, coordinate in enumerate(coordinates):
+        if coordinate.lookup is not None:
+            chosen.append(axis)
+        elif coordinate.const == 0 and len(coordinate.terms) == 1:
+            ((source, factor),) = coordinate.terms
+            if factor != 1 or x.shape[source] != shape[axis] or source in rows.values():
+                return ScatterSum(x, shape, coordinates)
+            rows[axis] = source
+        else:
+            return ScatterSum(x, shape, coordinates)
+    covered = all(length == 1 or axis in rows.values() for axis, length in enumerate(x.shape))
+    if not covered or math.prod(shape[axis] for axis in chosen) > SHORT:
+        return ScatterSum(x, shape, coordinates)
+    order = [rows.get(axis) for axis in range(len(shape))]
+    value = transposed(x, order)
+    for axis in chosen:
+        lookup = coordinates[axis].lookup
+        position = [lookup.axes.index(source) if source in lookup.axes else None for source in order]
+        index = transposed(lookup.tensor, position)
+        here = [None] * len(shape)
+        here[axis] = 0
+        is_here = applied("EQ", "bool", index, transposed(Iota(shape[axis]), here))
+        zero = Constant(np.zeros((1,) * len(shape), x.dtype))
+        value = applied("Switch", x.dtype, is_here, value, zero)
+    return broadcast(value, shape)
+
+
+def _of_equal_elements(tensor: Folded) -> Tensor | None:
+    """Return a fold of one constant, again and again, as a constant; None if it is none."""
+    x = tensor.x
+    while isinstance(x, View) and x.is_affine:
+        x = x.x
+    if not isinstance(x, Constant) or x.size != 1:
+        return None
+    value = x.value.reshape(()).astype(tensor.acc_dtype)
+    if tensor.fold == "Add":
+        value = value * np.asarray(tensor.count).astype(tensor.acc_dtype)
+    elif tensor.fold not in ("Maximum", "Minimum", "AND", "OR"):
+        return None
+    return broadcast(Constant(np.asarray(value).astype(tensor.dtype)), tensor.shape)
+
+
+def _of_choice(tensor: Folded) -> Tensor | None:
+    """Return a fold of one of two tensors as one of two folds, where one condition is for all elements; else None.
+
+    Such a condition often depends on a fold over the same elements, which then takes no pass of its own.
+    """
+    x = tensor.x
+    if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
+        return None
+    ((_, slots),) = x.program.steps
+    if slots != (0, 1, 2) or any(x.inputs[0].shape[axis] != 1 for axis in tensor.axes):
+        return None
+    condition, *choices = x.inputs
+    either = [
+        folded(tensor.fold, broadcast(cast(choice, x.dtype), x.shape), tensor.axes, tensor.dtype, tensor.acc_dtype)
+        for choice in choices
+    ]
+    kept = broadcast(transposed(condition, list(tensor.kept)), tensor.shape)
+    return applied("Switch", tensor.dtype, kept, *either)
+
+
+def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Return tensors one after the other; empty ones are left out."""
+    full = [part for part in parts if part.shape[axis]] or list(parts[:1])
+    for part in full[1:]:
+        for number, (length, first) in enumerate(zip(part.shape, full[0].shape, strict=True)):
+            if number != axis and length != first:
+                raise ValueError(
+                    f"arrays of shapes {full[0].shape} and {part.shape} cannot be joined along axis {axis}: all other "
+                    "lengths have to agree"
+                )
+    return full[0] if len(full) == 1 else Joined(full, axis)

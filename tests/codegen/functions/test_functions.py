@@ -1,0 +1,272 @@
+"""Fused functions of lazy tensors, compared with NumPy, by the kernels of processors and those of other devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.functions.function import Function
+from optdb.codegen.functions.tensors import (
+    Constant,
+    Coordinate,
+    Iota,
+    Lookup,
+    MatrixVector,
+    Replaced,
+    Scanned,
+    ScatterSet,
+    ScatterSum,
+    Stripe,
+    applied,
+    broadcast,
+    folded,
+    joined,
+    mapped,
+    padded,
+    reshaped,
+    scattered,
+    strided,
+    transposed,
+    view,
+)
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DEVICE_KINDS
+from tests.effort import examples
+
+F = "float64"
+RNG = np.random.default_rng(1)
+
+
+@pytest.fixture(scope="module", params=DEVICE_KINDS)
+def context(request):
+    made = Context("opencl")
+    made.profile = made.profile.as_kind(request.param)
+    return made
+
+
+def computed(context, describe, *args):
+    """Return what a function computes, and its plan, after its replays have given the same."""
+    args = [np.asarray(arg) for arg in args]
+    function = Function(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
+    first = function(args)
+    other = [arg[..., ::-1].copy() if arg.ndim else arg for arg in args]
+    expected = Function(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))(other)
+    for given_args, results in ((args, first), (other, expected), (args, first)):
+        for value, result in zip(function(given_args), results, strict=True):
+            np.testing.assert_array_equal(value, result)
+    assert len(function.plans) == 1
+    return first, function.plans[0][1]
+
+
+def compare(results, expected, rtol=1e-10):
+    for result, value in zip(results, expected, strict=True):
+        assert result.shape == value.shape
+        np.testing.assert_allclose(result, value, rtol=rtol, atol=1e-12)
+
+
+def rows(index, width=0):
+    """Return the coordinates of rows that an index names."""
+    return [Coordinate(0, (), Lookup(index, (0,))), *[Coordinate(0, ((axis + 1, 1),)) for axis in range(width)]]
+
+
+@pytest.mark.parametrize("n", [1, 5, 1000])
+def test_folds_over_short_and_long_axes_share_a_pass(context, n):
+    x, y = RNG.normal(size=(n, 3)), RNG.normal(size=3)
+
+    def describe(tx, ty):
+        power = applied("Exp", F, applied("Mul", F, tx, padded(ty, 2)))
+        total = folded("Add", power, [1], F)
+        log = applied("Log", F, total)
+        share = applied("TrueDiv", F, power, transposed(total, [0, None]))
+        weighed = folded("Add", applied("Mul", F, share, tx), [0], F)
+        all_of_it = folded("Add", log, [0], F)
+        largest = folded("Maximum", tx, [0, 1], F)
+        return [all_of_it, weighed, share, log, largest, joined([weighed, transposed(all_of_it, [None]), ty], 0)]
+
+    results, plan = computed(context, describe, x, y)
+    power = np.exp(x * y)
+    share, log = power / power.sum(1, keepdims=True), np.log(power.sum(1))
+    weighed = (share * x).sum(0)
+    compare(results, [log.sum(), weighed, share, log, x.max(), np.concatenate([weighed, [log.sum()], y])])
+    if context.profile.device_kind == "cpu" and n == 1000:
+        assert len(plan.device_work) == 2
+
+
+def test_a_linear_model_reads_its_matrix_once(context):
+    x, b = RNG.normal(size=(1000, 37)), RNG.normal(size=37) / 5
+
+    def describe(tx, tb):
+        chance = applied("ScalarSigmoid", F, MatrixVector(tx, tb))
+        return [folded("Add", applied("Log", F, chance), [0], F), MatrixVector(transposed(tx, [1, 0]), chance)]
+
+    results, plan = computed(context, describe, x, b)
+    chance = 1 / (1 + np.exp(-x @ b))
+    compare(results, [np.log(chance).sum(), x.T @ chance])
+    if context.profile.device_kind == "cpu":
+        assert sum("1000 points" in work for work in plan.device_work) == 1
+
+
+def test_rows_are_gathered_and_scattered(context):
+    index = RNG.integers(0, 20, 500)
+    x, y = RNG.normal(size=(20, 4)), RNG.normal(size=500)
+
+    def describe(tx, ty):
+        taken = view(tx, (500, 4), rows(Constant(index), 1))
+        product = applied("Mul", F, folded("Add", taken, [1], F), ty)
+        spread = applied("Mul", F, taken, transposed(product, [0, None]))
+        return [folded("Add", product, [0], F), ScatterSum(spread, (20, 4), rows(Constant(index), 1))]
+
+    product = x[index].sum(1) * y
+    scattered_values = np.zeros((20, 4))
+    np.add.at(scattered_values, index, x[index] * product[:, None])
+    compare(computed(context, describe, x, y)[0], [product.sum(), scattered_values])
+
+
+def test_the_last_value_wins(context):
+    index, base, y = np.array([3, 1, 3, 3, 0]), RNG.normal(size=5), RNG.normal(size=5)
+    expected = base.copy()
+    expected[index] = y
+    compare(computed(context, lambda a, b: [ScatterSet(a, b, rows(Constant(index)))], base, y)[0], [expected])
+
+
+def test_one_element_of_each_row(context):
+    index, x = RNG.integers(0, 6, 400), RNG.normal(size=400)
+    here = [Coordinate(0, ((0, 1),)), Coordinate(0, (), Lookup(Constant(index), (0,)))]
+
+    def describe(tx):
+        spread = scattered(tx, (400, 6), here)
+        assert not isinstance(spread, ScatterSum)
+        return [spread, view(applied("Exp", F, spread), (400,), here)]
+
+    expected = np.zeros((400, 6))
+    expected[np.arange(400), index] = x
+    compare(computed(context, describe, x)[0], [expected, np.exp(x)])
+
+
+def test_strided_parts_are_replaced(context):
+    x, y = RNG.normal(size=(30, 20)), RNG.normal(size=(5, 10))
+    expected = x.copy()
+    expected[3:13:2, 19::-2] = y
+    stripes = [Stripe(3, 2, 5), Stripe(19, -2, 10)]
+
+    def describe(tx, ty):
+        changed = Replaced(tx, ty, stripes)
+        return [changed, folded("Add", changed, [0], F), strided(changed, stripes)]
+
+    compare(computed(context, describe, x, y)[0], [expected, expected.sum(0), y])
+
+
+@pytest.mark.parametrize("n", [7, 300])
+def test_cumulative_sums(context, n):
+    x = RNG.normal(size=(n, 4))
+
+    def describe(tx):
+        along = Scanned("Add", tx, 0)
+        return [along, applied("Exp", F, along), folded("Mul", Scanned("Mul", tx, 1), [1], F)]
+
+    expected = np.cumsum(x, 0)
+    compare(computed(context, describe, x)[0], [expected, np.exp(expected), np.cumprod(x, 1).prod(1)])
+
+
+def test_a_condition_for_all_elements_takes_no_pass_of_its_own(context):
+    x = RNG.normal(size=2000)
+
+    def describe(tx):
+        fine = folded("AND", applied("GT", "bool", tx, Constant(np.full(1, -100.0))), [0], "bool")
+        chosen = applied("Switch", F, transposed(fine, [None]), applied("Exp", F, tx), Constant(np.full(1, -np.inf)))
+        return [folded("Add", chosen, [0], F)]
+
+    results, plan = computed(context, describe, x)
+    compare(results, [np.exp(x).sum()])
+    assert sum("2000 points" in work for work in plan.device_work) == 1
+
+
+def test_bodies_that_are_too_large_are_divided(context):
+    x = RNG.normal(size=(40, 12, 12)) / 12
+
+    def describe(tx):
+        product = tx
+        for _ in range(5):
+            terms = applied("Mul", F, transposed(product, [0, 1, None, 2]), transposed(tx, [0, None, 2, 1]))
+            product = applied("Sin", F, folded("Add", terms, [3], F))
+        return [product, folded("Add", product, [0, 1, 2], F)]
+
+    expected = x
+    for _ in range(5):
+        expected = np.sin(expected @ x)
+    compare(computed(context, describe, x)[0], [expected, expected.sum()], rtol=1e-9)
+
+
+def test_a_function_is_traced_for_each_shape_and_each_value_that_it_depends_on():
+    context = Context("opencl")
+    traced = []
+
+    def trace(tracer):
+        x, n = tracer.arguments
+        count = int(tracer.concrete(n))
+        traced.append(count)
+        tracer.check(applied("GT", "bool", x, Constant(np.zeros(1))), lambda: ValueError("not positive"))
+        return [folded("Add", strided(x, [Stripe(0, 1, count)]), [0], F)]
+
+    function = Function(context, trace, [False, False])
+    x = np.arange(1.0, 9.0)
+    for count in (3, 5, 3, 5, 3):
+        assert function([x, np.asarray(count)]) == [x[:count].sum()]
+    assert function([x[:6], np.asarray(3)]) == [6.0]
+    assert traced == [3, 5, 3]
+    with pytest.raises(ValueError, match="not positive"):
+        function([-x, np.asarray(3)])
+    assert function([x, np.asarray(3)]) == [6.0]
+
+
+def test_the_host_computes_within_a_function():
+    context = Context("opencl")
+
+    def trace(tracer):
+        (x,) = tracer.arguments
+        (unique,) = tracer.on_host("unique", lambda values: [np.unique(values[0])], [applied("Sqr", F, x)])
+        return [folded("Add", unique, [0], F), applied("Exp", F, unique), applied("Exp", F, x)]
+
+    function = Function(context, trace, [False])
+    for x in ([1.0, -1.0, 2.0], [3.0, -3.0, 1.0], [1.0, 2.0, 3.0], [2.0, 5.0, 3.0]):
+        unique = np.unique(np.square(x))
+        compare(function([np.asarray(x)]), [unique.sum(), np.exp(unique), np.exp(x)])
+
+
+lengths = st.integers(0, 20)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.data())
+def test_random_expressions(data):
+    context = Context("opencl")
+    ndim = data.draw(st.integers(0, 3))
+    shape = tuple(data.draw(st.sampled_from([1, 2, 5, 17, 40, 0])) for _ in range(ndim))
+    arrays = []
+    for _ in range(2):
+        own = tuple(data.draw(st.sampled_from([1, length])) for length in shape)
+        arrays.append(RNG.integers(-3, 4, own).astype(data.draw(st.sampled_from(["float64", "int64", "float32"]))))
+    axes = data.draw(st.lists(st.integers(0, ndim - 1), unique=True)) if ndim else []
+    order = data.draw(st.permutations(range(ndim)))
+    fold = data.draw(st.sampled_from(["Add", "Mul"]))
+
+    def describe(a, b):
+        (total,) = mapped(Program.of(Scalar("Add", F), [a.dtype, b.dtype]), [a, b])
+        whole = broadcast(total, shape)
+        turned = transposed(whole, order)
+        flat = reshaped(turned, (turned.size,))
+        kept = folded(fold, whole, axes, F)
+        counted = applied("Add", F, flat, Iota(flat.size)) if flat.size else flat
+        return [turned, flat, kept, applied("Sqr", F, kept), counted, folded("Add", flat, [0], F)]
+
+    a, b = arrays
+    function = Function(context, lambda tracer: describe(*tracer.arguments), [False, False])
+    whole = np.broadcast_to(a.astype(F) + b, shape)
+    flat = whole.transpose(order).ravel()
+    kept = (np.sum if fold == "Add" else np.prod)(whole, axis=tuple(axes))
+    expected = [whole.transpose(order), flat, kept, kept**2, flat + np.arange(flat.size), flat.sum()]
+    for _ in range(3):
+        compare(function([a, b]), expected)
