@@ -23,6 +23,7 @@ ARROWS = {
     "topo": {"cache", "host"},
     "lifters": {"topo", "cache", "host"},
     "distributed": {"opencl", "host", "runtime"},
+    "pytensor": {"codegen", "runtime"},
     "opencl": {"lifters", "topo", "cache", "host", "codegen", "runtime", "unpickling"},
 }
 

@@ -1,0 +1,15 @@
+"""PyTensor's functions on OpenCL devices: mode 'OPENCL' and linker 'opencl', which the import registers.
+
+::
+
+    import optdb.pytensor
+    f = pytensor.function([x], y, mode="OPENCL")
+
+What a function computes is described to ``optdb.codegen.functions``, which fuses it into few kernels and replays them.
+`dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
+"""
+
+from optdb.pytensor.linker import OPENCL, OpenCLLinker, opencl_mode
+from optdb.pytensor.reports import explain
+
+__all__ = ["OPENCL", "OpenCLLinker", "explain", "opencl_mode"]

@@ -1,0 +1,28 @@
+"""Ops on matrices, for each of the matrices that arrays hold along their first axes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.math import Dot
+
+from optdb.codegen.functions.function import Value
+from optdb.codegen.functions.tensors import cast
+from optdb.pytensor.blas import batched_product
+from optdb.pytensor.dispatch import Trace
+
+
+@functools.singledispatch
+def batched(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value] | None:
+    """Return the outputs of a blockwise node, by the class of its core op; None if the host computes it."""
+    return None
+
+
+@batched.register(Dot)
+def _dot(core_op: Dot, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value] | None:
+    dtype = node.outputs[0].type.dtype
+    return [batched_product(*[cast(x, dtype) for x in inputs])]

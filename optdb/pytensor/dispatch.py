@@ -1,0 +1,59 @@
+"""Dispatches PyTensor's ops to what describes them to the device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+
+from optdb.codegen.functions.function import Tracer, Value
+
+
+class OnHost(Exception):
+    """A node is left to the host; the message says why."""
+
+
+class Trace(Protocol):
+    """What the description of a node may ask of the call that is traced."""
+
+    tracer: Tracer
+
+    def value(self, var: Variable) -> Value:
+        """Return the value of a variable."""
+
+    def concrete(self, var: Variable) -> np.ndarray:
+        """Return the value that a variable has in this call; later calls have to have the same."""
+
+    def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
+        """Return the values of variables that are whole numbers."""
+
+    def inner(self, fgraph: Any, node: Apply) -> list[Value]:
+        """Return the outputs of a graph within a node."""
+
+
+@functools.singledispatch
+def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    """Return the outputs of a node, as tensors of the device.
+
+    Parameters
+    ----------
+    op : Op
+        The node's op, by whose class a function is chosen.
+    node : Apply
+        The node.
+    inputs : sequence
+        Its inputs: tensors, and values of the host where a variable is no array.
+    trace : Trace
+        The call that is traced.
+
+    Raises
+    ------
+    OnHost
+        If the host computes the node.
+    ValueError, IndexError
+        If the inputs are not what the op takes.
+    """
+    raise OnHost(f"{type(op).__name__} is not among the ops of the device")

@@ -1,0 +1,71 @@
+"""Elementwise ops, reductions, and the order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+
+from optdb.codegen.functions.function import Value
+from optdb.codegen.functions.tensors import Tensor, folded, mapped, transposed
+from optdb.codegen.reductions.folds import FOLDS
+from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.scalars import _NAMES, program_of
+
+
+@described.register(ScalarOp)
+def _scalar(op: ScalarOp, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    return list(mapped(program_of(op, [x.dtype for x in inputs]), inputs))
+
+
+@described.register(Elemwise)
+def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    _check_lengths(node, inputs)
+    program = program_of(op.scalar_op, [x.dtype for x in inputs])
+    if not inputs:
+        raise OnHost(f"{op} takes no inputs")
+    return list(mapped(program, inputs))
+
+
+def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
+    """Raise ValueError where lengths differ, or broadcast though their types do not say so."""
+    for axis in range(node.outputs[0].type.ndim):
+        lengths = [x.shape[axis] for x in inputs]
+        if all(length == lengths[0] for length in lengths):
+            continue
+        known = [var.type.broadcastable[axis] for var in node.inputs]
+        others = {length for length, is_one in zip(lengths, known) if not is_one}
+        if len(others) <= 1:
+            continue
+        shapes = ", ".join(str(x.shape) for x in inputs)
+        if 1 in others and len(others) == 2:
+            raise ValueError(
+                f"Runtime broadcasting not allowed. Axis {axis} has different lengths in the inputs of {node.op}, of "
+                f"shapes {shapes}, and one of them is 1, which its type does not say. If broadcasting was intended, "
+                "use `specify_broadcastable` on the input."
+            )
+        raise ValueError(f"Incompatible Elemwise input shapes at axis {axis} of {node.op}: {shapes}")
+
+
+@described.register(CAReduce)
+def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    (x,), (out,) = inputs, node.outputs
+    axes = range(x.ndim) if op.axis is None else [axis % x.ndim for axis in op.axis]
+    name = type(op.scalar_op).__name__
+    name = _NAMES.get(name, name)
+    if name not in FOLDS:
+        raise OnHost(f"{name} is not folded on the device")
+    acc_dtype = getattr(op, "acc_dtype", None) or out.type.dtype
+    if np.dtype(acc_dtype).kind == "c" and name != "Add":
+        raise OnHost(f"{name} of complex numbers is not folded on the device")
+    return [folded(name, x, list(axes), out.type.dtype, acc_dtype)]
+
+
+@described.register(DimShuffle)
+def _dimshuffle(op: DimShuffle, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    order: list[Any] = [None if axis == "x" else axis for axis in op.new_order]
+    return [transposed(inputs[0], order)]

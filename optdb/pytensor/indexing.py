@@ -1,0 +1,196 @@
+"""Parts of arrays by indices, taken, set and incremented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    unflatten_index_variables,
+)
+from pytensor.tensor.type_other import NoneTypeT
+
+from optdb.codegen.functions.function import Value
+from optdb.codegen.functions.tensors import (
+    Constant,
+    Coordinate,
+    Lookup,
+    Replaced,
+    ScatterSet,
+    Stripe,
+    Tensor,
+    applied,
+    broadcast,
+    cast,
+    reshaped,
+    scattered,
+    transposed,
+    view,
+)
+from optdb.pytensor.dispatch import OnHost, Trace, described
+
+
+def _stripe(entry: slice, length: int, trace: Trace) -> Stripe:
+    """Return the indices that a slice of variables names."""
+
+    def number(part: Any) -> int | None:
+        if part is None or (isinstance(part, Variable) and isinstance(part.type, NoneTypeT)):
+            return None
+        return int(trace.concrete(part)) if isinstance(part, Variable) else int(part)
+
+    indices = range(*slice(number(entry.start), number(entry.stop), number(entry.step)).indices(length))
+    return Stripe(indices.start, indices.step, len(indices))
+
+
+def _checked(index: Tensor, length: int, trace: Trace) -> Tensor:
+    """Return an index that counts from zero on; a call checks that its elements are within an axis of some length."""
+    if isinstance(index, Constant):
+        # Signed and wide: lengths do not fit into the narrow dtypes that constants have.
+        value = index.value.astype("int64")
+        if value.size and (value.min() < -length or value.max() >= length):
+            wrong = value[(value < -length) | (value >= length)].flat[0]
+            raise IndexError(f"index {wrong} is out of bounds for an axis of length {length}")
+        return Constant(np.where(value < 0, value + length, value))
+    if index.size and not length:
+        raise IndexError("an index is out of bounds for an axis of length 0")
+    wide = cast(index, "int64")
+    if index.size:
+        limits = [Constant(np.full((1,) * index.ndim, limit, "int64")) for limit in (-length, length)]
+        above, below = applied("GE", "bool", wide, limits[0]), applied("LT", "bool", wide, limits[1])
+        within = applied("AND", "bool", above, below)
+        message = f"an index is out of bounds for an axis of length {length}"
+        trace.tracer.check(within, lambda: IndexError(message))
+    zero, many = (Constant(np.full((1,) * index.ndim, number, "int64")) for number in (0, length))
+    return applied("Switch", "int64", applied("LT", "bool", wide, zero), applied("Add", "int64", wide, many), wide)
+
+
+def _counted_axis(index: Tensor) -> int | None:
+    """Return the axis along which a constant index counts up by one, if it is as long as the index; else None."""
+    if not isinstance(index, Constant) or index.size < 2 or max(index.shape) != index.size:
+        return None
+    flat = index.value.reshape(-1)
+    return index.shape.index(index.size) if (np.diff(flat) == 1).all() else None
+
+
+class Region:
+    """The elements that the indices of a node name.
+
+    Parameters
+    ----------
+    node : Apply
+        The node.
+    x : Tensor
+        What is indexed.
+    indices : sequence of Variable
+        The inputs of the node that are indices.
+    """
+
+    def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: Trace) -> None:
+        entries = list(unflatten_index_variables(indices, node.op.idx_list))
+        entries += [slice(None)] * (x.ndim - len(entries))
+        arrays = {axis: entry for axis, entry in enumerate(entries) if not isinstance(entry, slice)}
+        for entry in arrays.values():
+            if isinstance(entry, Variable) and getattr(entry.type, "dtype", None) == "bool":
+                raise OnHost("an index of booleans selects as many elements as are true")
+        self.stripes = {
+            axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
+        }
+        values = {axis: _checked(trace.value(var), x.shape[axis], trace) for axis, var in arrays.items()}
+        common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
+        # The axes of the index arrays come first in the result, unless they are side by side.
+        axes = sorted(values)
+        together = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
+        ahead = len([axis for axis in self.stripes if axis < axes[0]]) if together and axes else 0
+        kept = sorted(self.stripes)
+        before, after = kept[:ahead], kept[ahead:]
+        self.shape = (
+            *[self.stripes[axis].length for axis in before],
+            *common,
+            *[self.stripes[axis].length for axis in after],
+        )
+        axis_in_result = {axis: number for number, axis in enumerate(before)}
+        axis_in_result |= {axis: len(before) + len(common) + number for number, axis in enumerate(after)}
+        self.coordinates: list[Coordinate] = []
+        for axis in range(x.ndim):
+            if axis in self.stripes:
+                stripe = self.stripes[axis]
+                self.coordinates.append(Coordinate(stripe.start, ((axis_in_result[axis], stripe.step),)))
+                continue
+            value = values[axis]
+            if isinstance(value, Constant) and value.size == 1:
+                self.coordinates.append(Coordinate(int(value.value.reshape(()))))
+                continue
+            named = tuple(range(len(before), len(before) + len(common)))
+            along = _counted_axis(value)
+            if along is not None:
+                lead = len(common) - value.ndim
+                self.coordinates.append(Coordinate(int(value.value.flat[0]), ((named[along + lead], 1),)))
+                continue
+            full = broadcast(value, common)
+            self.coordinates.append(Coordinate(0, (), Lookup(full, named)))
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether the elements are a strided part."""
+        return all(
+            axis in self.stripes or not (coordinate.lookup or coordinate.terms)
+            for axis, coordinate in enumerate(self.coordinates)
+        )
+
+    def taken(self, x: Tensor) -> Tensor:
+        """Return the elements of a tensor."""
+        return view(x, self.shape, self.coordinates)
+
+    def fitted(self, part: Tensor) -> Tensor:
+        """Return values broadcast to the elements."""
+        return broadcast(part, self.shape)
+
+    def all_stripes(self) -> list[Stripe]:
+        """Return the stripes of all axes, of a strided part."""
+        return [
+            self.stripes.get(axis) or Stripe(coordinate.const, 1, 1) for axis, coordinate in enumerate(self.coordinates)
+        ]
+
+    def with_all_axes(self, part: Tensor) -> Tensor:
+        """Return values of the elements with an axis of length 1 for each index that is a number."""
+        order: list[int | None] = []
+        for axis in range(len(self.coordinates)):
+            order.append(self.coordinates[axis].terms[0][0] if axis in self.stripes else None)
+        if sorted(axis for axis in order if axis is not None) == list(range(part.ndim)):
+            return transposed(part, order)
+        return reshaped(part, [stripe.length for stripe in self.all_stripes()])
+
+
+@described.register(Subtensor)
+@described.register(AdvancedSubtensor)
+def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    x = inputs[0]
+    return [Region(node, x, node.inputs[1:], trace).taken(x)]
+
+
+@described.register(IncSubtensor)
+@described.register(AdvancedIncSubtensor)
+def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    x, part = inputs[:2]
+    part = cast(part, x.dtype)
+    region = Region(node, x, node.inputs[2:], trace)
+    part = region.fitted(part)
+    if not part.size:
+        return [x]
+    if region.is_strided:
+        if not op.set_instead_of_inc:
+            part = applied("Add", x.dtype, region.taken(x), part)
+        return [Replaced(x, region.with_all_axes(part), region.all_stripes())]
+    if op.set_instead_of_inc:
+        return [ScatterSet(x, part, region.coordinates)]
+    if getattr(op, "ignore_duplicates", False):
+        return [ScatterSet(x, applied("Add", x.dtype, region.taken(x), part), region.coordinates)]
+    if np.dtype(x.dtype).kind in "cb" or x.dtype == "float16":
+        raise OnHost(f"{x.dtype} is not added up by index on the device")
+    return [applied("Add", x.dtype, x, scattered(part, x.shape, region.coordinates))]

@@ -1,0 +1,53 @@
+"""Joins, splits and repetitions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.extra_ops import CumOp
+
+from optdb.codegen.functions.function import Value
+from optdb.codegen.functions.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
+from optdb.pytensor.dispatch import OnHost, Trace, described
+
+
+@described.register(Join)
+def _join(op: Join, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    dtype = node.outputs[0].type.dtype
+    return [joined([cast(x, dtype) for x in inputs], op.axis % inputs[0].ndim)]
+
+
+@described.register(CumOp)
+def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    (x,) = inputs
+    x = cast(x, node.outputs[0].type.dtype)
+    if np.dtype(x.dtype).kind not in "iuf":
+        raise OnHost(f"{x.dtype} is not summed up on the device")
+    if op.axis is None:
+        x = reshaped(x, (x.size,))
+    return [Scanned({"add": "Add", "mul": "Mul"}[op.mode], x, (op.axis or 0) % x.ndim)]
+
+
+@described.register(Split)
+def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+    x = inputs[0]
+    lengths = [int(length) for length in trace.concrete(node.inputs[1])]
+    axis = op.axis % x.ndim
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"Split lengths must be non-negative, and are {lengths}")
+    if len(lengths) != op.len_splits or sum(lengths) != x.shape[axis]:
+        raise ValueError(
+            f"Split sizes {lengths} do not sum up to the input length along axis {axis}, which is {x.shape[axis]}"
+        )
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    return [along(x, axis, start, length) for start, length in zip(starts, lengths)]
+
+
+def along(x: Tensor, axis: int, start: int, length: int) -> Tensor:
+    """Return a part of a tensor along an axis."""
+    stripes = [Stripe(0, 1, n) for n in x.shape]
+    stripes[axis] = Stripe(start, 1, length)
+    return strided(x, stripes)

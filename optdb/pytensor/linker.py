@@ -1,0 +1,114 @@
+"""The linker 'opencl' and the mode 'OPENCL'."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.compile.mode import Mode, register_linker, register_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.basic import JITLinker
+
+from optdb.codegen.functions.function import Function, Tracer, Value
+from optdb.pytensor import (  # noqa: F401  they register how ops are described
+    blas,
+    creation,
+    elemwise,
+    graphs,
+    indexing,
+    joins,
+    linalg,
+    shape,
+)
+from optdb.pytensor.tracing import GraphTrace, is_array
+from optdb.runtime.context import Context
+
+#: Rewrites that suit C or numba alone: they overwrite inputs, choose a BLAS, or fuse loops, which the device does.
+_EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
+
+
+@functools.cache
+def default_context() -> Context:
+    """Return the context of the default device."""
+    return Context("opencl")
+
+
+class OpenCLLinker(JITLinker):
+    """A linker whose functions run on an OpenCL device.
+
+    Parameters
+    ----------
+    device : str, optional
+        Which device, as `python -m optdb devices` lists them; the likely fastest one by default.
+    """
+
+    required_rewrites = ("minimum_compile",)
+    incompatible_rewrites = _EXCLUDED
+
+    def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.device = device
+
+    @property
+    def context(self) -> Context:
+        """The context of the linker's device."""
+        return default_context() if self.device is None else _context_of(self.device)
+
+    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> OpenCLFunction:
+        """Return what computes a graph's outputs of its inputs."""
+        return OpenCLFunction(fgraph, self.context)
+
+    def jit_compile(self, fn: Callable) -> Callable:
+        """Return the function: each call of new shapes compiles what it needs."""
+        return fn
+
+    def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
+        """Return the storage of the graph's inputs."""
+        return [storage_map[var] for var in self.fgraph.inputs]
+
+
+@functools.cache
+def _context_of(device: str) -> Context:
+    return Context(device)
+
+
+class OpenCLFunction:
+    """Computes the outputs of a graph on a device."""
+
+    def __init__(self, fgraph: Any, context: Context) -> None:
+        self.fgraph = fgraph
+        updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
+        resident = [
+            isinstance(var, SharedVariable) and position not in updated for position, var in enumerate(fgraph.inputs)
+        ]
+        #: Why nodes run on the host, by node.
+        self.on_host: dict[Any, str] = {}
+        self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
+        self.function = Function(context, self._trace, resident)
+
+    def _trace(self, tracer: Tracer) -> Sequence[Value]:
+        trace = GraphTrace(tracer, self.fgraph)
+        outputs = trace.outputs(self.fgraph)
+        self.on_host.update(trace.on_host)
+        return outputs
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        args = [
+            value if dtype is None or type(value) is np.ndarray else np.asarray(value, dtype)
+            for value, dtype in zip(inputs, self._dtypes)
+        ]
+        return self.function(args)
+
+
+def opencl_mode(device: str | None = None) -> Mode:
+    """Return a mode whose functions run on a device; see `OpenCLLinker`."""
+    return Mode(OpenCLLinker(device=device), RewriteDatabaseQuery(include=["fast_run"], exclude=list(_EXCLUDED)))
+
+
+#: The mode of the default device.
+OPENCL = opencl_mode()
+register_linker("opencl", OpenCLLinker())
+register_mode("OPENCL", OPENCL)

@@ -1,0 +1,32 @@
+"""Reports of what a function's device and host do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def explain(function: Any) -> str:
+    """Return what a compiled function does on its device, for the shapes of each plan, and what its host computes.
+
+    Parameters
+    ----------
+    function : Function
+        A function of PyTensor in mode OPENCL that has been called.
+
+    Raises
+    ------
+    TypeError
+        If the function is of another mode.
+    """
+    compiled = getattr(function.vm, "jit_fn", None)
+    if not hasattr(compiled, "on_host"):
+        raise TypeError(f"{function} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
+    lines: list[str] = []
+    for shapes, plan in compiled.function.plans:
+        lines.append(f"arguments of shapes {', '.join(map(str, shapes))}:")
+        lines += [f"  device: {work}" for work in plan.device_work]
+        lines += [f"  host: {step.name} moves {step.moved_nbytes:,} bytes in each call" for step in plan.host_steps]
+    if compiled.on_host:
+        lines.append("nodes on the host:")
+        lines += [f"  {node.op}: {reason}" for node, reason in compiled.on_host.items()]
+    return "\n".join(lines or ["not called yet"])
