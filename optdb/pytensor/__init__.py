@@ -9,7 +9,9 @@ What a function computes is described to ``optdb.codegen.functions``, which fuse
 `dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
 """
 
+from optdb.pytensor.batching import evaluate_many
+from optdb.pytensor.exporting import export
 from optdb.pytensor.linker import OPENCL, OpenCLLinker, opencl_mode
 from optdb.pytensor.reports import explain
 
-__all__ = ["OPENCL", "OpenCLLinker", "explain", "opencl_mode"]
+__all__ = ["OPENCL", "OpenCLLinker", "evaluate_many", "explain", "export", "opencl_mode"]

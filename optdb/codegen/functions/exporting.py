@@ -1,0 +1,128 @@
+"""Traces of plans, for a file that runs them without their host (``optdb.runtime.exported``).
+
+A plan is for arguments of certain shapes, and so is its trace. Kernels are those of the plan's device, so the trace is
+for devices of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.functions.execution import Memory
+from optdb.codegen.functions.function import Plan
+from optdb.codegen.functions.stored import Buffer
+from optdb.runtime.arrays import DeviceArray, from_host, to_host
+from optdb.runtime.deferred import DeferredArray, FromArgument
+from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
+
+__all__ = ["traced"]
+
+#: The dtypes that not every device has, by their names in a file.
+_OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
+
+
+def traced(
+    plan: Plan, shapes: Sequence[tuple[int, ...]], states: Mapping[int, int], arguments: Mapping[int, int]
+) -> Trace:
+    """Return the trace of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a call of a `Function`.
+    shapes : sequence of tuple of int
+        Of the call's arguments.
+    states, arguments : mapping
+        For each argument of the function, by position, the number of the shared value or of the argument that it is in
+        the file.
+
+    Raises
+    ------
+    Untraceable
+        If the plan computes on the host, or checks values.
+    """
+    _check(plan, states)
+    context = plan.context
+    results = _result_buffers(plan)
+    constants = _constants(plan, results)
+    trace = Trace(context.profile.device_kind, context.profile.compute_units)
+    trace.arguments = [shapes[position] for position in sorted(arguments, key=arguments.__getitem__)]
+    tracer = Tracer(trace, context)
+    with tracer.following():
+        memory = _memory(plan, tracer, shapes, states, arguments)
+        memory.bind_constants(constants)
+        for steps in plan.device_steps:
+            for step in steps.steps:
+                step.run(memory)
+        for output in plan.outputs:
+            trace.outputs.append(_output(output, results, memory, tracer))
+    trace.flags = {buffer.dtype for steps in plan.device_steps for buffer in steps.buffers} & _OPTIONAL_DTYPES
+    return trace
+
+
+def _check(plan: Plan, states: Mapping[int, int]) -> None:
+    """Raise `Untraceable` if a file cannot hold a plan."""
+    if plan.host_steps:
+        names = ", ".join(dict.fromkeys(step.name for step in plan.host_steps))
+        raise Untraceable(f"steps stay on the host, and cannot be in a file: {names}")
+    if plan.conditions is not None:
+        raise Untraceable(
+            "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile it "
+            "without checks"
+        )
+    if len(plan.steps) > len(plan.device_steps) or plan.values.keys() - states.keys():
+        raise Untraceable("lengths depend on values of the call, and a file is for certain shapes")
+    if plan.values:
+        raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
+
+
+def _memory(
+    plan: Plan,
+    tracer: Tracer,
+    shapes: Sequence[tuple[int, ...]],
+    states: Mapping[int, int],
+    arguments: Mapping[int, int],
+) -> Memory:
+    """Return stand-ins for the arrays that come from outside."""
+    memory = Memory(plan.context)
+    for position, buffer in enumerate(plan.buffers):
+        if buffer is None:
+            raise Untraceable("an argument is no array, and cannot be in a file")
+        if position in states:
+            array = tracer.state(plan.context.queue, states[position], (buffer.size,), np.dtype(buffer.dtype))
+        else:
+            source = FromArgument(arguments[position])
+            array = _flat(from_host(plan.context, DeferredArray(shapes[position], np.dtype(buffer.dtype), source)))
+        memory.bind(buffer, array)
+    return memory
+
+
+def _flat(array: DeviceArray) -> DeviceArray:
+    return DeviceArray(array.queue, (array.size,), array.dtype, data=array.base_data, offset=array.offset)
+
+
+def _result_buffers(plan: Plan) -> dict[int, Buffer]:
+    """Return the buffer of each result, by the identity of its mailbox."""
+    buffers = {id(plan.memory.whole(buffer)): buffer for buffer in plan.memory.bound}
+    mailboxes = [output[0] for output in plan.outputs if isinstance(output, tuple)]
+    return {id(mailbox): buffers[id(mailbox.array)] for mailbox in mailboxes}
+
+
+def _constants(plan: Plan, results: Mapping[int, Buffer]) -> dict[Buffer, np.ndarray]:
+    """Return the values that never change."""
+    others = {*plan.buffers, *results.values()}
+    return {buffer: to_host(plan.memory.whole(buffer)) for buffer in plan.memory.bound if buffer not in others}
+
+
+def _output(output: Any, results: Mapping[int, Buffer], memory: Memory, tracer: Tracer) -> OutputSpec:
+    if isinstance(output, np.ndarray):
+        return OutputSpec(output, output.dtype)
+    if isinstance(output, int):
+        raise Untraceable("a result is computed by the host, and cannot be in a file")
+    mailbox, shape = output
+    array = memory.whole(results[id(mailbox)])
+    shaped = DeviceArray(array.queue, shape, array.dtype, data=array.base_data, offset=array.offset)
+    return OutputSpec(tracer.layout(shaped), array.dtype)

@@ -1,0 +1,63 @@
+"""The parts of a compiled function in mode OPENCL that tools ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.pytensor.linker import OpenCLFunction
+
+__all__ = ["arrays_of", "device_function", "explicit_inputs"]
+
+
+def device_function(function: Any) -> OpenCLFunction:
+    """Return what runs a function on its device; raise TypeError if it is not of mode OPENCL."""
+    compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
+    if not isinstance(compiled, OpenCLFunction):
+        raise TypeError(f"{function!r} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
+    return compiled
+
+
+def explicit_inputs(function: Any) -> list[Any]:
+    """Return the inputs that a caller passes, without shared variables, as `SymbolicInput`."""
+    return [given for given in function.maker.inputs if not given.implicit]
+
+
+def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0) -> list[np.ndarray]:
+    """Return the arguments of a call as arrays of the dtypes of the inputs.
+
+    Parameters
+    ----------
+    inputs : sequence of SymbolicInput
+        Of the function.
+    values : sequence of object
+        One for each.
+    batch_axes : int
+        How many axes the values have before those of the inputs.
+
+    Raises
+    ------
+    TypeError
+        If there is another number of values, or one cannot be an argument.
+    """
+    if len(values) != len(inputs):
+        names = ", ".join(str(given.variable) for given in inputs)
+        raise TypeError(f"the function takes {len(inputs)} arguments ({names}), and got {len(values)}")
+    return [_array(given.variable, value, batch_axes) for given, value in zip(inputs, values, strict=True)]
+
+
+def _array(variable: Any, value: Any, batch_axes: int) -> np.ndarray:
+    dtype = np.dtype(variable.type.dtype)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc" or (array.size and not np.can_cast(array.dtype, dtype, "same_kind")):
+        raise TypeError(f"{variable} is of {dtype}, and got values of {array.dtype}: cast them first, if you mean it")
+    ndim = variable.type.ndim + batch_axes
+    if array.ndim != ndim:
+        axes = f"{ndim} axes, {batch_axes} of them of the batch" if batch_axes else f"{ndim} axes"
+        raise TypeError(f"{variable} wants an array of {axes}, and got one of shape {array.shape}")
+    lengths = array.shape[batch_axes:]
+    if any(static not in (None, length) for static, length in zip(variable.type.shape, lengths)):
+        raise TypeError(f"{variable} is of shape {variable.type.shape}, and got {lengths}")
+    return array.astype(dtype)

@@ -1,0 +1,221 @@
+"""Files of PyTensor's functions: they compute the same without PyTensor, and what a file cannot hold is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.raise_op import Assert
+
+import optdb
+import optdb.pytensor
+from optdb.pytensor import export
+from optdb.runtime.tracing import Untraceable
+from profiles.pytensor import densities, models
+from tests.processes import run_code
+
+VALUES = np.linspace(-1.0, 1.0, 5)
+
+
+def compiled(inputs, outputs, **options):
+    return pytensor.function(inputs, outputs, mode="OPENCL", **options)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "function.optdb"
+
+
+def test_a_file_computes_what_the_function_computes(path):
+    x = pt.vector("x", shape=(5,))
+    f = compiled([x], [pt.exp(x).sum(), x * 2], name="density")
+    export(f, path, VALUES)
+    loaded = optdb.load(path)
+    for point in (VALUES, VALUES[::-1], np.zeros(5)):
+        for expected, value in zip(f(point), loaded(point), strict=True):
+            np.testing.assert_array_equal(value, expected)
+            assert value.shape == expected.shape and value.dtype == expected.dtype
+    np.testing.assert_array_equal(loaded.density(x=VALUES)[1], 2 * VALUES)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "bool"])
+def test_dtypes(path, dtype):
+    x, y = pt.matrix("x", dtype=dtype), pt.matrix("y", dtype=dtype)
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    f = compiled([x, y], pt.maximum(x, y))
+    export(f, path, (values, values[::-1]))
+    result = optdb.load(path)(values, np.ascontiguousarray(values[::-1]))
+    np.testing.assert_array_equal(result, np.maximum(values, values[::-1]))
+    assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0), (1, 3), (2, 1, 3)])
+def test_shapes(path, shape):
+    x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
+    values = np.arange(np.prod(shape, dtype=int), dtype="float64").reshape(shape) + 1
+    f = compiled([x], [pt.log(x), x.sum(), x.T * 3])
+    export(f, path, (values,))
+    for expected, value in zip(f(values), optdb.load(path)(values), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_arguments_may_have_any_strides(path):
+    x = pt.matrix("x")
+    f = compiled([x], x + 1)
+    values = np.arange(24.0).reshape(4, 6)[:, ::2]
+    export(f, path, values)
+    loaded = optdb.load(path)
+    for given in (values, values.copy(order="F"), np.ascontiguousarray(values)):
+        np.testing.assert_array_equal(loaded(given), values + 1)
+
+
+def test_results_that_are_arguments_constants_or_the_same(path):
+    x = pt.vector("x")
+    y = x * 2
+    f = compiled([x], [x, y, y, pt.constant(np.arange(3.0))])
+    export(f, path, VALUES)
+    results = optdb.load(path)(VALUES)
+    for value, expected in zip(results, [VALUES, 2 * VALUES, 2 * VALUES, np.arange(3.0)], strict=True):
+        np.testing.assert_array_equal(value, expected)
+    results[1][:] = 0
+    np.testing.assert_array_equal(results[2], 2 * VALUES)
+
+
+def test_shared_values_are_in_the_file_and_can_be_set(path):
+    x = pt.vector("x")
+    small, large = (pytensor.shared(np.ones(n), "w") for n in (5, 20_000))
+    f = compiled([x], (x * small).sum() + large.sum())
+    export(f, path, VALUES)
+    loaded = optdb.load(path)
+    assert loaded(VALUES) == f(VALUES)
+    loaded.set("w", np.full(5, 2.0))
+    small.set_value(np.full(5, 2.0))
+    assert loaded(VALUES) == f(VALUES)
+    loaded.set("w_2", np.full(20_000, 0.5))
+    large.set_value(np.full(20_000, 0.5))
+    assert loaded(VALUES) == f(VALUES) == pytest.approx(10_000)
+
+
+def test_the_file_does_not_follow_the_function(path):
+    x, w = pt.vector("x"), pytensor.shared(np.ones(5), "w")
+    f = compiled([x], (x * w).sum())
+    export(f, path, VALUES + 2)
+    w.set_value(np.zeros(5))
+    assert f(VALUES) == 0 and optdb.load(path)(VALUES + 2) == pytest.approx(10.0)
+
+
+def test_other_shapes_than_the_examples_are_refused(path):
+    x = pt.vector("x")
+    f = compiled([x], x.sum())
+    f(np.zeros(9))
+    export(f, path, VALUES)
+    with pytest.raises(ValueError, match=r"was not exported for x of shape \(9,\)"):
+        optdb.load(path)(np.zeros(9))
+
+
+def test_the_latest_plan_of_a_shape_is_written(path):
+    """Calls of other shapes and values come before and between."""
+    x = pt.vector("x")
+    f = compiled([x], pt.exp(x))
+    for values in (np.zeros(5), np.zeros(7), np.ones(5)):
+        f(values)
+    export(f, path, VALUES)
+    np.testing.assert_array_equal(optdb.load(path)(VALUES), f(VALUES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", models.MODELS)
+def test_densities(path, name):
+    density = densities.compiled(name, models.entry(name).small, "opencl")
+    try:
+        export(density.function, path, density.points[0])
+    except Untraceable as refused:
+        assert "stay on the host" in str(refused)
+        assert density.function.vm.jit_fn.on_host
+        return
+    loaded = optdb.load(path)
+    for point in density.points:
+        for expected, value in zip(density.function(point), loaded(point), strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.slow
+def test_a_file_runs_where_pytensor_is_not_imported(path):
+    density = densities.compiled("logistic", 50, "opencl", count=1)
+    export(density.function, path, density.points[0])
+    code = f"""
+import sys, numpy as np, optdb
+for name in ("pytensor", "pymc", "numba", "theano"):
+    sys.modules[name] = None
+logp, dlogp = optdb.load({str(path)!r})(np.array({density.points[0].tolist()}))
+print(float(logp), dlogp.shape)
+"""
+    done = run_code(code)
+    assert done.returncode == 0, done.stderr
+    logp, shape = done.stdout.split(maxsplit=1)
+    assert float(logp) == density.function(density.points[0])[0] and shape.strip() == "(101,)"
+
+
+def test_a_function_of_another_mode_is_refused(path):
+    x = pt.vector("x")
+    f = pytensor.function([x], x + 1, mode="FAST_COMPILE")
+    with pytest.raises(TypeError, match=r"is not of mode OPENCL: compile it with pytensor\.function"):
+        export(f, path, VALUES)
+    with pytest.raises(TypeError, match="is not of mode OPENCL"):
+        export(len, path, VALUES)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("example", "complaint"),
+    [
+        ((), r"takes 1 arguments \(x\), and got 0"),
+        ((VALUES, VALUES), "got 2"),
+        (np.ones((2, 2)), r"x wants an array of 1 axes, and got one of shape \(2, 2\)"),
+        (np.array(["a"]), "x is of float64, and got values of <U1"),
+        (np.array([1j]), "x is of float64, and got values of complex128"),
+        (np.array([None]), "x is of float64, and got values of object"),
+    ],
+)
+def test_an_example_that_is_no_call_is_refused(path, example, complaint):
+    x = pt.vector("x")
+    f = compiled([x], x + 1)
+    with pytest.raises(TypeError, match=complaint):
+        export(f, path, example)
+    assert not path.exists()
+
+
+def test_an_example_of_another_static_shape_is_refused(path):
+    x = pt.vector("x", shape=(4,))
+    with pytest.raises(TypeError, match=r"x is of shape \(4,\), and got \(5,\)"):
+        export(compiled([x], x + 1), path, VALUES)
+
+
+def test_updates_are_refused(path):
+    x, w = pt.scalar("x"), pytensor.shared(1.0, "w")
+    with pytest.raises(Untraceable, match="each call updates w"):
+        export(compiled([x], w * x, updates=[(w, w + x)]), path, 1.0)
+
+
+def test_checks_are_refused(path):
+    x = pt.vector("x")
+    f = compiled([x], Assert("x must be positive")(x, (x > 0).all()) * 2)
+    with pytest.raises(Untraceable, match="checks values and raises errors"):
+        export(f, path, VALUES + 2)
+
+
+def test_lengths_that_depend_on_values_are_refused(path):
+    x, n, shared = pt.vector("x"), pt.lscalar("n"), pytensor.shared(np.int64(2), "shared")
+    with pytest.raises(Untraceable, match="lengths depend on values of the call"):
+        export(compiled([x, n], x[:n] * 2), path, (VALUES, 2))
+    with pytest.raises(Untraceable, match="lengths depend on the value of a shared variable"):
+        export(compiled([x], x[:shared] * 2), path, VALUES)
+    assert not path.exists()
+
+
+def test_steps_of_the_host_are_named(path):
+    x = pt.matrix("x")
+    f = compiled([x], pt.linalg.eig(x)[0].real)
+    with pytest.raises(Untraceable, match="stay on the host"):
+        export(f, path, np.eye(3))
