@@ -32,6 +32,10 @@ EXPECTED: dict[str, str] = {
     "is the argument's own object; one that a device computes comes home in another array, with the same values",
     "theano/tensor/tests/test_extra_ops.py::TestSearchsortedOp::test_searchsortedOp_on_right_side": "with the device's "
     "linker: searches in a vector that is not sorted, for which NumPy leaves the result open",
+    "theano/gof/tests/test_vm.py::test_c_thunks": "with tiers: asserts that a function that has just been compiled has "
+    "thunks of C code, which arrive later; after optdb.wait it has them",
+    "theano/gof/tests/test_vm.py::test_no_recycling": "with tiers: compares the modules of C thunks of two functions "
+    "that have just been compiled; after optdb.wait they are one module",
     "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, where an unnamed "
     "Elemwise(second) has no name; it is the one that theano.tensor.second names",
 }
