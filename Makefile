@@ -129,6 +129,7 @@ fuzz: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m fuzzing --examples 20000 --pairs build/pairs.json
 	$(RUN) -m fuzzing.convolutions --examples 5000
+	$(RUN) -m fuzzing.scalars --rounds 50
 
 ## Shared variables used by functions of the host and of a device in turn, against a model in NumPy
 fuzz-states: $(STAMP)

@@ -4,14 +4,17 @@ A kernel takes the operands and, as its last argument, the array for the result.
 the dtypes that the kernel asks for, so that NumPy chooses its loop by the dtypes alone, not by values. The dtype is the
 result's, unless the entry says otherwise: C would add an int64 to a float32 as floats, and lose digits.
 
-Where C and NumPy differ, C wins: integers raise `ZeroDivisionError` where they are divided by zero, ``floor(x / y)`` is
-the integer division of floats, and sigmoid and softplus saturate where Theano's C code says so.
+Where C and NumPy differ, C wins: operands of several dtypes are combined in the dtype that C chooses, integers raise
+`ZeroDivisionError` where they are divided by zero, ``floor(x / y)`` is the integer division of floats, and sigmoid and
+softplus saturate where Theano's C code says so. NumPy's results stay where those of C are wrong: the quotient of a
+negative integer and an unsigned one, and the larger of two integers that no double holds.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -48,9 +51,34 @@ class ScalarDtypes:
     out: str
 
     @property
-    def common(self) -> str:
+    def widest(self) -> str:
         """The dtype that holds all inputs, as NumPy promotes them."""
         return np.dtype(functools.reduce(np.promote_types, self.inputs)).name
+
+    @property
+    def common(self) -> str:
+        """The dtype to which C converts all inputs."""
+        return functools.reduce(common_in_c, self.inputs)
+
+
+def common_in_c(dtype: str, other: str) -> str:
+    """Return the dtype in which C combines two numbers: by its usual arithmetic conversions."""
+    if dtype == other:
+        return dtype
+    kinds = {np.dtype(dtype).kind, np.dtype(other).kind}
+    if kinds <= {*"biu"}:
+        promoted = {_promoted_in_c(dtype), _promoted_in_c(other)}
+        return next(name for name in ("uint64", "int64", "uint32", "int32") if name in promoted)
+    if "c" in kinds or "float16" in (dtype, other):
+        return np.promote_types(dtype, other).name  # without C code
+    # An integer of any size becomes the float.
+    return max((name for name in (dtype, other) if _is_real_float(name)), key=lambda name: np.dtype(name).itemsize)
+
+
+def _promoted_in_c(dtype: str) -> str:
+    """Return the dtype in which C computes with numbers of a dtype."""
+    kind_and_size = np.dtype(dtype)
+    return "int32" if kind_and_size.kind in "biu" and kind_and_size.itemsize < 4 else dtype
 
 
 Entry = Callable[[ScalarDtypes], ArrayKernel]
@@ -83,7 +111,7 @@ def known_ops() -> Sequence[type]:
 def _in_widest_dtype(signature: ScalarDtypes, entry: Entry) -> ArrayKernel:
     """Return the kernel for a result that may be narrower than the operands, as where a float is added to integers."""
     out = signature.out
-    wide = np.promote_types(signature.common, out).name if signature.inputs else out
+    wide = np.promote_types(signature.widest, out).name if signature.inputs else out
     kernel = entry(replace(signature, out=wide))
     if wide == out:
         return kernel
@@ -122,8 +150,43 @@ def _in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry
     return lambda signature: ArrayKernel(function, signature.inputs, in_place)
 
 
+def _in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
+    """Return an entry that combines operands of several dtypes from the left, as C does.
+
+    Parameters
+    ----------
+    ufunc : callable
+        Combines two arrays of one dtype.
+    entry : Entry
+        The entry for operands whose dtype does not matter.
+    """
+
+    def choose(signature: ScalarDtypes) -> ArrayKernel:
+        partial = list(itertools.accumulate(map(_promoted_in_c, signature.inputs), common_in_c))[1:]
+        if all(_is_as_good(dtype, signature.out) for dtype in partial):
+            return entry(signature)
+
+        def compute(*args: Any) -> None:
+            value, *rest, out = args
+            for operand, dtype in zip(rest, partial, strict=True):
+                value = ufunc(value.astype(dtype), operand.astype(dtype))
+            copy(value, out)
+
+        return ArrayKernel(compute, signature.inputs, in_place=False)
+
+    return choose
+
+
+def _is_as_good(dtype: str, out: str) -> bool:
+    """Return whether sums, products and bits of a dtype are, once converted, those that `out` itself gives."""
+    if dtype == out or out == "bool" or out.startswith("complex"):
+        return True
+    dtypes = np.dtype(dtype), np.dtype(out)
+    return all(d.kind in "iu" for d in dtypes) and dtypes[0].itemsize >= dtypes[1].itemsize
+
+
 def _in_common_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
-    """Return an entry whose operands are converted to the dtype that holds them all, as NumPy compares them."""
+    """Return an entry whose operands are converted to one dtype, as C converts them."""
     return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), in_place)
 
 
@@ -168,13 +231,15 @@ def _folding(ufunc: np.ufunc, of_bools: np.ufunc, of_nothing: int) -> Entry:
 
 def _true_div(signature: ScalarDtypes) -> ArrayKernel:
     discrete = not any(map(_is_inexact, signature.inputs))
-    return ArrayKernel(np.true_divide, ("float64" if discrete else signature.out,) * 2)
+    if discrete:
+        return ArrayKernel(np.true_divide, ("float64",) * 2)
+    return _in_c_order(np.true_divide, _in_out_dtype(np.true_divide))(signature)
 
 
 def _int_div(signature: ScalarDtypes) -> ArrayKernel:
     dtype = signature.out
     if dtype in ("float32", "float64"):
-        return ArrayKernel(_floor_of_quotient, (dtype,) * 2, in_place=False)
+        return ArrayKernel(_floor_of_quotient(signature.common), (dtype,) * 2, in_place=False)
     if dtype == "float16":
         return ArrayKernel(np.floor_divide, (dtype,) * 2)
     return ArrayKernel(_checked(np.floor_divide, "division"), (dtype,) * 2)
@@ -196,14 +261,26 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
     return compute
 
 
-def _floor_of_quotient(x: Any, y: Any, out: Any) -> None:
-    """Divide as Theano's C code does: from the magnitudes, and one less for a negative quotient with a remainder."""
-    quotient = np.true_divide(x, y)
-    negative = ((x < 0) != (y < 0)) & (y != 0) & (x != 0)
-    np.floor(quotient, out)
-    if np.any(negative):
-        below = -np.floor(-quotient) - (np.fmod(x, y) != 0)
-        np.copyto(out, below, where=negative)
+def _floor_of_quotient(dtype: str) -> Callable[..., None]:
+    """Return the integer division of floats as C does it, which divides in one dtype, and takes the remainder in any.
+
+    Theano's C code divides the magnitudes, and returns one less for a negative quotient with a remainder.
+    """
+    divided = np.dtype(dtype) if _is_real_float(dtype) else None
+
+    def compute(x: Any, y: Any, out: Any) -> None:
+        quotient = np.true_divide(x, y) if divided in (None, x.dtype) else _divided_in(divided, x, y)
+        negative = ((x < 0) != (y < 0)) & (y != 0) & (x != 0)
+        np.floor(quotient, out)
+        if np.any(negative):
+            below = -np.floor(-quotient) - (np.fmod(x, y) != 0)
+            np.copyto(out, below, where=negative)
+
+    return compute
+
+
+def _divided_in(dtype: np.dtype, x: Any, y: Any) -> Any:
+    return np.true_divide(x.astype(dtype), y.astype(dtype))
 
 
 def _pow(signature: ScalarDtypes) -> ArrayKernel:
@@ -223,12 +300,12 @@ def _integer_power(x: Any, y: Any, out: Any) -> None:
         np.copyto(out, inverse, where=negative, casting="unsafe")
 
 
+def _product_without_zeros(x: Any, y: Any) -> Any:
+    return np.where(x == 0, y, np.where(y == 0, x, np.multiply(x, y)))
+
+
 def _without_zeros(x: Any, y: Any, out: Any) -> None:
-    x_is_zero, y_is_zero = x == 0, y == 0
-    product = np.multiply(x, y)
-    np.copyto(product, x, where=y_is_zero)
-    np.copyto(product, y, where=x_is_zero)
-    out[...] = product
+    out[...] = _product_without_zeros(x, y)
 
 
 def _square(x: Any, out: Any) -> None:
@@ -271,10 +348,10 @@ def _abs(signature: ScalarDtypes) -> ArrayKernel:
 
 _converting.update(
     {
-        scalars.Add: _folding(np.add, np.logical_or, 0),
-        scalars.Mul: _folding(np.multiply, np.logical_and, 1),
-        scalars.MulWithoutZeros: _in_out_dtype(_without_zeros, in_place=False),
-        scalars.Sub: _in_out_dtype(np.subtract),
+        scalars.Add: _in_c_order(np.add, _folding(np.add, np.logical_or, 0)),
+        scalars.Mul: _in_c_order(np.multiply, _folding(np.multiply, np.logical_and, 1)),
+        scalars.MulWithoutZeros: _in_c_order(_product_without_zeros, _in_out_dtype(_without_zeros, in_place=False)),
+        scalars.Sub: _in_c_order(np.subtract, _in_out_dtype(np.subtract)),
         scalars.TrueDiv: _true_div,
         scalars.IntDiv: _int_div,
         scalars.Mod: _mod,
@@ -297,19 +374,54 @@ _special.update(
 # Comparisons, choices and bits
 
 
-def _clip(x: Any, low: Any, high: Any, out: Any) -> None:
+def _clip(signature: ScalarDtypes) -> ArrayKernel:
+    if len({*signature.inputs}) == 1:
+        return ArrayKernel(_clip_in_one_dtype, (signature.out,) * 3, in_place=False)
+    of_x, of_low, of_high = signature.inputs
+    with_low, with_high, common = common_in_c(of_x, of_low), common_in_c(of_x, of_high), signature.common
+
+    def compute(x: Any, low: Any, high: Any, out: Any) -> None:
+        below = x.astype(with_low) < low.astype(with_low)
+        above = x.astype(with_high) > high.astype(with_high)
+        rest = np.where(above, high.astype(common), x.astype(common))
+        copy(np.where(below, low.astype(common), rest), out)
+
+    return ArrayKernel(compute, signature.inputs, in_place=False)
+
+
+def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
     if np.all(low <= high):  # false for NaN
         np.minimum(np.maximum(x, low), high, out)
         return
-    below, above = x < low, x > high
-    chosen = np.where(above, high, x)
-    np.copyto(chosen, low, where=below)
-    out[...] = chosen
+    out[...] = np.where(x < low, low, np.where(x > high, high, x))
+
+
+def _larger(ufunc: np.ufunc, beyond: np.ufunc) -> Entry:
+    """Return an entry for the operand that is beyond the other one, NaN where either is NaN."""
+
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
+        dtype, common = signature.out, signature.common
+        if len({*signature.inputs}) == 1 or np.can_cast(signature.widest, common, "safe"):
+            return ArrayKernel(ufunc, (dtype,) * 2)
+
+        def compute(x: Any, y: Any, out: Any) -> None:
+            a, b = x.astype(common), y.astype(common)
+            copy(np.where(beyond(b, a), y.astype(dtype), x.astype(dtype)), out)
+            if _is_real_float(common):
+                _put_where((a != a) | (b != b), np.nan, out)
+
+        return ArrayKernel(compute, signature.inputs, in_place=False)
+
+    return entry
 
 
 def _switch(signature: ScalarDtypes) -> ArrayKernel:
-    condition, dtype = signature.inputs[0], signature.out
-    return ArrayKernel(_choose if condition == "bool" else _choose_by_number, (condition, dtype, dtype), in_place=False)
+    condition, *branches = signature.inputs
+    dtype, common = signature.out, common_in_c(*branches)
+    choose = _choose if condition == "bool" else _choose_by_number
+    if _is_as_good(common, dtype):
+        return ArrayKernel(choose, (condition, dtype, dtype), in_place=False)
+    return ArrayKernel(choose, (condition, common, common), in_place=False)
 
 
 def _choose(condition: Any, x: Any, y: Any, out: Any) -> None:
@@ -323,11 +435,15 @@ def _choose_by_number(condition: Any, x: Any, y: Any, out: Any) -> None:
 def _in_range(signature: ScalarDtypes) -> ArrayKernel:
     above = np.greater if signature.op.openlow else np.greater_equal
     below = np.less if signature.op.openhi else np.less_equal
+    of_x, of_low, of_high = signature.inputs
+    with_low, with_high = common_in_c(of_x, of_low), common_in_c(of_x, of_high)
+    dtypes = (with_low,) * 3 if with_low == with_high else signature.inputs
 
     def compute(x: Any, low: Any, high: Any, out: Any) -> None:
-        np.logical_and(above(x, low), below(x, high), out)
+        is_above = above(x.astype(with_low, copy=False), low.astype(with_low, copy=False))
+        np.logical_and(is_above, below(x.astype(with_high, copy=False), high.astype(with_high, copy=False)), out)
 
-    return ArrayKernel(compute, (signature.common,) * 3, in_place=False)
+    return ArrayKernel(compute, dtypes, in_place=False)
 
 
 _special.update(
@@ -344,13 +460,13 @@ _special.update(
 )
 _converting.update(
     {
-        scalars.AND: _in_out_dtype(np.bitwise_and),
-        scalars.OR: _in_out_dtype(np.bitwise_or),
-        scalars.XOR: _in_out_dtype(np.bitwise_xor),
+        scalars.AND: _in_c_order(np.bitwise_and, _in_out_dtype(np.bitwise_and)),
+        scalars.OR: _in_c_order(np.bitwise_or, _in_out_dtype(np.bitwise_or)),
+        scalars.XOR: _in_c_order(np.bitwise_xor, _in_out_dtype(np.bitwise_xor)),
         scalars.Invert: _in_out_dtype(np.invert),
-        scalars.Maximum: _in_out_dtype(np.maximum),
-        scalars.Minimum: _in_out_dtype(np.minimum),
-        scalars.Clip: _in_out_dtype(_clip, in_place=False),
+        scalars.Maximum: _larger(np.maximum, np.greater),
+        scalars.Minimum: _larger(np.minimum, np.less),
+        scalars.Clip: _clip,
     }
 )
 

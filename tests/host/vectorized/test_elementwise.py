@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano import scalar as ts
 from theano.tensor import TensorType
-from theano.tensor.elemwise import Elemwise
+from theano.tensor.elemwise import Elemwise, mul_without_zeros
 
 from optdb.host.vectorized import scratch
 from tests.effort import examples
@@ -65,6 +65,21 @@ def test_broadcasting(shapes):
     x, y, z = arrays
     total = np.tanh(x * y) + x * y * z
     assert_same(by_whole_arrays(node, arrays), np.broadcast_arrays(total * 0.5, total - x))
+
+
+@pytest.mark.parametrize("shapes", [((2, 1, 4), (2, 3, 1), (2, 1, 4)), ((1, 1), (1, 1), (3, 2)), ((), (), ())])
+def test_bounds_that_are_broadcast(shapes):
+    """Some are the wrong way round, and the lower one wins then."""
+    arrays = [numbers(shape, seed) for seed, shape in enumerate(shapes)]
+    (result,) = by_whole_arrays(node_of(Elemwise(ts.clip), arrays, broadcast={0, 1, 2}), arrays)
+    x, low, high = arrays
+    assert_same([result], [np.asarray(np.where(x < low, low, np.where(x > high, high, x)))])
+
+
+def test_a_product_without_zeros_of_no_dimensions():
+    for x, y in ((0.0, 3.0), (3.0, 0.0), (2.0, 3.0), (0.0, 0.0)):
+        arrays = [np.asarray(x), np.asarray(y)]
+        assert_same(by_whole_arrays(node_of(Elemwise(mul_without_zeros), arrays), arrays), [np.asarray(x * y or x + y)])
 
 
 def test_an_outer_product_has_no_input_of_its_shape():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special as ss
 from theano import scalar as ts
 from theano.gof.utils import MethodNotDefined
 from theano.scalar import basic_scipy as special
@@ -14,7 +15,7 @@ from theano.tensor.nnet.nnet import softsign
 from theano.tensor.xlogx import scalar_xlogx, scalar_xlogy0
 
 from optdb.host.api import scalars
-from optdb.host.vectorized.scalar_kernels import known_ops
+from optdb.host.vectorized.scalar_kernels import common_in_c, known_ops
 from tests.host.vectorized.nodes import by_c, by_whole_arrays
 
 UNARY = [
@@ -41,7 +42,8 @@ NOT_IN_C = {
 }
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-DTYPES = ["bool", *INTEGERS, "float32", "float64"]
+FLOATS = ["float32", "float64"]
+DTYPES = ["bool", *INTEGERS, *FLOATS]
 
 
 def applied(op, inputs):
@@ -138,6 +140,109 @@ def test_incomplete_gamma_functions_as_c_computes_them(dtype):
     outs = [op(x, y) for op in DELICATE]
     arrays = [np.random.RandomState(seed).uniform(0.5, 5, 50).astype(dtype) for seed in range(2)]
     assert_as_in_c(ts.Composite(inputs, outs), DELICATE, (dtype,) * 2, arrays)
+
+
+def special_pairs():
+    """Return the ops without C code, or with little of it, beside functions of NumPy and SciPy."""
+    x, y = np.random.RandomState(1).uniform(0.1, 0.9, (2, 50))
+    wide = np.concatenate([-3 * x, 3 * x, [0.0, np.inf, np.nan]])
+    return [
+        *(
+            (op, [wide], function)
+            for op, function in ((special.erfcx, ss.erfcx), (special.i0, ss.i0), (special.i1, ss.i1))
+        ),
+        *((op, [x], function) for op, function in ((special.erfinv, ss.erfinv), (special.erfcinv, ss.erfcinv))),
+        (special.erfinv, [np.array([-1, 0, 1.0])], ss.erfinv),
+        (special.gammau, [x, 3 * y], lambda k, x: ss.gammaincc(k, x) * ss.gamma(k)),
+        (special.gammal, [x, 3 * y], lambda k, x: ss.gammainc(k, x) * ss.gamma(k)),
+        (special.jv, [3 * x, 5 * y], ss.jv),
+        (special.iv, [3 * x, 5 * y], ss.iv),
+    ]
+
+
+@pytest.mark.parametrize("op, arrays, function", special_pairs(), ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_without_c_code(op, arrays, function, dtype):
+    arrays = [array.astype(dtype) for array in arrays]
+    (result,) = by_whole_arrays(node_of(op, arrays), arrays)
+    expected = function(*(array.astype("float64") for array in arrays))
+    assert result.dtype == dtype
+    np.testing.assert_allclose(result, expected, rtol=1e-5 if dtype == "float32" else 1e-12)
+
+
+def test_parts_of_complex_numbers():
+    numbers = np.array([1 + 2j, -3 - 1j, 0, 2.5, complex(0, -4), complex(np.inf, 1)])
+    for op, function in ((ts.real, np.real), (ts.imag, np.imag), (ts.angle, np.angle)):
+        (result,) = by_whole_arrays(node_of(op, [numbers]), [numbers])
+        assert result.dtype == "float64"
+        np.testing.assert_array_equal(result, function(numbers))
+    parts = [numbers.real.copy(), numbers.imag.copy()]
+    (result,) = by_whole_arrays(node_of(ts.complex, parts), parts)
+    np.testing.assert_array_equal(result, numbers)
+
+
+def test_complex_numbers_from_polar_coordinates():
+    radius, theta = np.array([0, 1.0, 2.5]), np.array([1.0, -2.0, 0.5])
+    (result,) = by_whole_arrays(node_of(ts.complex_from_polar, [radius, theta]), [radius, theta])
+    np.testing.assert_allclose(result, radius * np.exp(1j * theta), rtol=1e-14)
+    with pytest.raises(ValueError, match="polar radius must be non-negative"):
+        by_whole_arrays(node_of(ts.complex_from_polar, [radius, theta]), [-radius, theta])
+
+
+def node_of(op, arrays):
+    """Return a node of an Elemwise for arrays."""
+    return Elemwise(op).make_node(*(TensorType(array.dtype, [False] * array.ndim)() for array in arrays))
+
+
+@pytest.mark.parametrize(
+    "dtype, other, common",
+    [
+        ("int8", "int8", "int8"),
+        ("int8", "uint8", "int32"),
+        ("bool", "uint16", "int32"),
+        ("int32", "uint32", "uint32"),
+        ("uint32", "int64", "int64"),
+        ("int64", "uint64", "uint64"),
+        ("int64", "float32", "float32"),
+        ("float32", "float64", "float64"),
+        ("int32", "float16", "float64"),
+        ("float32", "complex64", "complex64"),
+    ],
+)
+def test_the_dtype_in_which_c_combines_numbers(dtype, other, common):
+    assert common_in_c(dtype, other) == common_in_c(other, dtype) == common
+
+
+UNSIGNED, SIGNED = np.array([4294967294, 3], "uint32"), np.array([-1, 2], "int32")
+LARGE, NEAR = np.array([16777217], "int32"), np.array([16777216], "float32")
+
+
+#: Ops on operands of several dtypes, and what C computes.
+SEVERAL_DTYPES = [
+    (ts.add, [UNSIGNED, UNSIGNED, np.zeros(2)], [4294967292, 6]),
+    (ts.sub, [SIGNED, np.ones(2, "uint32")], [4294967294, 1]),
+    (ts.add, [np.array([True, True]), np.array([True, False]), np.array([5, 5], "int16")], [7, 6]),
+    (ts.or_, [SIGNED, np.zeros(2, "uint32")], [4294967295, 2]),
+    (ts.lt, [SIGNED, np.ones(2, "uint32")], [False, False]),
+    (ts.eq, [LARGE, NEAR], [True]),
+    (ts.add, [LARGE, NEAR * 0], [16777216]),
+    (ts.maximum, [SIGNED, np.ones(2, "uint32")], [-1, 2]),
+    (ts.switch, [np.array([True, False]), SIGNED, UNSIGNED], [4294967295, 3]),
+    (ts.inclosedrange, [SIGNED, np.zeros(2, "uint32"), np.full(2, 9)], [True, True]),
+    (ts.clip, [SIGNED, np.zeros(2, "uint32"), np.full(2, 9)], [-1, 2]),
+]
+
+
+@pytest.mark.parametrize("op, arrays, expected", SEVERAL_DTYPES, ids=[str(case[0]) for case in SEVERAL_DTYPES])
+def test_operands_of_several_dtypes(op, arrays, expected):
+    (result,) = by_whole_arrays(node_of(op, arrays), arrays)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.slow
+def test_operands_of_several_dtypes_in_c():
+    for op, arrays, expected in SEVERAL_DTYPES:
+        np.testing.assert_array_equal(by_c(node_of(op, arrays), arrays)[0], expected, err_msg=str(op))
 
 
 def test_all_scalar_ops_are_compared():
