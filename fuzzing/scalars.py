@@ -220,8 +220,9 @@ def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int
         if _is_divided(op):
             operands[1] = rng.randint(len(dtypes) - divisors, len(dtypes))
         step = Step(op, tuple(operands))
-        # Theano's C code sets one of two equal outputs alone.
-        out = None if step in steps else _applied(op, [values[i] for i in operands])
+        # Of two equal outputs Theano's C code sets one; two fast sigmoids declare the same variable.
+        is_second = op is sigm.ultra_fast_scalar_sigmoid and any(other.op is op for other in steps)
+        out = None if step in steps or is_second else _applied(op, [values[i] for i in operands])
         if out is not None:
             steps.append(step)
             values.append(out)

@@ -10,7 +10,7 @@ whole that is compared, compilers included, in processes of their own (see `prof
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from profiles import check, cli, files, first, measure, models, report, screen, ways, whole
+from profiles.report import STOCK
 from profiles.starts import Start
 
 
@@ -99,26 +100,28 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
         console.print(f"plot: {plot}", soft_wrap=True)
 
 
-def compare_first_results(names: list[str], json_file: Path | None) -> None:
+def compare_first_results(names: list[str], json_file: Path | None, is_trained: bool, sides: Sequence[str]) -> None:
     """Compare how soon first results come, and show or write what was measured."""
     names, missing = first.available(names)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     measured: list[first.First] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=len(first.FLAGS) * len(names))
+        task = progress.add_task("starting", total=len(sides) * len(names))
         for name in names:
 
             def tell(step: str, name: str = name) -> None:
                 progress.update(task, advance=1, description=f"{name}: {step} done")
 
-            measured += first.measure(name, tell=tell)
+            sizes = first.TRAINED_SIZES.get(name, {}) if is_trained else {}
+            measured += first.measure(name, tell=tell, sizes=sizes, sides=sides)
+            if json_file:
+                first.write_json(measured, json_file)  # for each model, because a long run may be stopped
     console = screen.console()
     if measured:
         console.print(first.render(measured))
     if missing:
         console.print(f"left out: {', '.join(missing)}, whose libraries are not installed here; `make models` has them")
     if json_file:
-        first.write_json(measured, json_file)
         console.print(f"numbers: {json_file}", soft_wrap=True)
 
 
@@ -131,6 +134,10 @@ def compare_first_results(names: list[str], json_file: Path | None) -> None:
 @click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
 @click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
 @click.option("--first", "first_results", is_flag=True, help="With --whole: compare how soon first results come.")
+@click.option("--trained", is_flag=True, help="With --first: sizes that people train, where a model has them.")
+@click.option(
+    "--stock/--no-stock", default=True, help="With --first: whether to start stock, too, which takes longest."
+)
 def main(
     chosen: tuple,
     baseline: str,
@@ -140,12 +147,16 @@ def main(
     values: bool,
     as_whole: bool,
     first_results: bool,
+    trained: bool,
+    stock: bool,
 ) -> None:
     """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
     if first_results:
         if not as_whole or plot:
             raise click.UsageError("--first goes with --whole, and without --plot")
-        compare_first_results([builder.name for builder in chosen] or list(first.MODELS), json_file)
+        default = first.TRAINED_SIZES if trained else first.MODELS
+        sides = [side for side in first.FLAGS if stock or side != STOCK]
+        compare_first_results([builder.name for builder in chosen] or list(default), json_file, trained, sides)
         return
     if as_whole:
         compare_wholes([builder.name for builder in chosen] or models.known(), json_file, plot)

@@ -2,7 +2,8 @@
 
 What counts is that each process that was left alone ends with the right numbers, that no files are left over, and how
 long it takes beside one process that builds, optimizes, compiles and calls all the same functions, one after the other.
-The processes import Theano each for itself, which the one does once.
+The processes import Theano each for itself, which the one does once. With ``--tiered`` a function computes in Python
+until its C code is built. Each process calls it before and after that, and the numbers agree. No compiler is left.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ MODELS = ("mlp", "convnet", "vae", "gru30")
 #: THEANO_FLAGS of every process, but for the compiledir.
 FLAGS = "floatX=float32,optdb.topo=True,optdb.clinker=True"
 
+#: How long compilers may outlive the process that has started them.
+SECONDS_FOR_END = 10.0
+
+#: How far the two tiers may be apart, relative to the largest number of an output.
+TOLERANCE = 1e-4
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -50,14 +57,33 @@ class Cost:
 
 
 def compute(names: Sequence[str]) -> list[list[Any]]:
-    """Compile and call the functions of some models; return the outputs of each, as lists of numbers."""
+    """Compile and call the functions of some models; return the outputs of each, as lists of numbers.
+
+    Functions with tiers are called before and after their C code is built, with the same shared variables.
+
+    Raises
+    ------
+    AssertionError
+        If the two tiers differ.
+    """
     import theano
+
+    import optdb
 
     values = []
     for name in names:
         model = zoo.build(name)
         function = theano.function(model.inputs, model.outputs, updates=model.updates)
-        values.append([np.asarray(out, "float64").tolist() for out in function(*model.data)])
+        before = [variable.get_value() for variable in model.updates]
+        outputs = [np.asarray(out, "float64") for out in function(*model.data)]
+        if theano.config.optdb.tiered:
+            optdb.wait(function)
+            for variable, value in zip(model.updates, before, strict=True):
+                variable.set_value(value)
+            first, outputs = outputs, [np.asarray(out, "float64") for out in function(*model.data)]
+            for one, other in zip(first, outputs, strict=True):
+                np.testing.assert_allclose(one, other, rtol=0, atol=TOLERANCE * np.abs(other).max(initial=0))
+        values.append([out.tolist() for out in outputs])
     return values
 
 
@@ -70,12 +96,15 @@ class Crowd:
         For the compiledir, and for what optdb keeps of the compiler.
     timeout : float
         Seconds that a process may take.
+    is_tiered : bool
+        Whether functions have tiers.
     """
 
-    def __init__(self, folder: Path, timeout: float) -> None:
+    def __init__(self, folder: Path, timeout: float, is_tiered: bool = False) -> None:
         self.compiledir = folder / "theano"
         self._env = {"XDG_CACHE_HOME": str(folder / "cache")}
         self._timeout = timeout
+        self._flags = f"{FLAGS},optdb.tiered={is_tiered},base_compiledir={self.compiledir}"
 
     def run(self, names: Sequence[str], lifetime: float | None = None) -> list[list[Any]] | None:
         """Compute models in a process; return None where it was killed after `lifetime` seconds.
@@ -85,15 +114,26 @@ class Crowd:
         isolated.Failed
             If it failed, or took longer than it may.
         """
-        flags = f"{FLAGS},base_compiledir={self.compiledir}"
         try:
             return isolated.call(
-                "profiles.crowd:compute", names, flags=flags, env=self._env, timeout=lifetime or self._timeout
+                "profiles.crowd:compute", names, flags=self._flags, env=self._env, timeout=lifetime or self._timeout
             )
         except isolated.TookTooLong:
             if lifetime is None:
                 raise
             return None
+
+    def programs(self) -> list[str]:
+        """Return the command lines of the processes that are alive; none where there is no ``/proc``."""
+        mark = f"XDG_CACHE_HOME={self._env['XDG_CACHE_HOME']}\0".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (path / "environ").read_bytes():
+                    found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue  # it has ended, or belongs to someone else
+        return found
 
     def leftovers(self) -> list[Path]:
         """Return what processes that have ended left unfinished: locks, folders to build in, modules without a key."""
@@ -124,10 +164,11 @@ class _Stopwatch:
 @click.option("--killed", type=click.IntRange(min=0), default=5, show_default=True, help="How many of them are killed.")
 @click.option("--seed", default=0, show_default=True, help="Of the moments at which they are killed.")
 @click.option("--timeout", default=1800.0, show_default=True, help="Seconds that a process may take.")
-def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float) -> None:
+@click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")
+def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float, tiered: bool) -> None:
     """Compare processes that start at once, each with one of MODELS, with one process that does all their work.
 
-    The exit status is 1 where a number is not the one process's, or files are left over.
+    The exit status is 1 where a number is not the one process's, or files or compilers are left over.
     """
     if killed >= processes:
         raise click.BadParameter(f"{killed} of {processes} processes leaves none", param_hint="--killed")
@@ -135,10 +176,10 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
     names = list(itertools.islice(of_models, processes))
     with tempfile.TemporaryDirectory(prefix="optdb-crowd-") as made:
         watch = _Stopwatch()
-        expected = Crowd(Path(made, "one"), timeout).run(names)
+        expected = Crowd(Path(made, "one"), timeout, tiered).run(names)
         alone = watch.read()
         click.echo(f"one process with {processes} functions: {alone}")
-        crowd = Crowd(Path(made, "all"), timeout)
+        crowd = Crowd(Path(made, "all"), timeout, tiered)
         lifetimes = _lifetimes(processes, killed, alone.wall, seed)
         watch = _Stopwatch()
         with ThreadPoolExecutor(processes) as pool:
@@ -147,12 +188,21 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
         dead = results.count(None)
         ratio = together.wall / alone.wall
         click.echo(f"{processes} processes, {dead} of them killed: {together}, {ratio:.2f} times as long")
+        alive = _ended(crowd)
         crowd.run(names[:1])  # a later process tidies up after those that were killed
-        left = crowd.leftovers()
+        left = [*crowd.leftovers(), *alive]
     pairs = zip(names, expected, results, strict=True)
     wrong = sorted({name for name, values, result in pairs if result not in (None, [values])})
     click.echo(f"wrong numbers: {', '.join(wrong) or 'none'}; left over: {', '.join(map(str, left)) or 'nothing'}")
     sys.exit(1 if wrong or left else 0)
+
+
+def _ended(crowd: Crowd) -> list[str]:
+    """Wait a while for compilers of killed processes to be killed, too; return those that are alive after it."""
+    deadline = time.monotonic() + SECONDS_FOR_END
+    while (alive := crowd.programs()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return alive
 
 
 def _lifetimes(processes: int, killed: int, longest: float, seed: int) -> list[float | None]:

@@ -11,7 +11,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from profiles import isolated, models, starts
 from profiles.report import OPTDB, STOCK, geometric_mean
 
-__all__ = ["MODELS", "TIERED", "First", "available", "measure", "render", "start", "write_json"]
+__all__ = ["MODELS", "TIERED", "TRAINED_SIZES", "First", "available", "measure", "render", "start", "write_json"]
 
 TIERED = "tiered"
 
@@ -32,6 +32,14 @@ FLAGS = {
 
 #: What is compared where no model is named; some need libraries.
 MODELS = ("mlp", "convnet", "vae", "gru30", "lstm", "mixture", "resnet50", "keras_lstm", "pymc3_radon")
+
+#: The sizes that people train, of the models that have them.
+TRAINED_SIZES: dict[str, dict[str, int]] = {
+    "mlp": {"width": 512, "batch": 128},
+    "lstm": {"width": 128, "steps": 20, "batch": 32},
+    "gru30": {"width": 128, "batch": 32},
+    "convnet": {"batch": 32, "size": 32},
+}
 
 #: Timed calls in C; the median counts.
 CALLS_IN_C = 15
@@ -72,7 +80,7 @@ def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
-def start(name: str, is_tiered: bool) -> list[float]:
+def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
     """Compile a model and call it, in a new process; return the numbers of a `First`.
 
     Parameters
@@ -81,12 +89,14 @@ def start(name: str, is_tiered: bool) -> list[float]:
         Of the model.
     is_tiered
         Whether to wait for C code after these calls.
+    sizes
+        Of the model, instead of its own.
     """
     import theano
 
     import optdb
 
-    model = models.build(name)
+    model = models.build(name, **sizes)
     begin = time.perf_counter()
     function = theano.function(model.inputs, model.outputs, updates=model.updates)
     compiled = in_place = time.perf_counter() - begin
@@ -107,7 +117,13 @@ def _seconds_of_call(function: Callable[..., object], data: Sequence[object]) ->
     return time.perf_counter() - begin
 
 
-def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[First]:
+def measure(
+    name: str,
+    timeout: float | None = None,
+    tell: Callable[[str], None] = lambda step: None,
+    sizes: Mapping[str, int] | None = None,
+    sides: Sequence[str] = tuple(FLAGS),
+) -> list[First]:
     """Start a model from empty caches on each side.
 
     Parameters
@@ -118,6 +134,10 @@ def measure(name: str, timeout: float | None = None, tell: Callable[[str], None]
         Seconds that a start may take.
     tell
         Called with the name of each side that is finished.
+    sizes
+        Of the model, instead of its own.
+    sides
+        What is started, keys of `FLAGS`.
 
     Raises
     ------
@@ -125,13 +145,16 @@ def measure(name: str, timeout: float | None = None, tell: Callable[[str], None]
         If a start fails, or takes too long.
     """
     measured = []
-    for side, own_flags in FLAGS.items():
+    for side in sides:
         with tempfile.TemporaryDirectory(prefix="optdb-first-") as made:
-            flags = f"floatX={models.dtype_of(name)},{own_flags},base_compiledir={Path(made, 'theano')}"
+            flags = f"floatX={models.dtype_of(name)},{FLAGS[side]},base_compiledir={Path(made, 'theano')}"
             env = starts.caching_below(Path(made))
             try:
                 numbers = isolated.call(
-                    "profiles.first:start", name, side == TIERED, flags=flags, env=env, timeout=timeout
+                    *("profiles.first:start", name, side == TIERED, dict(sizes or {})),
+                    flags=flags,
+                    env=env,
+                    timeout=timeout,
                 )
             except isolated.Failed as failure:
                 raise isolated.Failed(f"{name}, {side}: {failure}") from None
@@ -141,9 +164,10 @@ def measure(name: str, timeout: float | None = None, tell: Callable[[str], None]
 
 
 def render(measured: Sequence[First]) -> Table:
-    """Return a table of models."""
+    """Return a table of models; a side that was not started for all of them has no column."""
     rows = _by_model(measured)
-    sooner = [row[STOCK].result / row[TIERED].result for row in rows]
+    sides = [side for side in FLAGS if all(side in row for row in rows)]
+    sooner = [row[STOCK].result / row[TIERED].result for row in rows] if STOCK in sides else []
     change = [row[TIERED].in_place / row[OPTDB].result for row in rows]
     slower = [row[TIERED].tenth / row[TIERED].in_c for row in rows]
     table = Table(
@@ -153,33 +177,34 @@ def render(measured: Sequence[First]) -> Table:
         show_footer=True,
     )
     table.add_column("model", footer="geometric mean")
-    for side in FLAGS:
+    for side in sides:
         table.add_column(side, justify="right")
-    table.add_column("sooner", justify="right", footer=f"{geometric_mean(sooner):.1f}x")
+    if sooner:
+        table.add_column("sooner", justify="right", footer=f"{geometric_mean(sooner):.1f}x")
     table.add_column("C in place", justify="right")
     table.add_column("ratio", justify="right", footer=f"{geometric_mean(change):.2f}x")
     table.add_column("tenth call, ms", justify="right")
     table.add_column("ratio", justify="right", footer=f"{geometric_mean(slower):.1f}x")
-    for row, gain, late, slow in zip(rows, sooner, change, slower, strict=True):
+    for index, row in enumerate(rows):
         tiered = row[TIERED]
         table.add_row(
             tiered.model,
-            *(f"{row[side].result:.2f}" for side in FLAGS),
-            f"{gain:.1f}x",
+            *(f"{row[side].result:.2f}" for side in sides),
+            *(f"{gain:.1f}x" for gain in sooner[index : index + 1]),
             f"{tiered.in_place:.1f}",
-            f"{late:.2f}x",
+            f"{change[index]:.2f}x",
             f"{tiered.tenth * 1e3:.2f} / {tiered.in_c * 1e3:.2f}",
-            f"{slow:.1f}x",
+            f"{slower[index]:.1f}x",
         )
     return table
 
 
 def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
-    """Return the sides of each model that has all of them."""
+    """Return the sides of each model that has those of optdb."""
     found: dict[str, dict[str, First]] = {}
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first
-    return [sides for sides in found.values() if len(sides) == len(FLAGS)]
+    return [sides for sides in found.values() if {OPTDB, TIERED} <= sides.keys()]
 
 
 def write_json(measured: Sequence[First], path: Path) -> None:

@@ -14,14 +14,8 @@ import click
 from rich.table import Table
 
 from profiles import isolated, screen
+from profiles.first import TRAINED_SIZES
 
-#: Sizes that people train, of models that have them.
-_SIZES: dict[str, dict[str, int]] = {
-    "mlp": {"width": 512, "batch": 128},
-    "lstm": {"width": 128, "steps": 20, "batch": 32},
-    "gru30": {"width": 128, "batch": 32},
-    "convnet": {"batch": 32, "size": 32},
-}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -33,8 +27,8 @@ def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
     """Compare a step of each of MODELS without a C compiler with a step of its C code."""
     table = Table("model", "C, ms", "without, ms", "ratio")
     ratios = []
-    for name in models or tuple(_SIZES):
-        sizes = {} if small else _SIZES.get(name, {})
+    for name in models or tuple(TRAINED_SIZES):
+        sizes = {} if small else TRAINED_SIZES.get(name, {})
         compiled, python = (_step_s(name, sizes, repeat, flags) for flags in ("", "cxx="))
         ratios.append(python / compiled)
         table.add_row(name, f"{compiled * 1e3:.2f}", f"{python * 1e3:.2f}", f"{ratios[-1]:.1f}")

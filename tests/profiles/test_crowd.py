@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 from click.testing import CliRunner
 
@@ -9,8 +12,9 @@ from profiles import crowd
 
 
 @pytest.mark.slow
-def test_a_small_crowd():
-    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "1"])
+@pytest.mark.parametrize("options", [(), ("--tiered",)], ids=["C", "tiered"])
+def test_a_small_crowd(options):
+    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "1", *options])
     assert result.exit_code == 0, result.output
     assert "wrong numbers: none; left over: nothing" in result.output
 
@@ -25,6 +29,7 @@ def test_differing_numbers_and_leftover_files_are_named(monkeypatch, tmp_path):
     numbers = iter([[[1.0], [1.0]], [[1.0]], [[2.0]], None])
     monkeypatch.setattr(crowd.Crowd, "run", lambda *arguments: next(numbers))
     monkeypatch.setattr(crowd.Crowd, "leftovers", lambda self: [tmp_path / "locks" / "one"])
+    monkeypatch.setattr(crowd.Crowd, "programs", lambda self: [])
     result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "2", "--killed", "0"])
     assert result.exit_code == 1
     assert "wrong numbers: mlp; left over: " in result.output
@@ -38,6 +43,20 @@ def test_leftovers(tmp_path):
     (compiledir / "tmpwhole" / "key.pkl").touch()
     left = crowd.Crowd(tmp_path, 1.0).leftovers()
     assert {path.name for path in left} == {"half", "tmphalf"}
+
+
+def test_compilers_that_are_alive_are_left_over(monkeypatch, tmp_path):
+    one = crowd.Crowd(tmp_path, 1.0)
+    assert one.programs() == []
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = subprocess.Popen(["sleep", "60"], env=env)
+    try:
+        monkeypatch.setattr(crowd, "SECONDS_FOR_END", 0.2)
+        assert [line.split() for line in crowd._ended(one)] == [["sleep", "60"]]
+    finally:
+        process.kill()
+        process.wait()
+    assert crowd._ended(one) == []
 
 
 def test_who_is_killed_depends_on_the_seed_alone():
