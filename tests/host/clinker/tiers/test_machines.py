@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
 import pickle
@@ -290,6 +291,65 @@ def test_an_error_names_its_node_in_both_tiers(gate, times):
             f(VECTOR)
         gate.is_open.set()
         optdb.wait(f)
+
+
+def test_cells_of_a_notebook_are_not_held_up(gate, times):
+    """A kernel runs cells in the event loop of its main thread, and answers messages between them."""
+    namespace = {"theano": theano, "optdb": optdb, "times": times, "x": tt.dvector(), "VECTOR": VECTOR}
+    answered = []
+
+    async def answer():
+        while True:
+            answered.append(len(answered))
+            await asyncio.sleep(0)
+
+    def run(cell):
+        exec(compile(cell, "<cell>", "exec"), namespace)
+
+    async def notebook():
+        messages = asyncio.create_task(answer())
+        run("f = theano.function([x], times(2)(x), mode=theano.Mode('cvm', None))\nfirst = f(VECTOR)")
+        await asyncio.sleep(0.05)
+        assert answered  # while compilers wait
+        assert not optdb.tier(namespace["f"]).done
+        gate.is_open.set()
+        before = len(answered)
+        run("second = f(VECTOR)")
+        await asyncio.to_thread(run, "status = optdb.wait(f)")
+        assert len(answered) > before
+        run("third = f(VECTOR)")
+        messages.cancel()
+
+    asyncio.run(notebook())
+    assert namespace["status"].done
+    for name in ("first", "second", "third"):
+        np.testing.assert_array_equal(namespace[name], 2 * VECTOR)
+
+
+@pytest.mark.slow
+def test_an_interrupt_in_a_cell_stops_it(gate, times):
+    """IPython interrupts its main thread by SIGINT; the next cell calls the same function."""
+
+    class Interrupted(times):
+        def perform(self, node, inputs, outputs):
+            super().perform(node, inputs, outputs)
+            signal.raise_signal(signal.SIGINT)
+
+    x = tt.dvector()
+    f = compiled([x], Interrupted(2)(x))
+
+    async def cell():
+        return f(VECTOR)
+
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell())
+        gate.is_open.set()
+        optdb.wait(f)
+        np.testing.assert_array_equal(loop.run_until_complete(cell()), 2 * VECTOR)
+    finally:
+        loop.close()
 
 
 def test_an_interrupt_leaves_all_next_values_or_none(gate, times):
