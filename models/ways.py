@@ -7,14 +7,12 @@ variables, so `worker` sets these back before each.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import theano
 from theano.compile.mode import Mode
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
 
 import optdb
 from profiles.interpret import Interpreter
@@ -124,10 +122,3 @@ WAYS = {
         Way(SIMULATOR, "stock's function on the device: optdb.SimulatorOCL(f)", _simulator),
     )
 }
-
-
-def shared_variables(model: Model) -> list[SharedVariable]:
-    """Return the shared variables of a model, those with default updates among them."""
-    roots: Sequence[Variable] = [*model.outputs, *model.updates.values()]
-    found = dict.fromkeys(v for v in theano.gof.graph.inputs(roots) if isinstance(v, SharedVariable))
-    return list(dict.fromkeys([*found, *model.updates]))

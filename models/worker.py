@@ -20,8 +20,9 @@ from models import registry
 from models.python_code import python_code
 from models.records import Report, Result
 from models.values import difference, is_finite, nudged
-from models.ways import ENGINE, STOCK, WAYS, Compiled, shared_variables
+from models.ways import ENGINE, STOCK, WAYS, Compiled
 from profiles.models import Model
+from profiles.models.base import shared_variables
 
 PHASE = "keras_learning_phase"
 """The name of the input that says whether a net of Keras is trained."""

@@ -26,6 +26,7 @@ import numpy as np
 from profiles import isolated
 from profiles import models as zoo
 from profiles.cli import MODEL_NAME
+from profiles.models.base import shared_variables
 
 MODELS = ("mlp", "convnet", "vae", "gru30")
 
@@ -74,11 +75,12 @@ def compute(names: Sequence[str]) -> list[list[Any]]:
     for name in names:
         model = zoo.build(name)
         function = theano.function(model.inputs, model.outputs, updates=model.updates)
-        before = [variable.get_value() for variable in model.updates]
+        variables = shared_variables(model)
+        before = [variable.get_value() for variable in variables]
         outputs = [np.asarray(out, "float64") for out in function(*model.data)]
         if theano.config.optdb.tiered:
             optdb.wait(function)
-            for variable, value in zip(model.updates, before, strict=True):
+            for variable, value in zip(variables, before, strict=True):
                 variable.set_value(value)
             first, outputs = outputs, [np.asarray(out, "float64") for out in function(*model.data)]
             for one, other in zip(first, outputs, strict=True):

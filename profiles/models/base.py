@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof import graph
 from theano.gof.graph import Variable
 
 
@@ -38,6 +40,13 @@ class Model:
     outputs: list[Variable]
     updates: OrderedDict
     data: list[np.ndarray]
+
+
+def shared_variables(model: Model) -> list[SharedVariable]:
+    """Return the shared variables of a model, those with default updates among them."""
+    roots = [*model.outputs, *model.updates.values()]
+    found = [var for var in graph.inputs(roots) if isinstance(var, SharedVariable)]
+    return list(dict.fromkeys([*found, *model.updates]))
 
 
 class UnknownModel(KeyError):

@@ -1,0 +1,203 @@
+"""Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
+
+Each model is compiled in a process of its own whose compilers wait. All its nodes are computed in Python, then, from
+the same values of the shared variables, by C code. A difference is that of an output or a shared variable, relative to
+the largest number of the array; places of NaN and infinities are equal. Rounding alone may bring values as far: one
+column tells how far they go in the first tier when the shared variables begin a few units in the last place away.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from profiles import isolated, models, screen, starts
+from profiles.cli import MODEL_NAME
+from profiles.models.base import shared_variables
+from profiles.training import difference
+
+__all__ = ["TOLERANCE", "Compared", "compare", "render"]
+
+#: The largest difference between the tiers, by floatX.
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+
+#: How many times as far as a nudge of the first values brings them the tiers may be apart.
+CHAOS = 4
+
+#: Units in the last place of a nudge.
+_UNITS = 2
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the tiers of one model compute.
+
+    Parameters
+    ----------
+    model, floatX
+        What was compiled.
+    difference
+        The largest one.
+    where
+        The value that has it.
+    chaos
+        How far a nudge of the first values brings the values of the first tier.
+    in_python, in_c
+        Nodes that Python computed in the first tier, and C code in the second.
+    """
+
+    model: str
+    floatX: str  # noqa: N815  (Theano's name)
+    difference: float
+    where: str
+    chaos: float
+    in_python: int
+    in_c: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance, or within what rounding does to the model."""
+        return self.difference <= max(TOLERANCE[self.floatX], CHAOS * self.chaos)
+
+
+def measure(name: str) -> tuple[float, str, float, int, int]:
+    """Compute a model in both tiers; return the numbers of a `Compared`, in their order."""
+    import theano
+
+    import optdb
+
+    model = models.build(name)
+    variables = shared_variables(model)
+    values = [copy.deepcopy(var.get_value()) for var in variables]
+    let_compile = _hold_compilers()
+    function = theano.function(model.inputs, model.outputs, updates=model.updates, on_unused_input="ignore")
+    first_tier = optdb.tier(function)
+
+    def call(change: Callable[[Any], Any] = copy.deepcopy) -> list[Any]:
+        for variable, value in zip(variables, values, strict=True):
+            variable.set_value(change(value))
+        outputs = function(*copy.deepcopy(model.data))
+        return [np.array(out) for out in outputs or []] + [copy.deepcopy(var.get_value()) for var in variables]
+
+    in_python, nudged = call(), call(_nudged)
+    let_compile()
+    tier = optdb.wait(function)
+    if tier.modules_failed:
+        raise RuntimeError(f"{tier.modules_failed} modules of {name} were not built")
+    in_c = call()
+    names = [f"output {number}" for number in range(len(in_c) - len(variables))]
+    names += [f"shared variable {var.name or number}" for number, var in enumerate(variables)]
+    largest, where = max(zip(map(_difference, in_python, in_c), names, strict=True), default=(0.0, ""))
+    chaos = max(map(_difference, in_python, nudged), default=0.0)
+    return largest, where, chaos, first_tier.in_python, tier.in_c
+
+
+def _hold_compilers() -> Callable[[], None]:
+    """Let compilers of the background wait; return the function that lets them begin."""
+    from optdb.host.clinker.tiers.background import background
+
+    may_begin, run = threading.Event(), background.run
+
+    def run_later(*args: Any, **options: Any) -> bool:
+        may_begin.wait()
+        return run(*args, **options)
+
+    background.run = run_later
+    return may_begin.set
+
+
+def _difference(a: Any, b: Any) -> float:
+    if isinstance(a, np.random.RandomState):
+        states = zip(a.get_state(), b.get_state(), strict=True)
+        return 0.0 if all(np.array_equal(*pair) for pair in states) else math.inf
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype != b.dtype:
+        return math.inf
+    if a.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(a, b) else math.inf
+    return difference(a, b)
+
+
+def _nudged(value: Any) -> Any:
+    """Return an array of floats with each number some units in the last place away, up or down."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return copy.deepcopy(value)
+    signs = np.random.default_rng(0).choice([-1, 1], value.shape)
+    return (value * (1 + signs * _UNITS * np.finfo(value.dtype).eps)).astype(value.dtype)
+
+
+def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
+    """Compare the tiers of a model in a process of its own.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    dtype
+        The floatX to compute in.
+    timeout
+        Seconds that it may take.
+
+    Raises
+    ------
+    isolated.Failed
+        If the process fails, or takes too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
+        # Modules that are built already would be used in the first tier.
+        flags = f"floatX={dtype},optdb.topo=True,optdb.tiered=True,base_compiledir={Path(made, 'theano')}"
+        env = starts.caching_below(Path(made))
+        numbers = isolated.call("profiles.tier_values:measure", name, flags=flags, env=env, timeout=timeout)
+    return Compared(name, dtype, *numbers)
+
+
+def render(compared: Sequence[Compared]) -> Table:
+    """Return a table of models."""
+    table = Table("model", "floatX", title="Values of the first tier beside those of C code")
+    for column in ("difference", "by a nudge", "nodes in Python", "then in C"):
+        table.add_column(column, justify="right")
+    table.add_column("largest at")
+    for one in compared:
+        style = None if one.agrees else "red"
+        numbers = f"{one.difference:.1e}", f"{one.chaos:.1e}", str(one.in_python), str(one.in_c)
+        table.add_row(one.model, one.floatX, *numbers, one.where, style=style)
+    return table
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=MODEL_NAME)
+@click.option("--floatX", "dtypes", multiple=True, type=click.Choice(list(TOLERANCE)), help="May be repeated.")
+@click.option("--timeout", default=3600.0, show_default=True, help="Seconds that a model may take.")
+def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> None:
+    """Compare the values of both tiers of MODELS, all of the zoo if none is named.
+
+    The exit status is 1 where they differ by more than the tolerance, 1e-6 in float32 and 1e-12 in float64, and by more
+    than rounding does to the model, or where a model fails.
+    """
+    compared, failures = [], []
+    for name in chosen or models.known():
+        for dtype in dtypes or tuple(TOLERANCE):
+            try:
+                compared.append(compare(name, dtype, timeout))
+            except isolated.Failed as failure:
+                failures.append(f"{name}, {dtype}: {failure}")
+                click.echo(failures[-1], err=True)
+                continue
+            click.echo(f"{name}, {dtype}: {compared[-1].difference:.1e}", err=True)
+    screen.console().print(render(compared))
+    sys.exit(1 if failures or not all(one.agrees for one in compared) else 0)
+
+
+if __name__ == "__main__":
+    main()
