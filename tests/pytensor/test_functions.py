@@ -1,0 +1,243 @@
+"""Functions as a whole: shared variables, updates, random numbers, arguments of other shapes, threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytensor.compile.mode import Mode
+from pytensor.ifelse import ifelse
+from pytensor.tensor.random.utils import RandomStream
+
+import optdb.pytensor
+from tests.effort import examples
+from tests.pytensor.comparing import compare
+
+RNG = np.random.default_rng(5)
+#: More bytes than an argument has that is copied in each call.
+LARGE = 20_000
+
+
+def on_device(inputs, outputs, **kwargs):
+    return pytensor.function(inputs, outputs, mode="OPENCL", **kwargs)
+
+
+@pytest.mark.parametrize("n", [5, LARGE])
+def test_a_shared_variable_has_its_value_at_each_call(n):
+    shared = pytensor.shared(RNG.normal(size=n))
+    v = pt.vector("v")
+    f = on_device([v], (shared * v).sum())
+    for _ in range(2):
+        for value in (RNG.normal(size=n), np.ones(n), np.arange(float(n))):
+            shared.set_value(value)
+            for _ in range(3):
+                assert f(np.ones(n)) == pytest.approx(value.sum())
+            shared.set_value(value * 2, borrow=True)
+            assert f(np.ones(n)) == pytest.approx(2 * value.sum())
+    held = shared.get_value(borrow=True)
+    held[...] = 3.0
+    shared.set_value(held, borrow=True)
+    assert f(np.ones(n)) == pytest.approx(3.0 * n)
+    shared.set_value(RNG.normal(size=n + 7))
+    assert f(np.ones(n + 7)) == pytest.approx(shared.get_value().sum())
+
+
+@pytest.mark.parametrize("n", [5, LARGE])
+def test_updates_read_the_values_before(n):
+    first, second = (pytensor.shared(RNG.normal(size=n)) for _ in range(2))
+    a, b = first.get_value(), second.get_value()
+    f = on_device([], [first, first.sum()], updates=[(first, second * 2), (second, first + 1)])
+    for _ in range(5):
+        before, total = f()
+        np.testing.assert_allclose(before, a)
+        assert total == pytest.approx(a.sum())
+        a, b = b * 2, a + 1
+        np.testing.assert_allclose(first.get_value(), a)
+        np.testing.assert_allclose(second.get_value(), b)
+
+
+def test_results_are_the_callers():
+    v = pt.vector("v")
+    f = on_device([v], [v * 2, v, pt.ones(3)])
+    kept = [f(np.full(3, float(number))) for number in range(4)]
+    for number, (double, same, ones) in enumerate(kept):
+        np.testing.assert_array_equal(double, np.full(3, 2.0 * number))
+        np.testing.assert_array_equal(same, np.full(3, float(number)))
+        np.testing.assert_array_equal(ones, np.ones(3))
+        ones[:] = 7
+        double[:] = 7
+    np.testing.assert_array_equal(f(np.zeros(3))[2], np.ones(3))
+
+
+def test_an_argument_may_be_returned_and_changed():
+    v = pt.vector("v")
+    f = on_device([v], v)
+    given_array = np.arange(3.0)
+    result = f(given_array)
+    result[:] = -1
+    np.testing.assert_array_equal(given_array, np.arange(3.0))
+
+
+def test_random_numbers_are_those_of_the_default():
+    draws = {}
+    for mode in ("OPENCL", Mode("py", None)):
+        stream = RandomStream(seed=7)
+        normal = stream.normal(2.0, 3.0, size=(4,))
+        f = pytensor.function([], [normal, pt.exp(normal).sum()], mode=mode)
+        draws[mode] = [f() for _ in range(4)]
+    for device, host in zip(*draws.values(), strict=True):
+        for one, other in zip(device, host, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_loops_and_lazy_choices_run_on_the_host():
+    v, n = pt.vector("v"), pt.lscalar("n")
+    total = pytensor.scan(
+        lambda x, before: before * 0.5 + x, sequences=v, outputs_info=pt.zeros(()), return_updates=False
+    )
+    chosen = ifelse(pt.gt(n, 0), v.sum(), v.prod())
+    f = on_device([v, n], [pt.exp(total).sum(), chosen * 2])
+    for count in (1, -1, 1):
+        expected = np.zeros(())
+        steps = []
+        for x in np.arange(1.0, 4.0):
+            expected = expected * 0.5 + x
+            steps.append(np.exp(expected))
+        results = f(np.arange(1.0, 4.0), count)
+        assert results[0] == pytest.approx(np.sum(steps))
+        assert results[1] == pytest.approx(12.0)
+
+
+def test_shapes_that_a_call_gives():
+    n, m = pt.lscalars("n", "m")
+    v = pt.vector("v")
+    outputs = [pt.zeros((n, m)) + 1, pt.arange(n) * m, v[:n].sum(), v.reshape((n, -1)).sum(axis=0), pt.tile(v, n)]
+    six = RNG.normal(size=6)
+    compare([n, m, v], outputs, [2, 3, six], [3, 1, six], [6, 0, six], [2, 3, six])
+
+
+def test_shapes_that_values_give():
+    v = pt.vector("v")
+    positive = pt.nonzero(v > 0)[0]
+    compare(
+        [v], [v[positive], v[positive].sum(), positive.shape[0]], [RNG.normal(size=9)], [RNG.normal(size=9)], on_host=1
+    )
+
+
+def test_single_precision_and_complex_numbers():
+    f32 = pt.fmatrix("f32")
+    z = pt.zmatrix("z")
+    x = RNG.normal(size=(6, 7))
+    compare([f32], [pt.exp(f32).sum(axis=0), f32 @ f32.T, pt.sigmoid(f32), f32.mean()], [x.astype("float32")])
+    compare([z], [z * 2 + 1j, z.real.sum(), pt.abs(z), z.sum(axis=1)], [x + 1j * x[::-1]])
+
+
+def test_functions_without_inputs_or_outputs():
+    assert on_device([], pt.constant(np.arange(3.0)).sum())() == 3.0
+    shared = pytensor.shared(1.0)
+    f = on_device([], [], updates=[(shared, shared + 1)])
+    assert f() == []
+    f()
+    assert shared.get_value() == 3.0
+
+
+def test_threads_take_turns():
+    v = pt.vector("v")
+    functions = [on_device([v], pt.exp(v * number).sum()) for number in range(3)]
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(40):
+            number = int(rng.integers(3))
+            x = rng.normal(size=int(rng.integers(1, 4)) * 10)
+            if abs(functions[number](x) - np.exp(x * number).sum()) > 1e-9:
+                wrong.append((seed, number))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_a_function_does_is_explained():
+    x = pt.matrix("x")
+    f = on_device([x], pt.sort(pt.exp(x), axis=0).sum())
+    assert optdb.pytensor.explain(f) == "not called yet"
+    f(np.ones((300, 40)))
+    text = optdb.pytensor.explain(f)
+    assert "a loop over 12000 points, 1 scalars a point: Store" in text
+    assert "moves 192,000 bytes in each call" in text
+    assert "is not among the ops of the device" in text
+    with pytest.raises(TypeError, match="mode='OPENCL'"):
+        optdb.pytensor.explain(pytensor.function([x], x.sum(), mode=Mode("py", None)))
+
+
+def test_a_linker_by_name_and_a_device_by_spec():
+    x = pt.vector("x")
+    for mode in (Mode("opencl"), optdb.pytensor.opencl_mode("opencl")):
+        assert pytensor.function([x], pt.sqr(x).sum(), mode=mode)(np.arange(4.0)) == 14.0
+
+
+_SHAPE = (6, 5)
+
+
+@st.composite
+def graphs(draw):
+    """Draw a graph of matrices of one shape, and a few results of it."""
+    inputs = [pt.matrix("a"), pt.matrix("b"), pt.vector("c"), pt.lvector("k")]
+    a, b, c, k = inputs
+    matrices = [a, b, a + c]
+    for _ in range(draw(st.integers(2, 8))):
+        one, other = draw(st.sampled_from(matrices)), draw(st.sampled_from(matrices))
+        number = draw(st.integers(-6, 5))
+        matrices.append(
+            draw(
+                st.sampled_from(
+                    [
+                        lambda one, other, n: one * other,
+                        lambda one, other, n: pt.tanh(one) - other,
+                        lambda one, other, n: one + other.sum(axis=0),
+                        lambda one, other, n: one * other.max(axis=1, keepdims=True),
+                        lambda one, other, n: pt.switch(pt.all(one > -50), other, 0.0),
+                        lambda one, other, n: pt.special.softmax(one, axis=n % 2) * other,
+                        lambda one, other, n: pt.set_subtensor(one[n], other[n]),
+                        lambda one, other, n: pt.inc_subtensor(one[:, ::2], other[:, 1:4]),
+                        lambda one, other, n: one[k] + other,
+                        lambda one, other, n: pt.inc_subtensor(one[k], other),
+                        lambda one, other, n: pt.concatenate([one[:2], other[2:]], axis=0),
+                        lambda one, other, n: pt.tanh(one @ (other.T @ one)),
+                        lambda one, other, n: pt.cumsum(one, axis=n % 2) * 0.1 + other,
+                        lambda one, other, n: (
+                            one[:, c.argmax() % 5].dimshuffle(0, "x") + other if False else one[::-1, ::-1] + other
+                        ),
+                        lambda one, other, n: (one @ c).dimshuffle(0, "x") * other,
+                        lambda one, other, n: (one.T @ other[:, 0]) + other,
+                        lambda one, other, n: one.reshape((5, 6)).T + other,
+                    ]
+                )
+            )(one, other, number)
+        )
+    results = [draw(st.sampled_from(matrices)) for _ in range(2)]
+    results += [draw(st.sampled_from(matrices)).sum(axis=draw(st.sampled_from([None, 0, 1])))]
+    cost = matrices[-1].sum()
+    results += pytensor.grad(cost, [a, c], disconnected_inputs="ignore")
+    return inputs, results
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(graphs(), st.integers(0, 2**32 - 1))
+def test_random_graphs_with_gradients(graph, seed):
+    inputs, results = graph
+    rng = np.random.default_rng(seed)
+    calls = [
+        [rng.normal(size=_SHAPE), rng.normal(size=_SHAPE), rng.normal(size=5), rng.integers(-6, 6, 6)] for _ in range(3)
+    ]
+    compare(inputs, results, *calls, rtol=1e-8)
