@@ -94,6 +94,7 @@ class Compilation:
     shapes: str = _switch(*ON_OFF)
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
+    persistent_launches: str = _switch("auto", "always", "split", "never")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
     #: When a function with tiers has its C code: sometime, before the first call, or between the first two.
@@ -105,6 +106,7 @@ class Compilation:
             "optdb.shapes": self.shapes == "on",
             "optdb.plans": self.plans == "on",
             "optdb.merge_launches": self.merge_launches,
+            "optdb.persistent_launches": self.persistent_launches,
             "optdb.device_memory_fraction": float(self.memory_fraction),
             "allow_gc": self.allow_gc == "on",
             "optdb.tiered": self.tiered != "off",
@@ -216,6 +218,7 @@ FLAGS: dict[str, str] = {
     "optdb.kernel_cache_size": "kernel_cache",
     "optdb.plans": "plans",
     "optdb.merge_launches": "merge_launches",
+    "optdb.persistent_launches": "persistent_launches",
     "optdb.device_memory_fraction": "memory_fraction",
     "optdb.tiered": "tiered",
 }

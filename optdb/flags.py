@@ -359,6 +359,15 @@ FLAGS: tuple[Flag, ...] = (
         spellings=(("auto", "auto"), ("always", "always"), ("never", "never")),
     ),
     Flag(
+        "optdb.persistent_launches",
+        "auto",
+        "Plans run chains of small commands as one persistent launch, whose groups meet at barriers: on devices whose "
+        "profile says so (auto), on all on which groups can meet, and by a single group on processors (always), or not "
+        "(never). With split, to find faults, each phase between two barriers is a launch of its own whose commands "
+        "run in any order. The flag is read when a plan is made.",
+        spellings=(("auto", "auto"), ("always", "always"), ("never", "never"), ("split", "split")),
+    ),
+    Flag(
         "optdb.device_memory_fraction",
         1.0,
         "The part of a device's memory that the values of one function may take: some drivers report more memory than "

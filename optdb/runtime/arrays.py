@@ -21,6 +21,7 @@ from optdb.runtime import commands
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl, cl_array
 from optdb.runtime.pinned_memory import SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
@@ -274,6 +275,7 @@ def seen_by_host(array: Array) -> Iterator[np.ndarray]:
         yield to_host(array)
         return
     commands.enqueue(commands.HostCall(commands.EnqueueDownload.reason))
+    check_launches(array.queue)
     start, stop = span(array)
     memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True

@@ -31,6 +31,7 @@ from optdb import trace_log
 from optdb.runtime.deferred import source
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
 from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
@@ -358,6 +359,8 @@ class EnqueueDownload(_Transfer):
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
         self.event = cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=self.is_blocking)
+        if self.is_blocking:
+            check_launches(queue)
         return self.event
 
 

@@ -59,6 +59,9 @@ class DeviceQuirks:
     copy_s: float = 0.0
     #: A buffer has the same address in all kernels, as long as it exists, and kernels may use it as a number.
     keeps_addresses: bool = False
+    #: Plans run chains of small commands as persistent launches (``codegen.kernels.persistent_launches``), if a trial
+    #: shows that the groups of a launch can meet. The buffers have to keep their addresses.
+    persistent_launches: bool = False
     #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
@@ -184,6 +187,13 @@ KNOWN_QUIRKS = (
     KnownQuirk(
         "keeps_addresses",
         "NVIDIA's driver 580 keeps all buffers of a context on the device: a launch copied between 504 of them",
+        platform=_NVIDIA,
+    ),
+    KnownQuirk(
+        "persistent_launches",
+        "NVIDIA's driver 580 takes 5.2 us for a launch on an H100, and 1.5 us for a barrier over all groups of one; "
+        "steps of whole nets have not been measured, so it is off",
+        False,
         platform=_NVIDIA,
     ),
     KnownQuirk(

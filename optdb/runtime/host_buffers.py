@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
 #: Below this size, copying is cheaper than wrapping.
@@ -43,7 +44,9 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # to map it would take longer than to wait
         queue.finish()
+        check_launches(queue)
         return
+    check_launches(queue)
     memory, _ = cl.enqueue_map_buffer(queue, buffer, cl.map_flags.READ, 0, (buffer.size,), np.uint8, is_blocking=True)
     memory.base.release(queue)
 

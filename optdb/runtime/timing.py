@@ -14,6 +14,7 @@ from typing import Any
 
 from optdb.runtime.commands import AllocateBuffer, EnqueueUpload, HostCall
 from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
 
@@ -128,8 +129,9 @@ class CommandRange:
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
     def wait(self) -> None:
-        """Wait until it is done; raise pyopencl.Error if the device failed."""
+        """Wait until it is done; raise pyopencl.Error or DeviceError if the device failed."""
         self._last.wait()
+        check_launches(self._queue)
 
     def times(self) -> Times:
         """Wait until it is done, and tell when that was."""

@@ -4,7 +4,7 @@ The first table has milliseconds of a step of many whose inputs are resident: `c
 in float32 ('highest') and as JAX does them by default. Where JAX is missing, there are no such columns. The costs of
 the first steps are compared. The second table has a call with arguments of NumPy that waits for its cost; `run_async`
 until it returns and until the call is done; and a call of many in the queue. Commands are those of a step in which
-nothing changes, without those that commit its updates.
+nothing changes, without those that commit its updates; merged ones count once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int) -> Step
     with optdb.SimulatorOCL(function, device) as sim:
         costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
         machine = sim._executable.run
-        commands = machine.plans[-1].commands if isinstance(machine, PlannedVM) and machine.plans else 0
+        commands = machine.plans[-1].enqueued if isinstance(machine, PlannedVM) and machine.plans else 0
         call = _median_ms(lambda: sim(*data), repeat)
         resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
         returned, done = [], []

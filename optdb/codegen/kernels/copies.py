@@ -22,7 +22,7 @@ from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKer
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["calls_until_gathering", "gathered"]
+__all__ = ["addresses_of", "calls_until_gathering", "gathered"]
 
 #: A group copies so many bytes.
 _PIECE_NBYTES = 1 << 14
@@ -98,10 +98,8 @@ def _meets(one: _Range, others: Iterable[_Range]) -> bool:
 
 def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
     """Return a launch that does some copies; it has their buffers among its arguments, so that they exist as long."""
-    code = functions("kernels/copies.cl")
-    program = build(context, filled("".join(code.values()), **_WORDS), name="what gathers copies")
     buffers = list({buffer.int_ptr: buffer for copy in copies for buffer in (copy.target, copy.source)}.values())
-    addresses = _addresses(context, program, buffers)
+    addresses = addresses_of(context, buffers)
     pieces = np.array(
         [
             (
@@ -116,7 +114,7 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
     )
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     list_ = cl.Buffer(context.cl_context, flags, hostbuf=pieces)
-    kernel = cl.Kernel(program, _WORDS["COPIES"])
+    kernel = cl.Kernel(_program(context), _WORDS["COPIES"])
     kernel.set_args(list_)
     items = min(_GROUP[context.profile.device_kind], context.profile.max_local_size)
     return EnqueueKernel(
@@ -124,13 +122,20 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
     ).prepare()
 
 
-def _addresses(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Return the addresses of buffers, by their handles."""
+def addresses_of(context: Context, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
+    """Return the addresses of buffers on a device that keeps them, by their handles."""
+    if not buffers:
+        return {}
     addresses = np.zeros(len(buffers), np.uint64)
     on_device = cl.Buffer(context.cl_context, cl.mem_flags.WRITE_ONLY, addresses.nbytes)
-    kernel = cl.Kernel(program, _WORDS["ADDRESS_AT"])
+    kernel = cl.Kernel(_program(context), _WORDS["ADDRESS_AT"])
     for index, buffer in enumerate(buffers):
         kernel.set_args(buffer, on_device, np.uint64(index))
         cl.enqueue_nd_range_kernel(context.queue, kernel, (1,), (1,))
     cl.enqueue_copy(context.queue, addresses, on_device, is_blocking=True)
     return {buffer.int_ptr: int(address) for buffer, address in zip(buffers, addresses, strict=True)}
+
+
+def _program(context: Context) -> cl.Program:
+    code = functions("kernels/copies.cl")
+    return build(context, filled("".join(code.values()), **_WORDS), name="what gathers copies")

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from optdb.codegen.kernels.isolation import STRUCTURE
 
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
-_PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
+PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
 #: The queries of a work item: its ids, and the sizes of the launch.
-_QUERY = re.compile(
+QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
 #: Work items synchronize or share memory (first), or use other queries (second).
-_TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
-_ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
+TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
+ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
     pieces: list[str | OutlinedKernel] = []
     end = 0
     for head in _HEAD.finditer(code):
-        parts = _parts(code, head.end()) if head.start() >= end else None
+        parts = parts_of_kernel(code, head.end()) if head.start() >= end else None
         kernel = None if parts is None else _without_body(head["name"], *parts[:2])
         if kernel is not None:
             pieces += [code[end : head.start()], kernel]
@@ -63,7 +63,7 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
     return [*pieces, code[end:]]
 
 
-def _parts(code: str, begin: int) -> tuple[str, str, int] | None:
+def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
     """Return the parameters that begin at `begin`, the body after them, and its end; None if unclear."""
     params_end = _closing(code, begin)
     if params_end is None:
@@ -90,11 +90,11 @@ def _closing(code: str, begin: int) -> int | None:
 
 def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
     """Return a kernel whose body is moved; None if it has to stay."""
-    declared = [_PARAM.fullmatch(param) for param in params.split(",")]
-    if not all(declared) or _TOGETHER.search(body):
+    declared = [PARAM.fullmatch(param) for param in params.split(",")]
+    if not all(declared) or TOGETHER.search(body):
         return None
-    queries = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in _QUERY.findall(body)}
-    body = _QUERY.sub(lambda ask: queries[ask[0]], body)
-    if _ASKS.search(body):
+    queries = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in QUERY.findall(body)}
+    body = QUERY.sub(lambda ask: queries[ask[0]], body)
+    if ASKS.search(body):
         return None
     return OutlinedKernel(name, tuple((param["type"], param["name"]) for param in declared), queries, body)

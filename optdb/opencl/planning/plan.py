@@ -15,14 +15,17 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from optdb.codegen.kernels.persistent_launches import PersistentMerging, residency
 from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.functions.call_memory import CallMemory
+from optdb.opencl.planning.accesses import CommandAccesses
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.donation import donated
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
+from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Command, CommandList, Memory
@@ -44,7 +47,7 @@ class Plan:
         #: The buffers of its values.
         check = check_plan(recording.linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donated(recording, live))
-        #: How many commands a run enqueues if nothing changes.
+        #: How many commands a run enqueues if nothing changes, and none is merged.
         self.commands = sum(
             len(segment.commands) for number, _, segment in recording.steps if number not in once | kept
         )
@@ -52,6 +55,7 @@ class Plan:
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
+        self._accesses = CommandAccesses(self.buffers)
         steps: list[Step] = []
         final = path.final
         for index, (number, node, segment) in enumerate(recording.steps):
@@ -60,6 +64,7 @@ class Plan:
             if index == path.final:
                 final = len(steps)
             bound = CommandList(map(self.buffers.bind, segment.commands))
+            self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
             if number in once | kept:
                 bound.enqueue()
             if number in once:
@@ -79,12 +84,21 @@ class Plan:
         #: The variables whose values are not the recorded ones, in the present call.
         self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
-        segments = [segment.commands for segment in self._segments]
-        self._merging = Merging(segments, config.optdb.merge_launches, Sequencer())
+        self._merging = self._chosen_merging([segment.commands for segment in self._segments])
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
+
+    def _chosen_merging(self, segments: Sequence[CommandList]) -> Merging | PersistentMerging:
+        """Return what merges small launches: into persistent ones where the device has them."""
+        merge, persist = config.optdb.merge_launches, config.optdb.persistent_launches
+        names = {var.type.context_name for var in self._arrays}
+        chosen = {context: residency(context, persist) for context in map(get_context, names)}
+        residencies = {context.queue.int_ptr: resident for context, resident in chosen.items() if resident is not None}
+        if merge == "never" or not residencies:
+            return Merging(segments, merge, Sequencer())
+        return PersistentMerging(segments, residencies, self._accesses, persist)
 
     def load(self) -> None:
         """Put the plan's arrays and values into the cells of the function."""
@@ -130,6 +144,11 @@ class Plan:
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
+
+    @property
+    def enqueued(self) -> int:
+        """How many commands a run enqueues now if nothing changes: merged ones count once."""
+        return sum(len(step.commands) for step in self._steps)
 
     def expect(self, times: int) -> bool:
         """Credit `times` calls that may run without Python; return whether one has to run with it first."""
@@ -241,6 +260,16 @@ def plan_liveness(recording: Recording) -> Liveness:
     foreign = [node for number, node in recording.path.steps if number in recording.linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer={*live.own_buffer, *alone})
+
+
+def _read_only(recording: Recording, node: Apply, segment: Segment) -> frozenset[Memory]:
+    """Return the memories of a node's inputs that its commands do not write to."""
+
+    def memories(variables: Iterable[Variable]) -> set[Memory | None]:
+        return {recording.layouts[var].memory for var in variables if var in recording.layouts}
+
+    read = memories(recording.path.inputs_of(node)) - memories(node.outputs) - {*segment.allocated, None}
+    return frozenset(read)
 
 
 class Step:

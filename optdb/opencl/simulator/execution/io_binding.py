@@ -25,6 +25,7 @@ from optdb.opencl.transfers import as_typed
 from optdb.runtime.address_ranges import AddressRanges
 from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, fitting, from_host, to_host
 from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
 from optdb.runtime.recording import ArrayLayout
 
@@ -189,7 +190,10 @@ class ZeroCopyScope:
 
     def __exit__(self, *_: object) -> None:
         self._open = False
+        waits = bool(self._buffers or self.downloads)
         self._settle()
+        if waits:
+            check_launches(self._context.queue)
 
     def take(self, cell: list[Any], value: Any) -> Any:
         """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""

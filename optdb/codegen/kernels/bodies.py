@@ -1,0 +1,187 @@
+"""The bodies of kernels as functions that another kernel calls, for ``persistent``.
+
+A kernel that runs groups of other kernels gives each body the ids that the kernel would query, and the local memory
+that it declares: a function may declare none. :func:`bodies_of` reads a unit's kernels. Kernels that the small scanner
+does not understand have no body, and neither have those of a unit whose functions query ids themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from optdb.codegen.kernels.outlining import ASKS, PARAM, QUERY, TOGETHER, parts_of_kernel
+from optdb.codegen.kernels.programs import TranslationUnit
+
+__all__ = ["KernelBody", "UnitBodies", "bodies_of"]
+
+_ATTRIBUTE = r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*"
+_HEAD = re.compile(
+    rf"(?:{_ATTRIBUTE})*\b(?:OUTLINED_KERNEL|KERNEL|__kernel|kernel)\s+(?:{_ATTRIBUTE})*void\s+(?P<name>\w+)\s*(?=\()"
+)
+#: An array in local memory, as kernels declare it.
+_LOCAL_ARRAY = re.compile(
+    r"(?<![\w(*,])(?:LOCAL_MEM|__local|local)\s+(?P<type>[A-Za-z_]\w*)\s+(?P<name>[A-Za-z_]\w*)"
+    rf"\s*(?P<lengths>(?:\[[^\]\n]*\]\s*)+)(?P<attribute>(?:{_ATTRIBUTE})?);"
+)
+_LENGTH = re.compile(r"\[[^\]\n]*\]")
+_LOCAL_POINTER = re.compile(r"\b(?:LOCAL_MEM|LOCAL_MEM_ARG|__local|local)\b")
+#: Queries that a body is not given.
+_OTHER_QUERIES = re.compile(r"\bget_(?:work_dim|global_offset|enqueued\w*|sub_group\w*)\b|\b(?:sub|work)_group_\w+")
+_BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
+#: What synchronizes items otherwise.
+_OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
+_QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
+_KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
+_SHORT = {"GID": "get_group_id", "LID": "get_local_id", "LDIM": "get_local_size", "GDIM": "get_num_groups"}
+
+
+@dataclass(frozen=True, eq=False)
+class KernelBody:
+    """A kernel as a function; as a string, its definition, and that of a struct of its local memory."""
+
+    name: str
+    params: tuple[tuple[str, str], ...]  #: The type and the name of each.
+    queries: tuple[tuple[str, str], ...]  #: By the parameter of the function: the query, such as ``get_group_id 0``.
+    body: str
+    shared: tuple[str, ...]  #: The declarations of its arrays in local memory.
+    synchronizes: bool  #: Whether the items of a group depend on each other.
+    #: Whether it alone calls barriers: then groups smaller than those that run it can be *teams*, with barriers of
+    #: their own.
+    may_be_team: bool
+
+    @property
+    def function(self) -> str:
+        """The name of the function, which takes ids, local memory if there is any, and the kernel's arguments."""
+        return f"{self.name}_body"
+
+    @property
+    def struct(self) -> str:
+        """The name of the struct of its local memory."""
+        return f"{self.name}_locals"
+
+    def reads_only(self, index: int) -> bool:
+        """Tell whether a parameter points to what the kernel only reads."""
+        return bool(re.search(r"\bconst\b", self.params[index][0].split("*")[0]))
+
+    def is_pointer(self, index: int) -> bool:
+        """Tell whether a parameter is an address."""
+        return "*" in self.params[index][0]
+
+    def definition(self, attribute: str, teams: bool) -> str:
+        """Return the function, and the struct if there is one.
+
+        Functions without barriers get an attribute. With teams, the others take the number of a team and its size.
+        """
+        params = [*(f"const size_t {name}" for name, _ in self.queries)]
+        params += [f"__local {self.struct} *its_locals"] * bool(self.shared)
+        params += [f"{kind}{name}" for kind, name in self.params]
+        body = self.body
+        if teams and self.may_be_team:
+            params = ["const uint its_team", "const uint its_size", *params]
+            body = _BARRIER.sub("its_meet(its_team, its_size)", body)
+        struct = f"typedef struct {{ {' '.join(self.shared)} }} {self.struct};\n" if self.shared else ""
+        # A barrier is compiled where the kernel is.
+        noinline = "" if self.synchronizes else attribute
+        return f"{struct}{noinline}static void {self.function}({', '.join(params)})\n{body}\n"
+
+
+@dataclass(frozen=True, eq=False)
+class UnitBodies:
+    """The kernels of a unit that have a body, and the text around them."""
+
+    texts: tuple[str | KernelBody, ...]
+    kernels: dict[str, KernelBody]
+
+    def code(self, names: Collection[str], attribute: str, teams: bool, after: dict[str, str]) -> str:
+        """Return the unit's code with the functions of some kernels, each with a text after it, and no kernel."""
+        written = [
+            text
+            if isinstance(text, str)
+            else f"{text.definition(attribute, teams)}{after[text.name]}"
+            if text.name in names
+            else ""
+            for text in self.texts
+        ]
+        return "".join(written)
+
+
+_bodies: WeakKeyDictionary[TranslationUnit, UnitBodies] = WeakKeyDictionary()
+
+
+def bodies_of(unit: TranslationUnit) -> UnitBodies:
+    """Return the bodies of a unit's kernels, read once."""
+    if unit not in _bodies:
+        _bodies[unit] = _read(unit.code)
+    return _bodies[unit]
+
+
+def _read(code: str) -> UnitBodies:
+    none = UnitBodies((), {})
+    pieces: list[str | tuple[str, str, str]] = []
+    end = 0
+    for head in _HEAD.finditer(code):
+        parts = parts_of_kernel(code, head.end()) if head.start() >= end else None
+        if parts is None:
+            return none
+        params, body, stop = parts
+        pieces += [code[end : head.start()], (head["name"], params, body)]
+        end = stop
+    pieces.append(code[end:])
+    outside = "".join(piece for piece in pieces if isinstance(piece, str))
+    if ASKS.search(outside) or _OTHER_QUERIES.search(outside) or _KERNEL.search(outside):
+        return none
+    # A function outside may synchronize the items of a kernel that calls it.
+    together = bool(TOGETHER.search(outside))
+    texts: list[str | KernelBody] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        kernel = _kernel_body(*piece, together)
+        # The directives in a kernel that has no body may define what later code uses.
+        if kernel is None and _DIRECTIVE.search(piece[2]):
+            return none
+        texts += [] if kernel is None else [kernel]
+    return UnitBodies(tuple(texts), {text.name: text for text in texts if isinstance(text, KernelBody)})
+
+
+def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBody | None:
+    """Return the body of a kernel; None if it is not understood."""
+    declared = [PARAM.fullmatch(param) for param in params.split(",")]
+    if not all(declared) or any(_LOCAL_POINTER.search(param["type"]) for param in declared):
+        return None
+    synchronizes = together or bool(TOGETHER.search(body))
+    shared: list[str] = []
+
+    def as_pointer(array: re.Match[str]) -> str:
+        lengths = _LENGTH.findall(array["lengths"])
+        field = array["name"]
+        shared.append(f"{array['type']} {field}{''.join(lengths)} {array['attribute']};")
+        if len(lengths) == 1:
+            return f"__local {array['type']} *{field} = its_locals->{field};"
+        return f"__local {array['type']} (*{field}){''.join(lengths[1:])} = its_locals->{field};"
+
+    names = [array["name"] for array in _LOCAL_ARRAY.finditer(body)]
+    # A pointer has another size than the array.
+    if any(re.search(rf"\bsizeof\s*\(?\s*{field}\b(?!\s*\[)|&\s*{field}\b(?!\s*\[)", body) for field in names):
+        return None
+    body = _LOCAL_ARRAY.sub(as_pointer, body)
+    found = list(dict.fromkeys(QUERY.findall(body)))
+    params_of = {query: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', query).strip('_')}" for query in found}
+    body = QUERY.sub(lambda query: params_of[query[0]], body)
+    if ASKS.search(body) or _OTHER_QUERIES.search("".join(found) + body):
+        return None
+    queries = tuple((param, _normal(query)) for query, param in params_of.items())
+    kinds = tuple((param["type"], param["name"]) for param in declared)
+    may_be_team = synchronizes and not together and not _OTHER_BARRIERS.search(_BARRIER.sub("", body))
+    return KernelBody(name, kinds, queries, body, tuple(shared), synchronizes, may_be_team)
+
+
+def _normal(query: str) -> str:
+    """Return a query's function and its dimension: ``get_group_id 0``."""
+    match = _QUERY_PARTS.fullmatch(query)
+    return f"{_SHORT.get(match['word'], match['word'])} {match['dim'] or match['last']}"

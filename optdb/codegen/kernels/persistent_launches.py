@@ -1,0 +1,335 @@
+"""Replaces commands of a plan by persistent launches: what ``merging`` is to processors.
+
+:class:`PersistentMerging` finds runs of commands that one persistent kernel can do (``persistent``), numbers their
+phases by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the
+device runs at once. Elsewhere one group does everything, which is of use to tests alone.
+
+A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
+more groups than that. Commands change places with such launches where they do not depend on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.bodies import KernelBody, bodies_of
+from optdb.codegen.kernels.copies import addresses_of
+from optdb.codegen.kernels.persistent import (
+    ENTRY_WORDS,
+    PERSISTENT,
+    PIECE_NBYTES,
+    copy_entry,
+    fill_entry,
+    launch_entry,
+    persistent_program,
+)
+from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.runtime.build import BuildError, make
+from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.context import Context
+from optdb.runtime.dependencies import ByteRange, phases_of, stages_of
+from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, usable_barrier
+from optdb.runtime.grid_failures import grid_words
+from optdb.runtime.library import cl
+
+__all__ = ["PersistentMerging", "Residency", "residency"]
+
+_logger = logging.getLogger(__name__)
+
+#: Work items of a group, by the kind of the device.
+_ITEMS = {"cpu": 1, "gpu": 256}
+#: A command of more tiles for each group is quicker by a launch of its own: a tile takes some two microseconds.
+_MAX_ROUNDS = 2
+#: The same where a single group does everything, in tests.
+_MAX_TILES_ALONE = 1 << 12
+#: The groups of launches that are split at their barriers.
+_SPLIT_GROUPS = 3
+#: How often a group looks for the others before it gives up: some ten seconds on a GPU.
+_POLLS = 1 << 24
+_MAX_PATTERN_NBYTES = 16
+#: Fewer commands are not merged.
+_MIN_COMMANDS = 2
+_KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
+#: A team has a multiple of so many items: those that a GPU runs in step.
+_TEAM_ITEMS = 32
+
+#: A kernel: its unit, and its name in the unit's code.
+KernelKey = tuple[TranslationUnit, str]
+#: Returns the bytes that a bound command uses.
+Accesses = Callable[[Any], Sequence[ByteRange]]
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How a context runs persistent launches."""
+
+    context: Context
+    barrier: GridBarrier
+    groups: int  #: At most so many, all of them resident at once.
+    items: int  #: The work items of a group.
+    #: Whether each phase is a launch of its own, whose commands run in any order.
+    is_split: bool = False
+    options: tuple[str, ...] = ()  #: Of the compiler.
+    attribute: str = "__attribute__((noinline)) "  #: Of functions without barriers.
+
+    def tiles_of(self, command: Any) -> int:
+        """Return into how many tiles a command is divided."""
+        if isinstance(command, EnqueueKernel):
+            return -(-math.prod(command.global_size) // self.items)
+        return -(-command.nbytes // PIECE_NBYTES)
+
+    @property
+    def max_tiles(self) -> int:
+        """Commands of more tiles have launches of their own."""
+        return _MAX_ROUNDS * self.groups if self.barrier.meets else _MAX_TILES_ALONE
+
+
+def residency(context: Context, wish: str) -> Residency | None:
+    """Return how a context runs persistent launches; None if it does not.
+
+    The wish is 'auto', 'always', 'never' or 'split', as of the flag ``optdb.persistent_launches``.
+    """
+    profile = context.profile
+    quirks = profile.quirks
+    if wish == "never" or not quirks.keeps_addresses or (wish == "auto" and not quirks.persistent_launches):
+        return None
+    items = min(_ITEMS[profile.device_kind], profile.max_local_size)
+    if wish == "split":
+        return Residency(context, GROUP_BARRIER, _SPLIT_GROUPS, items, is_split=True)
+    if profile.is_processor or quirks.is_memory_checker:
+        return Residency(context, GROUP_BARRIER, 1, items)
+    barrier = usable_barrier(context)
+    return None if barrier is None else Residency(context, barrier, context.device.max_compute_units, items)
+
+
+class PersistentMerging:
+    """Decides which commands of a plan persistent launches do, and when; `done` if nothing is left to decide.
+
+    Parameters
+    ----------
+    segments : sequence of sequence of Command
+        Bound commands, each segment enqueued in order.
+    residencies : mapping
+        By the handle of a queue, how its commands are merged.
+    accesses : callable
+        Returns the bytes that a command uses.
+    wish : str
+        That of the flag.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Sequence[Any]],
+        residencies: Mapping[int, Residency],
+        accesses: Accesses,
+        wish: str,
+    ) -> None:
+        self._segments = segments
+        self._residencies = residencies
+        self._accesses = accesses
+        self._calls = 0
+        commands = [command for command in itertools.chain(*segments) if self._is_mergeable(command)]
+        self.done = len(commands) < _MIN_COMMANDS
+        self._due = 0 if self.done or wish != "auto" else self._calls_until_paid(commands)
+
+    def next(self) -> Sequence[Sequence[Any]] | None:
+        """Return the segments to enqueue from the next call on; None if they stay as they are."""
+        self._calls += 1
+        if self.done or self._calls <= self._due:
+            return None
+        self.done = True
+        segments = [list(self._runs(segment)) for segment in self._segments]
+        programs = {handle: self._program(handle, segments) for handle in self._residencies}
+        return [
+            [
+                command
+                for run, handle in runs
+                for command in (run if programs.get(handle) is None else programs[handle].merged(run, self._accesses))
+            ]
+            for runs in segments
+        ]
+
+    def expect(self, times: int) -> bool:
+        """Credit `times` calls that will run without Python; return whether a merge is due before them."""
+        if self.done:
+            return False
+        self._calls = min(self._calls + times, self._due)
+        return self._calls >= self._due
+
+    def _calls_until_paid(self, commands: Sequence[Any]) -> int:
+        """Return after how many calls the kernel's compilation takes less than the launches that it saves."""
+        quirks = next(iter(self._residencies.values())).context.profile.quirks
+        saved_s = len(commands) * quirks.launch_s
+        return math.ceil(len(_kernels(commands)) * quirks.kernel_compile_s / saved_s) if saved_s else 0
+
+    def _program(self, handle: int, segments: Sequence[Sequence[tuple[list[Any], int]]]) -> PersistentProgram | None:
+        """Return the program of the runs of a queue; None if it does not build."""
+        runs = itertools.chain(*segments)
+        commands = [command for run, of_run in runs if of_run == handle for command in run]
+        if not commands:
+            return None
+        try:
+            return PersistentProgram(self._residencies[handle], _kernels(commands))
+        except BuildError as error:
+            _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
+            return None
+
+    def _is_mergeable(self, command: Any) -> bool:
+        resident = self._residencies.get(command.queue.int_ptr)
+        return resident is not None and _may_be_merged(command, resident)
+
+    def _runs(self, segment: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
+        """Yield the commands in an order that keeps dependencies: runs to be merged, with their queues, and others."""
+
+        def key(command: Any) -> int:
+            # What is bound anew in each call may lie anywhere.
+            is_known = isinstance(command, _KINDS) and not command.is_rebindable
+            handle = command.queue.int_ptr
+            return handle if is_known and handle in self._residencies else 0
+
+        for handle, commands in itertools.groupby(segment, key):
+            block = list(commands)
+            if not handle:
+                yield block, 0
+                continue
+            # Those with launches of their own are in even stages.
+            stages = stages_of(list(map(self._accesses, block)), list(map(self._is_mergeable, block)))
+            ordered = sorted(range(len(block)), key=stages.__getitem__)
+            for stage, numbers in itertools.groupby(ordered, stages.__getitem__):
+                run = [block[number] for number in numbers]
+                yield run, handle if stage % 2 and len(run) >= _MIN_COMMANDS else 0
+
+
+class PersistentProgram:
+    """A program that runs the groups of some kernels, all of one context."""
+
+    def __init__(self, resident: Residency, kernels: Mapping[KernelKey, int]) -> None:
+        self._resident = resident
+        context = resident.context
+        source, self._cases = persistent_program(kernels, resident.items, resident.barrier, resident.attribute)
+        options = *resident.barrier.options, *resident.options
+        self._program = make(context, source, options, name="a persistent kernel")
+        kernel = cl.Kernel(self._program, PERSISTENT)
+        largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
+        if largest < resident.items:
+            reason = f"a group of {resident.items} items is too large: {largest} at most"
+            raise BuildError(reason, reason, source)
+
+    def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
+        """Return the commands that replace a run: those that the program lacks stay between the others."""
+        result: list[Any] = []
+        for supported, commands in itertools.groupby(run, self._supports):
+            part = list(commands)
+            result += self._launches(part, accesses) if supported and len(part) > 1 else part
+        return result
+
+    def _supports(self, command: Any) -> bool:
+        return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
+
+    def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
+        """Return the launch that does a run; the launches of its phases where it is split."""
+        resident = self._resident
+        context = resident.context
+        buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
+        addresses = addresses_of(context, buffers)
+        entries = [self._entry(command, addresses) for command in run]
+        if None in entries:
+            return list(run)
+        by_phase: dict[int, list[int]] = {}
+        for number, phase in enumerate(phases_of(map(accesses, run))):
+            by_phase.setdefault(phase, []).append(number)
+        starts = [0, *itertools.accumulate(map(len, entries))]
+        tiles: list[int] = []
+        bounds = [0]
+        for phase in range(len(by_phase)):
+            of_phase = [
+                starts[number] | tile << 32
+                for number in by_phase[phase]
+                for tile in range(resident.tiles_of(run[number]))
+            ]
+            if resident.is_split:
+                random.Random(len(tiles)).shuffle(of_phase)
+            tiles += of_phase
+            bounds.append(len(tiles))
+        table = [word for entry in entries for word in entry] + [0] * ENTRY_WORDS
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        arrays = np.array(bounds, np.uint32), np.array(tiles, np.uint64), np.array(table, np.uint64)
+        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in arrays]
+        _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), len(by_phase), len(tiles))
+        if resident.is_split:
+            return [self._launch(tables, buffers, phase, phase + 1) for phase in range(len(by_phase))]
+        return [self._launch(tables, buffers, 0, len(by_phase))]
+
+    def _launch(self, tables: Sequence[cl.Buffer], buffers: Sequence[cl.Buffer], first: int, end: int) -> EnqueueKernel:
+        resident = self._resident
+        context, groups, items = resident.context, resident.groups, resident.items
+        words = grid_words(context)
+        args = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
+        kernel = cl.Kernel(self._program, PERSISTENT)
+        kernel.set_args(*args)
+        return EnqueueKernel(
+            context.queue, kernel, (groups * items,), (items,), args, kept_alive=tuple(buffers)
+        ).prepare()
+
+    def _entry(self, command: Any, addresses: Mapping[int, int]) -> list[int] | None:
+        match command:
+            case EnqueueKernel():
+                case = self._cases[origin(command.kernel)]
+                # The driver chooses the groups of a launch without: groups of one item.
+                group = command.local_size or (1,) * len(command.global_size)
+                groups = [total // size for total, size in zip(command.global_size, group)]
+                return launch_entry(case, group, groups, command.args, addresses)
+            case EnqueueCopy():
+                target = addresses[command.target.int_ptr] + command.target_offset
+                source = addresses[command.source.int_ptr] + command.source_offset
+                return copy_entry(target, source, command.nbytes)
+            case _:
+                return fill_entry(addresses[command.target.int_ptr] + command.offset, command.nbytes, command.pattern)
+
+
+def _may_be_merged(command: Any, resident: Residency) -> bool:
+    """Tell whether a persistent kernel can run a bound command."""
+    if not isinstance(command, _KINDS):
+        return False
+    if command.is_rebindable or resident.tiles_of(command) > resident.max_tiles:
+        return False
+    if isinstance(command, EnqueueFill):
+        return command.pattern.nbytes <= _MAX_PATTERN_NBYTES
+    return isinstance(command, EnqueueCopy) or _runs_as_body(command, resident)
+
+
+def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
+    body = body_of(command)
+    if body is None or command.kept_alive or len(body.params) != len(command.args):
+        return False
+    if any(isinstance(arg, cl.LocalMemory) for arg in command.args):
+        return False
+    group = math.prod(command.local_size or ())
+    if not body.synchronizes or group == resident.items:
+        return True
+    has_teams = resident.barrier.has_teams and body.may_be_team
+    return has_teams and group % _TEAM_ITEMS == 0 and resident.items % group == 0
+
+
+def body_of(command: EnqueueKernel) -> KernelBody | None:
+    """Return the body of a launch's kernel; None if it has none."""
+    kernel = origin(command.kernel)
+    return None if kernel is None else bodies_of(kernel[0]).kernels.get(kernel[1])
+
+
+def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
+    """Return the kernels that some commands launch, each with its smallest group."""
+    kernels: dict[KernelKey, int] = {}
+    for command in commands:
+        if isinstance(command, EnqueueKernel):
+            key, group = origin(command.kernel), math.prod(command.local_size or ())
+            kernels[key] = min(kernels.get(key, group), group)
+    return kernels

@@ -1,0 +1,216 @@
+"""Barriers over all groups of a launch, and the trial that tells whether a device has them.
+
+OpenCL promises nothing of groups that wait for each other: a device may start one when another one is done. Where all
+groups of a launch are resident at once, they can meet by atomics. :func:`usable_barrier` tries that once for a device,
+in a child process with a time limit, since a launch that waits for ever takes the device with it. The finding is kept
+on disk, beside those of tuning.
+
+The groups also have to see what others wrote. A fence of OpenCL C 1.2 orders the memory of one group alone: on an H100,
+groups read stale values after ``mem_fence``. So a barrier uses OpenCL C 3.0's atomics of device scope, or where a
+driver lacks them PTX, which NVIDIA's compiler takes in OpenCL C.
+
+A group polls for a limited time. Then it sets the word of failure, and all groups end; the host reads that word where
+it waits for results (``grid_failures``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.runtime import tuning
+from optdb.runtime.context import Context
+
+__all__ = ["GRID_BARRIERS", "GROUP_BARRIER", "GridBarrier", "kept_findings", "usable_barrier"]
+
+_logger = logging.getLogger(__name__)
+
+#: Changed when barriers or the trial are.
+_VERSION = "1"
+_TRIAL_TIMEOUT_S = 20.0
+#: The module that the child process runs.
+_CHILD = "optdb.runtime.grid_barriers_trial"
+
+
+@dataclass(frozen=True)
+class GridBarrier:
+    """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
+
+    The kernel counts its phases from ``first`` on. The words are: how many groups came to barriers, how many ended, and
+    whether a launch failed.
+    """
+
+    name: str
+    functions: str = ""
+    locals: str = ""
+    at_start: str = ""
+    between: str = ""
+    at_end: str = ""
+    options: tuple[str, ...] = ()  #: Of the compiler.
+    #: Whether several groups may meet.
+    meets: bool = True
+    #: Whether there is a function ``its_meet(number, size)``, a barrier for some items of a group.
+    has_teams: bool = False
+
+
+_BOTH = "CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE"
+#: Another group may fail while this one waits: it looks so often.
+_FUNCTIONS = f"""
+static bool optdb_meet(volatile __global uint *words, uint goal, uint polls, volatile __local uint *stopped)
+{{
+    barrier({_BOTH});
+    if (get_local_id(0) == 0) {{
+        uint left = polls, stop = 0;
+        RELEASE
+        ARRIVE
+        while (ARRIVED < goal)
+            if (--left == 0 || (left % 256 == 0 && FAILED)) {{
+                stop = 1;
+                atomic_or(words + 2, 1u);
+                break;
+            }}
+        ACQUIRE
+        *stopped = stop;
+    }}
+    barrier({_BOTH});
+    return !*stopped;
+}}
+"""
+_AT_START = f"""
+    if (get_local_id(0) == 0)
+        its_stopped = words[2];
+    barrier({_BOTH});
+    if (its_stopped)
+        stop = end = 0;
+"""
+_BETWEEN = """
+            if (!optdb_meet(words, (phase - first + 1) * groups, polls, &its_stopped))
+                break;
+"""
+_AT_END = """
+    /* The last group leaves the counters as it found them. */
+    if (get_local_id(0) == 0 && !its_stopped && atomic_inc(words + 1) == groups - 1)
+        words[0] = words[1] = 0;
+"""
+
+
+_PTX = """
+static uint its_load(volatile __global uint *word)
+{
+    uint value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+static void its_meet(uint number, uint size)
+{
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(size) : "memory");
+}
+"""
+
+
+def _grid_barrier(name: str, words: Mapping[str, str], beside: str = "", options: tuple[str, ...] = ()) -> GridBarrier:
+    functions = _FUNCTIONS
+    for word, code in words.items():
+        functions = functions.replace(word, code)
+    stopped = "__local uint its_stopped;"
+    return GridBarrier(name, beside + functions, stopped, _AT_START, _BETWEEN, _AT_END, options, has_teams=bool(beside))
+
+
+def _by_ptx(name: str, fence: str) -> GridBarrier:
+    fence = f'asm volatile("{fence};" ::: "memory");'
+    words = {
+        "RELEASE": fence,
+        "ACQUIRE": fence,
+        "ARRIVED": "its_load(words)",
+        "ARRIVE": "atomic_inc(words);",
+        "FAILED": "its_load(words + 2)",
+    }
+    return _grid_barrier(name, words, _PTX)
+
+
+_ATOMIC = "(volatile __global atomic_uint *)"
+_DEVICE = "memory_scope_device"
+#: A group's own barrier, for one group, and for phases that are launches of their own.
+GROUP_BARRIER = GridBarrier("group", between=f"barrier({_BOTH});", meets=False)
+#: Those for several groups, the first choice first.
+GRID_BARRIERS = {
+    barrier.name: barrier
+    for barrier in (
+        _grid_barrier(
+            "atomics",
+            {
+                "RELEASE": f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});",
+                "ACQUIRE": f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});",
+                "ARRIVED": f"atomic_load_explicit({_ATOMIC}words, memory_order_acquire, {_DEVICE})",
+                "ARRIVE": f"atomic_fetch_add_explicit({_ATOMIC}words, 1u, memory_order_release, {_DEVICE});",
+                "FAILED": f"atomic_load_explicit({_ATOMIC}(words + 2), memory_order_relaxed, {_DEVICE})",
+            },
+            options=("-cl-std=CL3.0",),
+        ),
+        _by_ptx("PTX membar", "membar.gl"),
+        _by_ptx("PTX fence", "fence.acq_rel.gpu"),
+    )
+}
+
+
+def usable_barrier(context: Context) -> GridBarrier | None:
+    """Return the barrier by which all groups of a launch can meet on a device; None if there is none.
+
+    A device is tried once, in a child process; the finding is kept on disk.
+    """
+    if __name__ not in context.kept:
+        found = kept_findings(context)
+        names = (name for name, finding in found.items() if finding.get("right") is True)
+        context.kept[__name__] = next((GRID_BARRIERS[name] for name in names if name in GRID_BARRIERS), None)
+    return context.kept[__name__]
+
+
+def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
+    """Return what the trial found of each barrier, from disk if a device has been tried."""
+    key = tuning.key_of(context.device, "grid barrier", "uint32", _VERSION)
+    found = tuning.load(key)
+    if found is None:
+        found = _tried(context)
+        with contextlib.suppress(OSError):
+            tuning.save(key, found)
+    return {name: finding for name, finding in found.items() if isinstance(finding, dict)}
+
+
+def _tried(context: Context) -> dict[str, dict[str, Any]]:
+    """Try each barrier in a child process; one that does not come to its end is not right."""
+    # The caller's own processes find their modules where this one does.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    found: dict[str, dict[str, Any]] = {}
+    for name in GRID_BARRIERS:
+        try:
+            child = subprocess.run(
+                [sys.executable, "-m", _CHILD, context.spec, name],
+                env=env,
+                capture_output=True,
+                timeout=_TRIAL_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            found[name] = {"right": False, "reason": f"no end after {_TRIAL_TIMEOUT_S:g} s"}
+            continue
+        found[name] = _finding(child)
+        _logger.info("a grid barrier by %s on %s: %s", name, context.profile.name, found[name])
+    return found
+
+
+def _finding(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    # A driver may write to the same stream: the last line need not be the child's.
+    with contextlib.suppress(ValueError, IndexError):
+        finding = json.loads(child.stdout.decode(errors="replace").strip().split("\n")[-1])
+        if isinstance(finding, dict):
+            return finding
+    last = child.stderr.decode(errors="replace").strip().split("\n")[-1]
+    return {"right": False, "reason": f"the trial ended with status {child.returncode}: {last[:200]}"}

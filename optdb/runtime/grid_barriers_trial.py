@@ -1,0 +1,93 @@
+"""Tries a barrier over all groups of a launch, in a process of its own: ``python -m`` this module SPEC NAME.
+
+Each group writes, meets the others, reads what some of them wrote, and meets them again, a thousand times. The last
+line of output is JSON: whether all that was read is right, and what a barrier takes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.build import BuildError, make
+from optdb.runtime.context import Context
+from optdb.runtime.grid_barriers import GRID_BARRIERS, GridBarrier
+from optdb.runtime.library import cl
+from optdb.runtime.timing import seconds_of, timed_beside
+
+_ROUNDS = 1000
+_REPEATS = 4
+_POLLS = 1 << 22
+
+_SOURCE = """
+FUNCTIONS
+__kernel void trial(
+    __global uint *values, __global uint *wrong, __global uint *words, uint groups, uint rounds, uint polls)
+{
+    LOCALS
+    const uint item = get_global_id(0), all = get_global_size(0), first = 0;
+    uint stop = 1, end = 2 * rounds + 1, found = 0;
+    AT_START
+    for (uint phase = 0; phase + 1 < end; ++phase) {
+        if (phase % 2 == 0)
+            values[item] = item + phase;
+        else
+            for (uint i = 1; i < 8; ++i) {
+                const uint other = (item + i * 257 * get_local_size(0) + i) % all;
+                found += values[other] != other + phase - 1;
+            }
+        BETWEEN
+    }
+    wrong[item] = found;
+    AT_END
+}
+"""
+
+
+def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
+    """Return what a trial of a barrier found."""
+    words = {
+        "FUNCTIONS": barrier.functions,
+        "LOCALS": barrier.locals,
+        "AT_START": barrier.at_start,
+        "BETWEEN": barrier.between,
+        "AT_END": barrier.at_end,
+    }
+    source = _SOURCE
+    for word, code in words.items():
+        source = source.replace(word, code)
+    try:
+        kernel = cl.Kernel(make(context, source, barrier.options, name="a grid barrier"), "trial")
+    except BuildError as error:
+        return {"right": False, "reason": f"it does not build: {error.log[:300]}"}
+    groups, items = context.device.max_compute_units, min(256, context.profile.max_local_size)
+    flags = cl.mem_flags.READ_WRITE
+    values = cl.Buffer(context.cl_context, flags, 4 * groups * items)
+    wrong = cl.Buffer(context.cl_context, flags, 4 * groups * items)
+    state = cl.Buffer(context.cl_context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(3, np.uint32))
+    kernel.set_args(values, wrong, state, *map(np.uint32, (groups, _ROUNDS, _POLLS)))
+    queue = timed_beside(context.queue)
+    count, left, seconds = np.zeros(groups * items, np.uint32), np.zeros(3, np.uint32), []
+    for _ in range(_REPEATS):
+        event = cl.enqueue_nd_range_kernel(queue, kernel, (groups * items,), (items,))
+        cl.enqueue_copy(queue, count, wrong)
+        cl.enqueue_copy(queue, left, state)
+        seconds.append(seconds_of(event))
+        if left[2]:
+            return {"right": False, "reason": "the groups of a launch do not wait for each other"}
+        if count.any() or left.any():
+            return {"right": False, "reason": f"{count.sum()} values were stale, and the counters are {left.tolist()}"}
+    return {"right": True, "groups": groups, "us": min(seconds) * 1e6 / (2 * _ROUNDS)}
+
+
+def main() -> None:
+    """Try a barrier on a device, both named by the arguments."""
+    spec, name = sys.argv[1:]
+    print(json.dumps(tried(Context(spec), GRID_BARRIERS[name])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The words in which the groups of persistent launches count, and the error if a launch never got all its groups.
+
+A group that has waited too long for the others sets the last word, and the launch ends with its work half done; so do
+all later ones of the context, at once. Where the host waits for results, it reads the word: no result of such a launch
+is returned as a value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optdb.runtime.errors import DeviceError
+from optdb.runtime.library import cl
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+__all__ = ["check_launches", "grid_words"]
+
+_NO_WORDS = np.zeros(3, np.uint32)
+#: By the handle of a context that has persistent launches; a buffer keeps its context.
+_words: dict[int, cl.Buffer] = {}
+
+
+def grid_words(context: Context) -> cl.Buffer:
+    """Return the words of a context, which count groups and tell whether a launch failed (``grid_barriers``)."""
+    handle = context.cl_context.int_ptr
+    if handle not in _words:
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        _words[handle] = cl.Buffer(context.cl_context, flags, hostbuf=_NO_WORDS)
+    return _words[handle]
+
+
+def check_launches(queue: cl.CommandQueue) -> None:
+    """Wait for a queue, and raise DeviceError if a persistent launch in it failed; do nothing if there was none."""
+    if not _words:
+        return
+    words = _words.get(queue.context.int_ptr)
+    if words is None:
+        return
+    values = np.empty_like(_NO_WORDS)
+    cl.enqueue_copy(queue, values, words, is_blocking=True)
+    if not values[-1]:
+        return
+    cl.enqueue_copy(queue, words, _NO_WORDS, is_blocking=True)
+    raise DeviceError(
+        f"a persistent launch on {queue.device.name.strip()} was given up: its groups waited too long for each other, "
+        f"and {values[0]} came to a barrier. Shared variables of the functions that were called since the "
+        "last result was read have undefined values.\nThe cure: set them anew, or load them, and call with "
+        "THEANO_FLAGS=optdb.persistent_launches=never"
+    )

@@ -1,0 +1,305 @@
+"""What persistent launches do on a GPU: ``python -m profiles.gpu.persistent trial``, ``model NAME`` or ``random``.
+
+``trial`` tells which barriers over all groups are right there, and what they take. ``model`` computes some training
+steps with persistent launches and without, compares all results and shared variables, and times the steps and each
+launch. ``random`` compares random functions. Processes may run at the same time: they take turns at the device while
+they time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.codegen.kernels import persistent_launches
+from optdb.opencl.planning import plan as planning
+from optdb.opencl.registry import context_of, get_context
+from optdb.runtime.build import BuildError, make
+from optdb.runtime.grid_barriers import GRID_BARRIERS, kept_findings
+from optdb.runtime.timing import seconds_of, timed_beside
+from profiles import models
+from profiles.distributed import batches_of, compiled
+from profiles.gpu.steps import SIZES
+
+_STARTED = time.monotonic()
+#: The calls whose results are compared.
+_CALLS = 4
+#: One of Theano's steps of the random functions.
+_STEPS = (
+    lambda a, b: tt.tanh(a) + b,
+    lambda a, b: a * b.sum(axis=0),
+    lambda a, b: a - b.mean(axis=1, keepdims=True),
+    lambda a, b: a.dot(b.T).dot(a) / 1000,
+    lambda a, b: tt.switch(a > 0, b, -a),
+    lambda a, b: tt.concatenate([a, b])[: a.shape[0]],
+    lambda a, b: tt.inc_subtensor(a[:, 1:], b[:, :-1]),
+    lambda a, b: a[::-1] + tt.nnet.softmax(b),
+    lambda a, b: tt.dot(a.T, b).dot(tt.nnet.sigmoid(a).T).T / 1000,
+)
+
+
+@contextlib.contextmanager
+def turn(folder: Path | None, ready: int, patience_s: float) -> Iterator[None]:
+    """Let no other process time anything within the block.
+
+    With a folder, processes wait for each other first: until so many are ready, or their patience is at an end.
+    """
+    folder = folder or Path(tempfile.gettempdir())
+    (folder / f"ready-{os.getpid()}").touch()
+    while len(list(folder.glob("ready-*"))) < ready and time.monotonic() - _STARTED < patience_s:
+        time.sleep(0.1)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(*words: Any) -> None:
+    """Print words at once: a process may be ended at any time."""
+    print(*words, flush=True)
+
+
+class Variant:
+    """Changes to how persistent launches run."""
+
+    def __init__(self, barrier: str, groups: int, registers: int, inline: bool, teams: bool, rounds: int) -> None:
+        self._barrier, self._groups, self._registers = barrier, groups, registers
+        self._inline, self._teams = inline, teams
+        if rounds:
+            persistent_launches._MAX_ROUNDS = rounds
+        # A launch that hangs is given up after a second or two.
+        persistent_launches._POLLS = 1 << 21
+        self._choose = planning.residency
+        planning.residency = self.residency
+
+    def residency(self, context: Any, wish: str) -> Any:
+        """Return how a context runs persistent launches."""
+        resident = self._choose(context, wish)
+        if resident is None or not resident.barrier.meets:
+            return resident
+        barrier = GRID_BARRIERS[self._barrier] if self._barrier else resident.barrier
+        options = nvidia_options(context, self._registers) if "nvidia" in context.profile.platform_name.lower() else ()
+        attribute = "" if self._inline else resident.attribute
+        groups = resident.groups * self._groups
+        barrier = replace(barrier, has_teams=barrier.has_teams and self._teams)
+        return replace(resident, barrier=barrier, groups=groups, options=options, attribute=attribute)
+
+
+def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
+    """Return options that limit registers, if any, and let the compiler tell how many it uses."""
+    for options in ((f"-cl-nv-maxrregcount={registers}",), ("-cl-nv-maxrregcount", str(registers))):
+        if not registers:
+            return ("-cl-nv-verbose",)
+        with contextlib.suppress(BuildError):
+            make(context, "__kernel void limited(__global int *x) { x[0] = 1; }", options)
+            return ("-cl-nv-verbose", *options)
+    say("the compiler takes no limit of registers")
+    return ()
+
+
+class CompilerNotes(logging.Handler):
+    """Prints what NVIDIA's compiler tells of registers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the lines about the persistent kernel."""
+        lines = record.getMessage().splitlines()
+        for number, line in enumerate(lines):
+            if persistent_launches.PERSISTENT in line:
+                say("    compiler:", " | ".join(text.strip() for text in lines[number : number + 4])[:500])
+
+
+def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: tuple[Path | None, int, float]) -> None:
+    """Compare a model's steps with persistent launches to those without, and time both."""
+    begun = time.perf_counter()
+    function = compiled(models.build(name, **sizes))
+    (data,) = batches_of(models.build(name, **sizes), 1)
+    say(f"{name}: compiled in {time.perf_counter() - begun:.1f} s")
+    found, simulators = {}, {}
+    for wish in ("never", "always"):
+        with theano.change_flags(**{"optdb.persistent_launches": wish}):
+            sim = simulators[wish] = optdb.SimulatorOCL(function, device)
+            results = []
+            for number in range(_CALLS):
+                begun = time.perf_counter()
+                results.append([np.array(value) for value in _as_list(sim(*data))])
+                say(f"{name} {wish}: call {number} took {time.perf_counter() - begun:.2f} s")
+            numbered = enumerate(function.get_shared())
+            found[wish] = results, {f"{number} {var}": np.array(sim.get(var)) for number, var in numbered}
+            plan = sim._executable.run.plans[-1]
+            say(f"{name} {wish}: {plan.commands} commands, {plan.enqueued} enqueued")
+    _compare(name, found["never"], found["always"])
+    with turn(*wait):
+        for wish in ("never", "always", "never", "always"):
+            sim = simulators[wish]
+            step, call = _times_ms(sim, data, repeat)
+            say(f"{name} {wish}: {step:.3f} ms a step of many, {call:.3f} a call")
+        for wish, sim in simulators.items():
+            _time_commands(name, wish, sim._executable.run.plans[-1])
+
+
+def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
+    """Return what a step of many takes, and a call."""
+    sim.call_n_times(5, *data)
+    step = min(_elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
+    return step, statistics.median(_elapsed_ms(lambda: sim(*data)) for _ in range(repeat))
+
+
+def _time_commands(name: str, wish: str, plan: Any) -> None:
+    """Print what the commands of a plan take on the device; their results are of no use."""
+    commands = [command for step in plan._steps for command in step.commands]
+    if not commands:
+        return
+    queue = timed_beside(commands[0].queue)
+    commands[0].queue.finish()
+    seconds: dict[str, list[float]] = {}
+    launches = []
+    for command in commands:
+        event = command.enqueue_on(queue)
+        event.wait()
+        key = command.name.partition("__")[0]
+        seconds.setdefault(key, []).append(seconds_of(event))
+        if key == persistent_launches.PERSISTENT:
+            launches.append((command.args[4], seconds_of(event)))
+    total = sum(map(sum, seconds.values()))
+    say(f"{name} {wish}: {total * 1e6:.0f} us on the device, of {len(commands)} commands")
+    for key, times in sorted(seconds.items(), key=lambda item: -sum(item[1]))[:12]:
+        say(f"    {sum(times) * 1e6:8.0f} us, {len(times):4} x {statistics.median(times) * 1e6:7.1f} us  {key}")
+    for phases, took in launches[:12]:
+        say(f"    a launch of {phases} phases: {took * 1e6:.0f} us, {took * 1e6 / int(phases):.2f} a phase")
+
+
+def _compare(name: str, one: Any, other: Any) -> None:
+    """Print how far results and shared variables differ."""
+    for number, (a, b) in enumerate(zip(one[0], other[0])):
+        differences = [_difference(x, y) for x, y in zip(a, b)]
+        say(
+            f"{name}: results of call {number} differ by {max(differences, default=0):.2e}",
+            [float(np.sum(x)) for x in b][:2],
+        )
+    differences = {var: _difference(one[1][var], other[1][var]) for var in one[1]}
+    worst = sorted(differences.items(), key=lambda item: -item[1])[:5]
+    right = max(differences.values(), default=0) < 1e-2
+    say(
+        f"{name}: shared variables differ by",
+        {var: f"{value:.1e}" for var, value in worst},
+        "RIGHT" if right else "WRONG",
+    )
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the largest difference, relative to the largest number."""
+    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    finite = np.isfinite(a)
+    a, b = a[finite].astype(float), b[finite].astype(float)
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30)) if a.size else 0.0
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _elapsed_ms(call: Any) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
+
+
+@click.group()
+@click.option("--log", is_flag=True, help="Print what the persistent kernels and the compiler report.")
+def main(log: bool) -> None:
+    """Try persistent launches."""
+    builder = logging.getLogger("optdb.runtime.build")
+    builder.setLevel(logging.INFO)
+    builder.propagate = False
+    builder.addHandler(CompilerNotes())
+    if log:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message).600s")
+
+
+@main.command()
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+def trial(device: str) -> None:
+    """Try each barrier over all groups."""
+    context = get_context(context_of(device))
+    say(context.profile.name, context.device.max_compute_units, "units;", context.device.opencl_c_version)
+    for name, finding in kept_findings(context).items():
+        say(f"{name}: {finding}")
+
+
+@main.command()
+@click.argument("name", type=click.Choice(sorted(SIZES)))
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Steps of each kind.")
+@click.option("--wait", type=click.Path(path_type=Path), help="A folder, to wait for other processes.")
+@click.option("--ready", type=int, default=1, help="How many processes there are.")
+@click.option("--patience", type=float, default=40.0, show_default=True, help="Seconds to wait for them.")
+@click.option("--small", is_flag=True, help="The model at its small size, to try whether it works.")
+@click.option("--barrier", type=click.Choice(["", *GRID_BARRIERS]), default="", help="Which barrier.")
+@click.option("--groups", type=int, default=1, show_default=True, help="Groups of each compute unit.")
+@click.option("--registers", type=int, default=0, help="The most registers of a work item, on NVIDIA.")
+@click.option("--inline", is_flag=True, help="Let the compiler copy the bodies of kernels.")
+@click.option("--teams/--no-teams", default=True, help="Whether smaller groups run side by side in one.")
+@click.option("--rounds", type=int, default=0, help="Commands of more tiles for each group stay launches.")
+def model(
+    name: str, device: str, repeat: int, small: bool, wait: Path | None, ready: int, patience: float, **variant: Any
+) -> None:
+    """Compare and time the training steps of a model."""
+    Variant(**variant)
+    measured(name, {} if small else SIZES[name], device, repeat, (wait, ready, patience))
+
+
+@main.command()
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The first seed.")
+@click.option("--count", type=int, default=20, show_default=True, help="How many functions.")
+def random(device: str, seed: int, count: int) -> None:
+    """Compare random functions."""
+    Variant("", 1, 0, False, True, 0)
+    for number in range(seed, seed + count):
+        rng = np.random.RandomState(number)
+        x = tt.fmatrix("x")
+        w = theano.shared(rng.uniform(-1, 1, (70, 40)).astype("float32"), "w")
+        values = [w, x]
+        for choice in rng.randint(0, len(_STEPS), rng.randint(4, 14)):
+            values.append(_STEPS[choice](values[-1], values[rng.randint(len(values))]))
+        outputs = [values[-1], values[len(values) // 2]]
+        mode = theano.Mode(linker="py", optimizer="fast_run").excluding("fusion")
+        function = theano.function([x], outputs, updates=[(w, tt.tanh(values[-2] + w))], mode=mode)
+        data = [rng.uniform(-1, 1, (70, 40)).astype("float32") for _ in range(_CALLS)]
+        got = []
+        for wish in ("never", "always", "split"):
+            with (
+                theano.change_flags(**{"optdb.persistent_launches": wish}),
+                optdb.SimulatorOCL(function, device) as sim,
+            ):
+                results = [np.concatenate([np.ravel(part) for part in sim(one)]) for one in data]
+                got.append(np.concatenate([*results, np.ravel(sim.get(w))]))
+                plan = sim._executable.run.plans[-1]
+                enqueued = plan.commands, plan.enqueued
+        differences = [_difference(got[0], other) for other in got[1:]]
+        right = max(differences) < 1e-3
+        say(
+            f"random {number}: always and split differ by",
+            *(f"{d:.1e}" for d in differences),
+            enqueued,
+            "RIGHT" if right else "WRONG",
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Plans run chains of small commands as persistent launches, and compute the same."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.kernels import persistent_launches
+from optdb.opencl import get_context
+from optdb.opencl.planning import plan as planning
+from optdb.runtime import grid_failures
+from optdb.runtime.build import BuildError
+from optdb.runtime.errors import DeviceError
+from optdb.runtime.grid_barriers import GRID_BARRIERS
+from tests.effort import examples
+from tests.opencl.simulator.made import simulated, training_step
+
+WISHES = "never", "always", "split"
+#: It is recorded, planned and merged, and repeated twice.
+CALLS = 4
+
+
+@pytest.fixture(autouse=True)
+def pocl():
+    if get_context("dev0").profile.short_name != "pocl":
+        pytest.skip("one group does everything on processors; Oclgrind would take too long")
+
+
+@pytest.fixture
+def persist(monkeypatch):
+    """Return what sets the flag."""
+
+    def say(wish):
+        monkeypatch.setattr(theano.config.optdb, "persistent_launches", wish)
+
+    return say
+
+
+def meet_by(monkeypatch, barrier):
+    """Let the one group of launches use a barrier."""
+    choose = persistent_launches.residency
+
+    def chosen(context, wish):
+        resident = choose(context, wish)
+        return resident and replace(resident, barrier=replace(barrier, meets=False))
+
+    monkeypatch.setattr(planning, "residency", chosen)
+
+
+def plan_of(sim):
+    return sim._executable.run.plans[-1]
+
+
+def chain(length):
+    x = tt.fmatrix("x")
+    w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
+    value = x
+    for _ in range(length):
+        value = tt.tanh(value.dot(w)).sum(axis=0, keepdims=True) + value
+    return x, w, value
+
+
+@pytest.mark.slow
+def test_many_commands_become_one(persist):
+    x, w, value = chain(4)
+    got, enqueued = {}, {}
+    for wish in WISHES:
+        persist(wish)
+        _, sim = simulated([x], [value, value.max()], updates=[(w, w + value.sum() / 100)])
+        got[wish] = [*(part for i in range(CALLS) for part in sim(np.ones((2, 3), "float32") * i)), sim.get(w)]
+        enqueued[wish] = plan_of(sim).enqueued
+    assert enqueued["never"] >= enqueued["split"] > 10 > 2 >= enqueued["always"]
+    for one, *others in zip(*got.values()):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wish", ["always", "split"])
+def test_training(each_device_kind, persist, wish):
+    persist(wish)
+    f, sim, w, data = training_step()
+    for _ in range(CALLS):
+        np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-5)
+    np.testing.assert_allclose(sim.call_n_times(9, *data), [f(*data) for _ in range(9)][-1], rtol=1e-4)
+    np.testing.assert_allclose(sim.run_async(*data).wait(), f(*data), rtol=1e-4)
+    np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
+    sim.set(w, np.zeros((20, 5), "float32"))
+    w.set_value(np.zeros((20, 5), "float32"))
+    for _ in range(CALLS):
+        np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_loops_copies_and_fills(each_device_kind, persist):
+    x = tt.fmatrix("x")
+    states, _ = theano.scan(lambda row, state: tt.tanh(row + state * 0.5), sequences=x, outputs_info=tt.zeros((4,)))
+    rng = np.random.RandomState(0)
+    for wish in ("always", "split"):
+        persist(wish)
+        f, sim = simulated([x], [states, tt.concatenate([states, x]).sum(axis=0)])
+        for _ in range(CALLS):
+            data = rng.randn(6, 4).astype("float32")
+            for got, expected in zip(sim(data), f(data)):
+                np.testing.assert_allclose(got, expected, rtol=1e-4)
+        assert plan_of(sim).enqueued < plan_of(sim).commands
+
+
+STEPS = [
+    lambda a, b: tt.tanh(a) + b,
+    lambda a, b: a * b.sum(axis=0),
+    lambda a, b: a - b.mean(axis=1, keepdims=True),
+    lambda a, b: a.dot(b.T).dot(a) / 100,
+    lambda a, b: tt.switch(a > 0, b, -a),
+    lambda a, b: tt.concatenate([a, b])[: a.shape[0]],
+    lambda a, b: tt.inc_subtensor(a[:, 1:], b[:, :-1]),
+    lambda a, b: a[::-1] + tt.nnet.softmax(b),
+    lambda a, b: tt.zeros_like(a) + b,
+]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, len(STEPS) - 1), min_size=3, max_size=12),
+    st.sampled_from([0, 1, 5, 70]),
+    st.sampled_from([0, 1, 1 << 12]),
+)
+def test_random_functions(seed, choices, rows, max_tiles):
+    """Larger commands have launches of their own, which commands change places with."""
+    x, w = tt.fmatrix("x"), theano.shared(np.linspace(-1, 1, 4 * rows).reshape(rows, 4).astype("float32"), "w")
+    values = [w, x]
+    rng = np.random.RandomState(seed)
+    for choice in choices:
+        values.append(STEPS[choice](values[-1], values[rng.randint(len(values))]))
+    data = [rng.uniform(-1, 1, (rows, 4)).astype("float32") for _ in range(CALLS)]
+    got = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persistent_launches, "_MAX_TILES_ALONE", max_tiles)
+        for wish in WISHES:
+            with theano.change_flags(**{"optdb.persistent_launches": wish}):
+                outputs = [values[-1], values[len(values) // 2]]
+                _, sim = simulated([x], outputs, updates=[(w, tt.tanh(values[-2] + w))])
+                got.append([*(part for one in data for part in sim(one)), sim.get(w)])
+    for one, *others in zip(*got):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_missing_dependency_shows(persist, monkeypatch):
+    """Where phases are split, commands that depend on each other run in the wrong order if nothing says so."""
+    persist("split")
+    x, _, value = chain(6)
+    f, sim = simulated([x], value)
+    monkeypatch.setattr(persistent_launches, "phases_of", lambda commands: [0 for _ in commands])
+    data = np.ones((2, 3), "float32")
+    assert any(not np.allclose(sim(data * i), f(data * i)) for i in range(1, 2 * CALLS))
+
+
+@pytest.mark.slow
+def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
+    """A group waits for one more than there are."""
+    persist("always")
+    atomics = GRID_BARRIERS["atomics"]
+    meet_by(monkeypatch, replace(atomics, between=atomics.between.replace("* groups", "* (groups + 1)")))
+    monkeypatch.setattr(persistent_launches, "_POLLS", 1 << 10)
+    x, _, value = chain(4)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)  # recorded
+    for _ in range(2):
+        with pytest.raises(DeviceError, match=r"was given up.*\n.*persistent_launches=never"):
+            sim(data)
+    with pytest.raises(DeviceError, match="given up"):
+        sim.run_async(data).wait()
+    persist("never")
+    _, sim = simulated([x], value)
+    for _ in range(CALLS):
+        np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_grid_barrier_of_one_group_computes_the_same(persist, monkeypatch):
+    persist("always")
+    meet_by(monkeypatch, GRID_BARRIERS["atomics"])
+    x, _, value = chain(4)
+    f, sim = simulated([x], value)
+    for i in range(CALLS):
+        data = np.full((2, 3), i, "float32")
+        np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+    words = np.ones(3, np.uint32)
+    queue = get_context("dev0").queue
+    grid_failures.cl.enqueue_copy(queue, words, grid_failures.grid_words(get_context("dev0")))
+    assert not words.any()
+
+
+def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(persist, monkeypatch, caplog):
+    persist("always")
+
+    def refuse(*args, **kwargs):
+        raise BuildError("refused", "the driver's own words")
+
+    monkeypatch.setattr(persistent_launches, "make", refuse)
+    x, _, value = chain(4)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(CALLS):
+            np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+    assert caplog.text.count("the driver's own words") == 1
+    assert plan_of(sim).enqueued == plan_of(sim).commands
+
+
+def test_no_device_has_persistent_launches_by_default(persist):
+    persist("auto")
+    assert not get_context("dev0").profile.quirks.persistent_launches
+    x, _, value = chain(2)
+    _, sim = simulated([x], value)
+    for _ in range(CALLS):
+        sim(np.ones((2, 3), "float32"))
+    assert isinstance(plan_of(sim)._merging, planning.Merging)
+
+
+def test_merging_waits_until_it_pays(persist, monkeypatch):
+    persist("auto")
+    context = get_context("dev0")
+    quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=1e-4, launch_s=1e-5)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+    x, _, value = chain(3)
+    _, sim = simulated([x], value)
+    seen = []
+    for _ in range(12):
+        sim(np.ones((2, 3), "float32"))
+        seen.append(plan_of(sim).enqueued if seen else 0)
+    assert seen[1] == plan_of(sim).commands
+    assert seen[-1] <= 2
