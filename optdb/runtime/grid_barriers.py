@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 #: Changed when barriers or the trial are.
 _VERSION = "1"
-_TRIAL_TIMEOUT_S = 20.0
+_TRIAL_TIMEOUT_S = 12.0
 #: The module that the child process runs.
 _CHILD = "optdb.runtime.grid_barriers_trial"
 
@@ -101,27 +101,46 @@ _AT_END = """
 """
 
 
-_PTX = """
+_TEAMS = """
+static void its_meet(uint number, uint size)
+{
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(size) : "memory");
+}
+"""
+_LOAD = """
 static uint its_load(volatile __global uint *word)
 {
     uint value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
-
-static void its_meet(uint number, uint size)
-{
-    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(size) : "memory");
-}
 """
 
 
-def _grid_barrier(name: str, words: Mapping[str, str], beside: str = "", options: tuple[str, ...] = ()) -> GridBarrier:
-    functions = _FUNCTIONS
+def _grid_barrier(
+    name: str, words: Mapping[str, str], beside: str = "", has_teams: bool = False, options: tuple[str, ...] = ()
+) -> GridBarrier:
+    functions = beside + _TEAMS * has_teams + _FUNCTIONS
     for word, code in words.items():
         functions = functions.replace(word, code)
     stopped = "__local uint its_stopped;"
-    return GridBarrier(name, beside + functions, stopped, _AT_START, _BETWEEN, _AT_END, options, has_teams=bool(beside))
+    return GridBarrier(name, functions, stopped, _AT_START, _BETWEEN, _AT_END, options, has_teams=has_teams)
+
+
+_ATOMIC = "(volatile __global atomic_uint *)"
+_DEVICE = "memory_scope_device"
+
+
+def _by_atomics(name: str, has_teams: bool) -> GridBarrier:
+    fence = f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});"
+    words = {
+        "RELEASE": fence,
+        "ACQUIRE": fence,
+        "ARRIVED": f"atomic_load_explicit({_ATOMIC}words, memory_order_acquire, {_DEVICE})",
+        "ARRIVE": f"atomic_fetch_add_explicit({_ATOMIC}words, 1u, memory_order_release, {_DEVICE});",
+        "FAILED": f"atomic_load_explicit({_ATOMIC}(words + 2), memory_order_relaxed, {_DEVICE})",
+    }
+    return _grid_barrier(name, words, has_teams=has_teams, options=("-cl-std=CL3.0",))
 
 
 def _by_ptx(name: str, fence: str) -> GridBarrier:
@@ -133,30 +152,19 @@ def _by_ptx(name: str, fence: str) -> GridBarrier:
         "ARRIVE": "atomic_inc(words);",
         "FAILED": "its_load(words + 2)",
     }
-    return _grid_barrier(name, words, _PTX)
+    return _grid_barrier(name, words, _LOAD, has_teams=True)
 
 
-_ATOMIC = "(volatile __global atomic_uint *)"
-_DEVICE = "memory_scope_device"
 #: A group's own barrier, for one group, and for phases that are launches of their own.
 GROUP_BARRIER = GridBarrier("group", between=f"barrier({_BOTH});", meets=False)
 #: Those for several groups, the first choice first.
 GRID_BARRIERS = {
     barrier.name: barrier
     for barrier in (
-        _grid_barrier(
-            "atomics",
-            {
-                "RELEASE": f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});",
-                "ACQUIRE": f"atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, {_DEVICE});",
-                "ARRIVED": f"atomic_load_explicit({_ATOMIC}words, memory_order_acquire, {_DEVICE})",
-                "ARRIVE": f"atomic_fetch_add_explicit({_ATOMIC}words, 1u, memory_order_release, {_DEVICE});",
-                "FAILED": f"atomic_load_explicit({_ATOMIC}(words + 2), memory_order_relaxed, {_DEVICE})",
-            },
-            options=("-cl-std=CL3.0",),
-        ),
+        _by_atomics("atomics, PTX teams", has_teams=True),
         _by_ptx("PTX membar", "membar.gl"),
         _by_ptx("PTX fence", "fence.acq_rel.gpu"),
+        _by_atomics("atomics", has_teams=False),
     )
 }
 
@@ -168,8 +176,8 @@ def usable_barrier(context: Context) -> GridBarrier | None:
     """
     if __name__ not in context.kept:
         found = kept_findings(context)
-        names = (name for name, finding in found.items() if finding.get("right") is True)
-        context.kept[__name__] = next((GRID_BARRIERS[name] for name in names if name in GRID_BARRIERS), None)
+        right = {name for name, finding in found.items() if finding.get("right") is True}
+        context.kept[__name__] = next((barrier for name, barrier in GRID_BARRIERS.items() if name in right), None)
     return context.kept[__name__]
 
 

@@ -1,7 +1,8 @@
 """Tries a barrier over all groups of a launch, in a process of its own: ``python -m`` this module SPEC NAME.
 
-Each group writes, meets the others, reads what some of them wrote, and meets them again, a thousand times. The last
-line of output is JSON: whether all that was read is right, and what a barrier takes.
+Teams of each group meet among themselves, if the barrier has teams. Then each group writes, meets the others, reads
+what some of them wrote, and meets them again, a thousand times. The last line of output is JSON: whether all that was
+read is right, and what a barrier takes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __kernel void trial(
     LOCALS
     const uint item = get_global_id(0), all = get_global_size(0), first = 0;
     uint stop = 1, end = 2 * rounds + 1, found = 0;
+    TEAMS
     AT_START
     for (uint phase = 0; phase + 1 < end; ++phase) {
         if (phase % 2 == 0)
@@ -47,11 +49,25 @@ __kernel void trial(
 """
 
 
+#: Teams of 64 items meet in different numbers of rounds.
+_TEAMS = """
+    __local uint seats[1024];
+    const uint its = get_local_id(0), team = its / 64, next = team * 64 + (its + 1) % 64;
+    for (uint round = 0; round < 20 + 3 * team; ++round) {
+        seats[its] = round + its;
+        its_meet(team + 1, 64);
+        found += seats[next] != round + next;
+        its_meet(team + 1, 64);
+    }
+"""
+
+
 def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
     """Return what a trial of a barrier found."""
     words = {
         "FUNCTIONS": barrier.functions,
         "LOCALS": barrier.locals,
+        "TEAMS": _TEAMS if barrier.has_teams else "",
         "AT_START": barrier.at_start,
         "BETWEEN": barrier.between,
         "AT_END": barrier.at_end,
