@@ -74,6 +74,9 @@ _ELEMWISE = [
     Case(OpenCLElemwise(scalar.add, {0: 0}), floats(5, 7), floats(1, 7)),
     Case(OpenCLElemwise(scalar.add), floats(2 * 2048 + 3), floats(1)),
     Case(OpenCLElemwise(scalar.mod), array("int8", 5, 7), array("int64", 5, 1)),
+    # Rows of fours, along which an array is broadcast.
+    Case(OpenCLElemwise(scalar.mul), floats(5, 3, 8), array("float32", 3, 1)),
+    Case(OpenCLElemwise(scalar.mul), array("int8", 5, 1, 4), array("complex64", 1, 3, 4)),
     Case(OpenCLElemwise(scalar.mul), array("complex64", 5, 1, 7), array("complex64", 1, 3, 1), floats(7)),
     Case(OpenCLElemwise(scalar.pow), array("complex128", 37), array("complex128", 37)),
     Case(OpenCLElemwise(scalar.abs_), array("complex64", 2048 + 3)),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand
+from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand, lies_in_quads
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import chunks, collapse, is_contiguous, size_of, strides_of
@@ -22,6 +22,7 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation
 from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import SymInt
 
 #: For each item size in bytes, the OpenCL C type that copies values bit by bit.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
@@ -91,6 +92,8 @@ class ElementKernels:
             items, chunk = -(-n // QUAD), QUAD
         else:
             kind = self._kind(n, lengths, walked)
+            if kind == "narrow" and self._in_rows_of_quads(lengths, walked, arrays):
+                kind, items = "row_quads", n // QUAD
             missing = code.ndim - len(lengths)
             lengths, walked = (1,) * missing + lengths, [(0,) * missing + array_steps for array_steps in walked]
         args = [n, chunk, *numbers, *lengths, *arrays, *[step for array_steps in walked for step in array_steps]]
@@ -104,6 +107,17 @@ class ElementKernels:
         return self._code.device_kind == "gpu" and not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
         )
+
+    def _in_rows_of_quads(
+        self, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
+    ) -> bool:
+        """Tell whether rows consist of aligned fours, whose indexes have 32 bits."""
+        outputs = walked[len(self._code.many) :]
+        if len(lengths) < 2 or any(array_steps[-1] != 1 for array_steps in outputs):
+            return False
+        if isinstance(lengths[-1], SymInt) or lengths[-1] % QUAD or not all(map(lies_in_quads, walked)):
+            return False
+        return self._in_quads(arrays)
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
         """Return the kind of the kernel for arrays of different layouts."""

@@ -51,6 +51,22 @@ KERNEL void quads(NUMBERS, ARRAYS)
     WRITE_QUADS
 }
 
+/* The same of arrays whose rows consist of such fours, or which are broadcast along them; indexes have 32 bits. */
+KERNEL void row_quads(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
+{
+    const uint i = (uint)get_global_id(0) * QUAD;
+    if (i >= n)
+        return;
+    ONCE
+    NARROW_OFFSETS
+    READ_ROW_QUADS
+    #pragma unroll
+    for (int l = 0; l < QUAD; ++l) {
+        ELEMENT_OF_QUADS
+    }
+    WRITE_ROW_QUADS
+}
+
 /* For other devices: an element of arrays whose places are worked out in 32 bits. */
 KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
 {

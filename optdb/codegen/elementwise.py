@@ -2,15 +2,15 @@
 
 ``alike`` is for arrays that lie alike in memory, ``strided`` for any strides: their work items
 take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
-row are taken in vectors, whatever their strides. Two are for other devices: in ``quads`` an item
-takes four neighbours of arrays that lie alike, in ``narrow`` an item takes an element of arrays
-of any strides, whose index is computed in 32 bits; where those are not enough, ``strided``,
-called ``wide``, is used.
+row are taken in vectors, whatever their strides. Three are for other devices: in ``quads`` an item
+takes four neighbours of arrays that lie alike, in ``row_quads`` four in a row, along which arrays may
+be broadcast; in ``narrow`` an item takes an element of arrays of any strides. Their indexes have 32
+bits, but for those of ``quads``; where these are not enough, ``strided``, called ``wide``, is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import filled, functions, joined, load_w, row_offsets, write_w
+from optdb.runtime.sizes import SymInt
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
@@ -68,6 +69,19 @@ class Operand:
     def write(self, index: str) -> str:
         """Return a statement that writes one element."""
         return f"{self.name}_at[{index}] = {self.store}({self.name});"
+
+    def declare_quad(self) -> str:
+        """Return a statement that declares four neighbours."""
+        return f"union {{ {QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
+
+    def read_quad(self, index: str, step: str) -> str:
+        """Return statements that read four neighbours, or one element for all of them where `step` is 0."""
+        return f"""{self.declare_quad()}
+if ({step})
+    {self.name}_quad.v = *(const GLOBAL_MEM {QUADS[self.size]} *)({self.name}_at + {index});
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {self.name}_quad.s[l] = {self.name}_at[{index}];"""
 
     def reader(self, prefix: str) -> str:
         """Return the name of the function that reads a vector of them, in the code of some kernels."""
@@ -149,7 +163,7 @@ class ElementCode:
         numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
         offsets = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
         words = {
-            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "quads", "narrow")},
+            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "quads", "row_quads", "narrow")},
             "WIDTH": 1,
             "NUMBERS": ", ".join(numbers),
             "LENGTHS": sizes,
@@ -172,7 +186,8 @@ class ElementCode:
         words["strided"] = f"{self.name}_wide"
         words["NARROW_LENGTHS"], words["NARROW_STEPS"] = self._params("ga_uint", "ga_int")
         words["NARROW_OFFSETS"] = row_offsets("len", self.ndim, offsets, "uint", "int")
-        return filled(code["strided"] + code["narrow"] + code["quads"], **words, **self._quad_words())
+        rows = code["row_quads"] if self.ndim > 1 else ""
+        return filled(code["strided"] + code["narrow"] + code["quads"] + rows, **words, **self._quad_words())
 
     def _params(self, size: str, step: str) -> tuple[str, str]:
         dims = range(self.ndim)
@@ -200,11 +215,10 @@ class ElementCode:
         return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
 
     def _quad_words(self) -> dict[str, Any]:
-        def declare(x: Operand) -> str:
-            return f"union {{ {QUADS[x.size]} v; {x.stored} s[{QUAD}]; }} {x.name}_quad;"
+        last = self.ndim - 1
 
         def read(x: Operand) -> str:
-            return f"""{declare(x)}
+            return f"""{x.declare_quad()}
 if (count == {QUAD})
     {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
 else
@@ -226,7 +240,27 @@ else
         ]
         return {
             "QUAD": QUAD,
-            "READ_QUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
+            "READ_QUADS": joined([*map(read, self.many), *[x.declare_quad() for x in self.outputs]]),
+            "READ_ROW_QUADS": joined(
+                [
+                    *[x.read_quad(f"{x.name}_p", f"{x.name}_s{last}") for x in self.many],
+                    *[x.declare_quad() for x in self.outputs],
+                ]
+            ),
+            "WRITE_ROW_QUADS": joined(
+                f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs
+            ),
             "ELEMENT_OF_QUADS": joined(element),
             "WRITE_QUADS": joined(map(write, self.outputs)),
         }
+
+
+def lies_in_quads(steps: Sequence[int]) -> bool:
+    """Tell whether rows of an array of these strides consist of fours, or are one element each.
+
+    Nothing is asked of sizes that a trace knows by an example: the trace would hold for a fourth of them.
+    """
+    *others, last = steps
+    if any(isinstance(step, SymInt) for step in steps):
+        return False
+    return last == 0 or (last == 1 and not any(step % QUAD for step in others))

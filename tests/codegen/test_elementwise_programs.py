@@ -12,6 +12,9 @@ from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import chunks, collapse
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
+from optdb.codegen.views import subtensor
+from optdb.runtime.commands import listened
+from optdb.runtime.timing import Timer
 from tests.codegen.layouts import STEPS, broadcast_pair, compute, context, device_array, laid_out
 from tests.effort import examples
 
@@ -106,6 +109,56 @@ def test_in_place(each_device_kind, steps):
     operation = Elementwise(context(), program, [spec(a), spec(b)], {0: 0})
     assert operation.compute(x, y) == [x]
     np.testing.assert_array_equal(x.get(), a + b)
+
+
+ROWS = [
+    ((5, 3, 8), [(1, 3, 1), (5, 3, 8), (1, 1, 8)]),
+    ((6, 4), [(6, 1), (1, 4)]),
+    ((3, 2, 4, 6), [(3, 2, 4, 6), (1, 2, 1, 1)]),
+    ((5, 7), [(5, 1), (5, 7)]),
+    ((0, 4), [(1, 4), (0, 4)]),
+]
+
+
+@pytest.mark.parametrize(("shape", "others"), ROWS)
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
+    rng = np.random.default_rng(5)
+    values = [rng.integers(-20, 20, other).astype(dtype) for other in others]
+    for steps in (1, -1):
+        arrays = [device_array(value, [1] * (value.ndim - 1) + [steps]) for value in values]
+        builder = ProgramBuilder([dtype] * len(values))
+        total = 0
+        for slot in range(1, len(values)):
+            total = builder.apply(Scalar("Add", dtype), [total, slot])
+        doubled = builder.apply(Scalar("Add", dtype), [total, total])
+        operation = Elementwise(context(), builder.build([total, doubled]), [spec(value) for value in values])
+        first, second = compute(operation, *arrays, outputs=2)
+        np.testing.assert_array_equal(first, np.broadcast_to(sum(values[1:], values[0]), shape))
+        np.testing.assert_array_equal(second, first + first)
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((5, 3, 8), "row_quads"), ((5, 3, 6), "narrow"), ((15, 1, 8), "quads")])
+def test_kernels_of_a_gpu(monkeypatch, shape, kernel):
+    monkeypatch.setattr(context(), "profile", context().profile.as_kind("gpu"))
+    x, channels = np.ones(shape, "float32"), np.ones((1, shape[1], 1), "float32")
+    operation = Elementwise(context(), Program.of(Scalar("Add", "float32"), ["float32"] * 2), [spec(x), spec(channels)])
+    timer, arrays = Timer(), (device_array(x), device_array(channels))
+    with listened(timer):
+        compute(operation, *arrays)
+    launched = [timed.command.kernel.function_name for timed in timer.commands if hasattr(timed.command, "kernel")]
+    assert [name.split("__")[0] for name in launched] == [f"elements_{kernel}"]
+
+
+def test_rows_that_do_not_begin_at_a_multiple_of_four(each_device_kind):
+    base, channels = np.arange(96, dtype="float32").reshape(4, 3, 8), np.arange(3, dtype="float32").reshape(1, 3, 1)
+    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    operation = Elementwise(context(), product, [spec(base), spec(channels)])
+    whole, on_channels = device_array(base), device_array(channels)
+    for first in (0, 1, 4, 3, 0):
+        view = subtensor(whole, [slice(None), slice(None), slice(first, first + 4)])
+        (got,) = compute(operation, view, on_channels)
+        np.testing.assert_array_equal(got, base[:, :, first : first + 4] * channels)
 
 
 def test_one_array_several_times():

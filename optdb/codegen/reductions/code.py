@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elementwise import QUAD, QUADS, WIDTH, Operand
+from optdb.codegen.elementwise import QUAD, WIDTH, Operand
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import scalar_code
@@ -164,7 +164,7 @@ class ReductionCode:
         """Return the words of code that reads elements, one or four at a time, and folds them."""
         several = "several[u]"
         if quads:
-            reads = joined(_read_quad(x, f"{x.name}_r{self.folded - 1}") for x in many)
+            reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in many)
             lanes = joined(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in many)
             several = f"several[u * {QUAD} + l]"
         into_one = "acc = combine(acc, x);"
@@ -275,14 +275,3 @@ class ReductionCode:
         ]
         part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize)mine * z_part] = value;"
         return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"
-
-
-def _read_quad(x: Operand, step: str) -> str:
-    """Return statements that read four neighbours, or one element for all four where the array is broadcast."""
-    vector, quad = QUADS[x.size], f"{x.name}_quad"
-    return f"""union {{ {vector} v; {x.stored} s[{QUAD}]; }} {quad};
-if ({step})
-    {quad}.v = *(const GLOBAL_MEM {vector} *)({x.name}_at + {x.name}_p);
-else
-    for (int l = 0; l < {QUAD}; ++l)
-        {quad}.s[l] = {x.name}_at[{x.name}_p];"""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optdb.codegen.elementwise import QUAD, WIDTH
+from optdb.codegen.elementwise import QUAD, WIDTH, lies_in_quads
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
@@ -75,7 +75,7 @@ class Axes:
         """Tell whether there are many elements, and those that are folded together lie in fours."""
         if not self.lies_along or size_of(self.kept) * size_of(self.folded) < _LEAST_FOR_QUADS:
             return False
-        return all(_in_quads(kept, folded) for kept, folded in self.steps) and self.folded[-1] % QUAD == 0
+        return all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps) and self.folded[-1] % QUAD == 0
 
     def in_quads(self) -> Axes:
         """Return the same axes for kernels that take four neighbours at a time."""
@@ -97,12 +97,6 @@ class Axes:
 
         steps = [(kept, first(folded)) for kept, folded in self.steps]
         return replace(self, folded=first(self.folded), steps=tuple(steps))
-
-
-def _in_quads(kept: Sequence[int], folded: Sequence[int]) -> bool:
-    """Tell whether an array of these strides is read by four neighbours, or is broadcast along the last axis."""
-    *others, last = [*kept, *folded]
-    return last == 0 or (last == 1 and not any(step % QUAD for step in others))
 
 
 def axes_of_arrays(
