@@ -24,7 +24,7 @@ from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import largest, smallest
+from optdb.runtime.sizes import SymInt, largest, smallest
 
 #: The fewest elements that a work item folds before another one shares its output.
 SMALLEST_PART = 4096
@@ -73,9 +73,11 @@ class Axes:
     @property
     def lies_in_quads(self) -> bool:
         """Tell whether there are many elements, and those that are folded together lie in fours."""
-        if not self.lies_along or size_of(self.kept) * size_of(self.folded) < _LEAST_FOR_QUADS:
+        if not all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps):
             return False
-        return all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps) and self.folded[-1] % QUAD == 0
+        if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.lies_along:
+            return False
+        return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
         """Return the same axes for kernels that take four neighbours at a time."""
@@ -232,7 +234,9 @@ class ReductionPlans:
         """
         many = self._many(arrays)
         lie = self._lie_in_quads.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).lies_in_quads)
-        return lie and not any(array.offset % (QUAD * array.dtype.itemsize) for array in many)
+        return lie and not any(
+            isinstance(array.offset, SymInt) or array.offset % (QUAD * array.dtype.itemsize) for array in many
+        )
 
     def _many(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the folded arrays that have several elements; those of the epilogue come last."""
