@@ -22,6 +22,11 @@ pytestmark = [
     ),
 ]
 
+#: Longer than a process takes on a busy machine, and shorter than the compiler sleeps.
+SECONDS_FOR_PROCESS = 200
+#: How long killed processes may take to be gone.
+SECONDS_FOR_END = 60
+
 BEGIN = textwrap.dedent("""
     import os, sys, time
     import numpy as np
@@ -90,7 +95,7 @@ def survivors(folder):
 
 
 def assert_nothing_is_left(folder):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS_FOR_END
     while survivors(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert survivors(folder) == []
@@ -106,12 +111,12 @@ def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
     assert process.stdout.readline() == "begun\n", process.stderr.read()
     assert len(survivors(tmp_path)) > 1
     process.send_signal(getattr(signal, kind))
-    process.communicate(timeout=30)
+    process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert_nothing_is_left(tmp_path)
     assert modules(tmp_path) == []
     # The next process needs no lock of the dead one, and removes what it has left.
     done = start("status = optdb.wait(f, 120); f(np.ones(3)); assert status.in_python == 0, status")
-    assert done.communicate(timeout=150)[1] == ""
+    assert done.communicate(timeout=SECONDS_FOR_PROCESS)[1] == ""
     assert done.returncode == 0
     assert modules(tmp_path) != []
     assert list(tmp_path.glob("theano/*/optdb/staging/*")) == []
@@ -120,10 +125,9 @@ def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
 
 def test_a_process_that_ends_does_not_wait_for_compilers(start, tmp_path):
     process = start(BEGUN, SLEEP="1")
-    begin = time.monotonic()
-    _, errors = process.communicate(timeout=60)
+    # The compiler would take longer.
+    _, errors = process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert (process.returncode, errors) == (0, "")
-    assert time.monotonic() - begin < 30
     assert_nothing_is_left(tmp_path)
     assert list(tmp_path.glob("theano/*/optdb/staging/*")) == []
     assert list(tmp_path.glob("theano/*/optdb/locks/*")) == []
@@ -133,7 +137,7 @@ def test_a_dropped_function_leaves_no_compiler_beside_the_program(start, tmp_pat
     process = start(BEGUN + "import gc; del f; gc.collect(); print('dropped', flush=True); sys.stdin.read()", SLEEP="1")
     assert process.stdout.readline() == "begun\n", process.stderr.read()
     assert process.stdout.readline() == "dropped\n"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS_FOR_END
     while len(survivors(tmp_path)) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(survivors(tmp_path)) == 1
@@ -154,7 +158,7 @@ def test_a_forked_child_changes_over_by_itself(start, tmp_path):
         assert abs(f(np.ones(3)) - expected) < 1e-12
     """
     process = start(code)
-    _, errors = process.communicate(timeout=200)
+    _, errors = process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert (process.returncode, errors) == (0, "")
     assert_nothing_is_left(tmp_path)
 
@@ -168,6 +172,6 @@ def test_a_child_of_a_killed_parent_gets_its_locks(start, tmp_path):
         print(status.in_python, flush=True)
     """)
     process = start(code, SLEEP="1")
-    output, errors = process.communicate(timeout=200)
+    output, errors = process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert output == "begun\n0\n", errors
     assert_nothing_is_left(tmp_path)
