@@ -10,11 +10,13 @@ import numpy as np
 from optdb.codegen.functions.schedule import LoopStep, OperationUnit
 from optdb.codegen.functions.stored import Buffer, Stored
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.codegen.operation import Kernels, Operation
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
 from optdb.runtime.context import Context
+from optdb.runtime.merging import Merging
 from optdb.runtime.recording import Recorder, Segment
 
 __all__ = ["Memory", "Steps", "compiled"]
@@ -161,6 +163,7 @@ class Steps:
         self._runs = 0
         self._repeated: list[CommandList | CompiledLoop | CompiledOperation] = []
         self._assignment: BufferAssignment | None = None
+        self._merging: Merging | None = None
 
     @property
     def buffers(self) -> set[Buffer]:
@@ -178,15 +181,29 @@ class Steps:
         if not self._repeated:
             self._record()
             return
+        if self._merging is not None:
+            self._merge()
         for part in self._repeated:
             if isinstance(part, CommandList):
                 part.enqueue()
             else:
                 part.run(self._memory)
 
+    def _merge(self) -> None:
+        """Time or merge small launches, if that is due before this run."""
+        merged = self._merging.next()
+        if merged is not None:
+            lists = iter(merged)
+            self._repeated = [
+                CommandList(next(lists)) if isinstance(part, CommandList) else part for part in self._repeated
+            ]
+        if self._merging.done:
+            self._merging = None
+
     def forget(self) -> None:
         """Let the next run record the commands again, since a buffer is bound to another array."""
         self._repeated = []
+        self._merging = None
 
     def _record(self) -> None:
         segments = self._segments()
@@ -203,6 +220,8 @@ class Steps:
             if not self._repeated or not isinstance(self._repeated[-1], CommandList):
                 self._repeated.append(CommandList())
             self._repeated[-1].extend(map(self._assignment.bind, segment.commands))
+        lists = [part for part in self._repeated if isinstance(part, CommandList)]
+        self._merging = Merging(lists, "auto", Sequencer())
 
     def _segments(self) -> list[Segment]:
         """Run the steps, and return their commands."""

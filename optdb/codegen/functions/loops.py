@@ -33,7 +33,7 @@ from optdb.runtime.device_profiles import DeviceProfile
 GROUP = 256
 #: Work items of a processor for each of its units, and the fewest points of one.
 ITEMS_PER_UNIT = 2
-LEAST_POINTS = 256
+LEAST_POINTS = 2048
 _CODE = functions("functions/loops.cl")
 
 
@@ -79,10 +79,11 @@ class ColumnSum:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A result that is added to the element of a part that a computed index names."""
+    """A result that is added to the element of a part that a computed index names, from an offset on."""
 
     result: Result
     index: Result
+    offset: int
     size: int
     parts: Buffer
 
@@ -328,6 +329,7 @@ class LoopKernel:
         body: list[str] = []
         finish: list[str] = []
         zeroed: set[Buffer] = set()
+        added: list[tuple[str, str, str]] = []
         results = iter(outputs)
         for number, target in enumerate(self.targets):
             match target:
@@ -336,7 +338,8 @@ class LoopKernel:
                 case ScatterStore():
                     result, index = next(results), next(results)
                     at = f"{self._name(target.buffer)}_at"
-                    body.append(self._each_lane(f"{at}[{{1}}] = {write_w(target.buffer.dtype)}({{0}});", result, index))
+                    statement = f"{at}[{{1}}] = {write_w(target.buffer.dtype)}({{0}});"
+                    body.append(self._each_lane([(statement, result, index)]))
                 case Fold():
                     fold = self._fold(number, target, next(results))
                     for lines, more in zip((begin, body, finish), fold, strict=True):
@@ -352,7 +355,10 @@ class LoopKernel:
                 case Scatter():
                     begin += self._zeroed(target.parts, target.size, zeroed)
                     result, index = next(results), next(results)
-                    body.append(self._each_lane(f"{self._name(target.parts)}_mine[{{1}}] += {{0}};", result, index))
+                    element = f"{self._name(target.parts)}_mine[{{1}} + {target.offset}L]"
+                    added.append((f"{element} += {{0}};", result, index))
+        if added:
+            body.append(self._each_lane(added))
         return begin, body, finish
 
     def _zeroed(self, parts: Buffer, size: int, done: set[Buffer]) -> list[str]:
@@ -374,17 +380,22 @@ class LoopKernel:
             return f"{operand.writer('loop')}({result}, {array}_at + s{number}_p, {step}, count);"
         return f"{array}_at[s{number}_p] = {operand.store}({result});"
 
-    def _each_lane(self, statement: str, *values: str) -> str:
-        """Return a statement for each wanted lane of some results."""
+    def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
+        """Return statements for each wanted lane; each is a text, with two results that are filled in."""
         if self.width == 1:
-            return statement.format(*values)
+            return joined(statement.format(*values) for statement, *values in statements)
         dtypes = dict(zip([f"r{n}" for n in range(len(self.program.results))], self.program.out_dtypes))
+        # Results that are one value, such as an index of several statements, are one variable.
+        first = {result: f"r{self.program.results.index(result)}" for result in self.program.results}
+        names = {f"r{n}": first[result] for n, result in enumerate(self.program.results)}
         lines = ["{"]
-        for value in values:
+        for value in dict.fromkeys(names[value] for _, *values in statements for value in values):
             kind = c_type(dtypes[value])
             lines.append(f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} {value}_lanes; {value}_lanes.v = {value};")
-        each = statement.format(*[f"{value}_lanes.s[l]" for value in values])
-        return joined([*lines, f"for (int l = 0; l < count; ++l) {each}", "}"])
+        each = [
+            statement.format(*[f"{names[value]}_lanes.s[l]" for value in values]) for statement, *values in statements
+        ]
+        return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
 
     def _fold(self, number: int, target: Fold, result: str) -> tuple[list[str], list[str], list[str]]:
         dtype = target.parts.dtype

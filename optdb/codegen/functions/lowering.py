@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.functions.indices import Index, Value
+from optdb.codegen.functions.powers import power
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.tensors import (
     SHORT,
@@ -162,6 +163,12 @@ class Lowering:
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
         """Write a step, unless there is an equal one; return its result."""
         step = scalar, tuple(operands)
+        if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
+            base, exponent = operands
+            if isinstance(exponent, Number) and not isinstance(base, Number) and self.dtype_of(base) == scalar.dtype:
+                found = power(base, exponent.value, scalar.dtype, self.apply)
+                if found is not None:
+                    return found
         if step not in self._slots:
             if len(self.steps) >= MOST_STEPS:
                 raise TooLarge
@@ -255,8 +262,10 @@ class Lowering:
             return self.source(Load(stored.buffer, index), stored.dtype)
         if stored.buffer not in self.tables:
             self.tables.append(stored.buffer)
-        scalar = Scalar("Element", stored.dtype, (("array", f"table{self.tables.index(stored.buffer)}"),))
-        return self.apply(scalar, [self.index_value(index)])
+        table = f"table{self.tables.index(stored.buffer)}"
+        # The constant is apart: neighbours share one computed index.
+        scalar = Scalar("Element", stored.dtype, (("array", table), ("offset", index.const)))
+        return self.apply(scalar, [self.index_value(Index(0, index.terms))])
 
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
         """Tell whether a kernel would compute each element of a costly tensor several times."""

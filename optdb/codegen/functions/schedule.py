@@ -443,8 +443,10 @@ class Schedule:
             found: list[Target] = []
             for at in _positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
-                index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides, 0)
-                found.append(Scatter(value, index, tensor.size, parts))
+                index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides)
+                # The constant is apart: neighbours share one computed index.
+                computed = lowering.index_value(Index(0, index.terms))
+                found.append(Scatter(value, computed, index.const, tensor.size, parts))
             return found
 
         unit = self._add_loop(domain, targets, parts, accumulates=True)
@@ -463,7 +465,7 @@ class Schedule:
             for at in _positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
                 index = _offset(lowering, tensor.coordinates, at, tensor.shape, region.strides, region.offset)
-                found.append(ScatterStore(value, region.buffer, index))
+                found.append(ScatterStore(value, region.buffer, lowering.index_value(index)))
             return found
 
         return self._add_loop(domain, targets, region.buffer, is_sequential=True)
@@ -622,13 +624,13 @@ def _offset(
     at: Sequence[Index],
     shape: Sequence[int],
     strides: Sequence[int],
-    offset: int,
-) -> Value | Number:
-    """Return the offset of the element of a target that coordinates name, as a value."""
+    offset: int = 0,
+) -> Index:
+    """Return the offset of the element of a target that coordinates name."""
     index = Index(offset)
     for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
         index = index.plus(lowering.coordinate(coordinate, at, length), stride)
-    return lowering.index_value(index)
+    return index
 
 
 def _is_parts(tensor: Tensor, stored: Replacements) -> bool:

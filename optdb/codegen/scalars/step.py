@@ -63,9 +63,9 @@ class ScalarStep:
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return the element of an array, which the scalar names, at the index that is the input."""
+        """Return an element of the array that the scalar names: the input is its index, from an offset on."""
         load = "ga_half2float" if self.out == "float16" else ""
-        return f"{load}({self.scalar['array']}_at[{self.input(0, 'int64')}])"
+        return f"{load}({self.scalar['array']}_at[{self.input(0, 'int64')} + {self.scalar['offset']}L])"
 
     def joined(self, operator: str, *args: str) -> str:
         """Return expressions of the output's dtype with an operator between them: whole numbers wrap."""

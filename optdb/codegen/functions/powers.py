@@ -1,0 +1,44 @@
+"""Powers with constant exponents, by products and square roots, which take a tenth of the time of the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from optdb.codegen.scalars.program import Number, Scalar
+
+Value = TypeVar("Value")
+
+#: The largest exponent, either sign, that is computed by products.
+_LARGEST = 4.5
+
+
+def power(
+    base: Value, exponent: Any, dtype: str, apply: Callable[[Scalar, Sequence[Value | Number]], Value]
+) -> Value | None:
+    """Return a power of a float by products and roots, to be written by `apply`; None if the function is to be used.
+
+    Only whole exponents and those half way between have such a form. The results for zeros, infinities and NaN are
+    those of the function.
+    """
+    doubled = 2 * float(exponent)
+    if not doubled or doubled != int(doubled) or abs(doubled) > 2 * _LARGEST:
+        return None
+    whole, half = divmod(abs(int(doubled)), 2)
+    mul = Scalar("Mul", dtype)
+    factors: list[Value] = [base] * whole
+    if half:
+        factors.append(apply(Scalar("Sqrt", dtype), [base]))
+    result = factors[0]
+    for factor in factors[1:]:
+        result = apply(mul, [result, factor])
+    if exponent < 0:
+        result = apply(Scalar("Inv", dtype), [result])
+    if half:
+        # The root of minus infinity is NaN, but its power is not.
+        is_lowest = apply(Scalar("EQ", "bool"), [base, Number.of(-np.inf, dtype)])
+        limit = Number.of(np.inf if exponent > 0 else 0, dtype)
+        result = apply(Scalar("Switch", dtype), [is_lowest, limit, result])
+    return result
