@@ -191,9 +191,10 @@ KNOWN_QUIRKS = (
     ),
     KnownQuirk(
         "persistent_launches",
-        "NVIDIA's driver 580 takes 5.2 us for a launch on an H100, and 1.5 us for a barrier over all groups of one; "
-        "steps of whole nets have not been measured, so it is off",
-        False,
+        "NVIDIA's driver 580 takes 5.2 us for a launch on an H100, and 2.3 us for a barrier over all groups of one on "
+        "an H200. 47 commands of mlp (512) become 6, a step takes 0.19 ms instead of 0.31; lstm's 4,586 become 374, "
+        "21 ms instead of 34",
+        True,
         platform=_NVIDIA,
     ),
     KnownQuirk(

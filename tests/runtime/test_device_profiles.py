@@ -99,7 +99,7 @@ def test_oclgrind():
 
 def test_nvidia():
     quirks = profile_of(FakeDevice("NVIDIA H100 80GB HBM3", "NVIDIA CUDA")).quirks
-    assert quirks == DeviceQuirks(copy_s=1e-5, keeps_addresses=True)
+    assert quirks == DeviceQuirks(copy_s=1e-5, keeps_addresses=True, persistent_launches=True)
 
 
 def test_the_device_here():
