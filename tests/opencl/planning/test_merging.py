@@ -21,9 +21,10 @@ from tests.opencl.simulator.made import simulated, training_step
 
 
 @pytest.fixture(autouse=True)
-def pocl():
+def pocl(monkeypatch):
     if not get_context("dev0").profile.quirks.launch_s:
         pytest.skip("launches are merged on PoCL alone")
+    monkeypatch.setattr(theano.config.optdb, "persistent_launches", "never")
 
 
 @pytest.fixture
