@@ -21,8 +21,9 @@ class PackedVector:
 
     Each array begins where the widest vectors of a kernel may. Elements between arrays are zeros.
 
-    A device that shares the host's memory has the buffer mapped, and copies nothing. Other devices copy it to and from
-    pinned memory, which they read and write by themselves.
+    Of a processor, the host maps the buffer, and copies nothing. Other devices copy it to and from pinned memory, which
+    they read and write by themselves. A vector that was downloaded may be read at any later time, such as by a message
+    that is still on its way: it keeps the memory.
 
     Parameters
     ----------
@@ -38,11 +39,13 @@ class PackedVector:
         self.dtype, self.shapes = np.dtype(dtype), list(shapes)
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
+        profile = context.profile
         #: Whether the host reads and writes the buffer where it lies.
-        self.is_mapped = context.profile.shares_host_memory
+        self.is_mapped = profile.shares_host_memory and profile.writes_wrapped_arrays_directly
         self._buffer: cl.Buffer | None = None
         self._host = np.empty(0, self.dtype)
         self._mapping: np.ndarray | None = None
+        self._upload: Any = None
         if nbytes:
             self._allocate(context, nbytes)
         #: On the device.
@@ -84,7 +87,7 @@ class PackedVector:
         return not mine.size or (array.offset == mine.offset and array.base_data == self._buffer)
 
     def download(self) -> np.ndarray:
-        """Wait for the device; return the elements, which are not to be changed, nor read after `release`."""
+        """Wait for the device; return the elements, which are not to be changed, and may change after `release`."""
         if self._buffer is None:
             return self._host
         if self.is_mapped:
@@ -103,7 +106,8 @@ class PackedVector:
         if self._buffer is None or self.is_mapped:
             self.release()
             return
-        cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
+        # Kept: PyOpenCL waits for a copy whose event is dropped.
+        self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def release(self) -> None:
         """Let the device use the buffer again, after `download` or `open`."""
