@@ -76,6 +76,8 @@ class Surroundings:
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: Where shared variables are.
     shared: str = _switch("host", "device")
+    #: Whether a call may write next values over present ones before its end, where no node reads these.
+    next_values: str = _switch("at the end", "early")
     #: When the functions are compiled.
     compiled: str = _switch("before calls", "at first call")
 

@@ -220,6 +220,8 @@ class Functions:
         with self._compiling(surroundings.op_cache_for_graph == "on", False, {}):
             try:
                 self.graph = Graph(program, self._target(), tested=surroundings.test_values != "off")
+                for var in self.graph.shared:
+                    var.tag.is_scratch = surroundings.next_values == "early"
             except Exception as error:
                 if surroundings.test_values == "off":
                     raise
