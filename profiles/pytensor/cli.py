@@ -42,8 +42,7 @@ def chosen_sides(names: Sequence[str]) -> list[str]:
     """Return those of some sides that can be used here; end the command if the named one of optdb cannot."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
-        needed = ", ".join(module.partition(".")[0] for module in sides.SIDES[name].modules)
-        click.echo(f"left out: {name}, which needs {needed}", err=True)
+        click.echo(f"left out: {name}, which needs {', '.join(sides.missing(name))}", err=True)
     left = [name for name in names if name not in missing]
     if len(left) < 2:
         raise click.ClickException("there are not two sides to compare. The cure: pip install 'optdb[pymc]'")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["DEFAULT", "OPENCL", "SIDES", "Side", "available", "load"]
+__all__ = ["DEFAULT", "OPENCL", "SIDES", "Side", "available", "load", "missing"]
 
 DEFAULT = "default"
 OPENCL = "opencl"
@@ -46,7 +46,12 @@ SIDES: dict[str, Side] = {
 
 def available(name: str) -> bool:
     """Tell whether what a side needs is installed."""
-    return all(_is_installed(module) for module in SIDES[name].modules)
+    return not missing(name)
+
+
+def missing(name: str) -> list[str]:
+    """Return the modules that a side needs and that are not installed."""
+    return [module for module in SIDES[name].modules if not _is_installed(module)]
 
 
 def _is_installed(module: str) -> bool:

@@ -1,0 +1,98 @@
+"""Many calls of a function as one: the function is compiled once more, with a batch axis in front."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.type import TensorType
+
+from optdb.pytensor.compiled import arrays_of, device_function, explicit_inputs
+
+__all__ = ["evaluate_many"]
+
+
+@dataclass(frozen=True)
+class _Batched:
+    """A compiled function with a batch axis, and which of its results have one."""
+
+    function: Any
+    has_axis: tuple[bool, ...]
+
+
+#: The batched function of what runs each function on its device.
+_BATCHED: weakref.WeakKeyDictionary[Any, _Batched] = weakref.WeakKeyDictionary()
+
+
+def evaluate_many(f: Any, *xs: Any) -> Any:
+    """Evaluate a function at many points in one call.
+
+    The results are those of ``f(x)`` for each x, within rounding. The first call compiles a function that has a batch
+    axis in front of every argument and result; it is kept as long as `f` is. A call takes the memory of all points.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        Compiled in mode OPENCL, without updates of shared variables.
+    *xs : array_like
+        For each argument of `f`, its values, with one more axis in front: that of the points.
+
+    Returns
+    -------
+    list of ndarray or ndarray
+        For each output of `f`, its values at all points; an array alone where `f` returns one.
+
+    Raises
+    ------
+    TypeError
+        If `f` is of another mode or has updates, or if arguments are of wrong types.
+    ValueError
+        If arguments are for different numbers of points.
+    """
+    compiled = device_function(f)
+    inputs = explicit_inputs(f)
+    if not inputs:
+        raise TypeError("the function has no arguments, and so the same results in each call")
+    arrays = arrays_of(inputs, xs, batch_axes=1)
+    counts = [len(array) for array in arrays]
+    if len(set(counts)) > 1:
+        raise ValueError(f"the arguments are for different numbers of points: {', '.join(map(str, counts))}")
+    if compiled not in _BATCHED:
+        _BATCHED[compiled] = _compiled(f, inputs)
+    batched = _BATCHED[compiled]
+    count = counts[0]
+    if not count:
+        # What an op does with arrays of no elements is not always its batched shape: compute a point, and drop it.
+        arrays = [np.zeros((1, *array.shape[1:]), array.dtype) for array in arrays]
+    values = zip(batched.function(*arrays), batched.has_axis, strict=True)
+    results = [value[:count] if has_axis else np.repeat(value[None], count, axis=0) for value, has_axis in values]
+    return results[0] if f.unpack_single else results
+
+
+def _compiled(f: Any, inputs: list[Any]) -> _Batched:
+    """Compile a function with a batch axis in front of all arguments and results."""
+    updated = [given.variable for given in f.maker.inputs if given.update is not None]
+    if updated:
+        raise TypeError(f"each call updates {', '.join(map(str, updated))}: many calls cannot be one")
+    outputs = [given.variable for given in f.maker.outputs]
+    known = {given.variable for given in f.maker.inputs}
+    foreign = [var for var in graph_inputs(outputs) if isinstance(var, SharedVariable) and var not in known]
+    if foreign:
+        names = ", ".join(map(str, foreign))
+        raise TypeError(f"the function is a copy with other shared variables than {names}: compile it anew")
+    points = {given.variable: _with_axis(given.variable) for given in inputs}
+    vectorized = vectorize_graph(outputs, points)
+    function = pytensor.function(list(points.values()), vectorized, mode=f.maker.mode, on_unused_input="ignore")
+    has_axis = tuple(more.type.ndim > less.type.ndim for more, less in zip(vectorized, outputs, strict=True))
+    return _Batched(function, has_axis)
+
+
+def _with_axis(variable: Any) -> Any:
+    kind = variable.type
+    return TensorType(kind.dtype, shape=(None, *kind.shape))(f"{variable.name or 'x'}_points")
