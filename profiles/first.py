@@ -2,7 +2,8 @@
 
 Each side starts a process of its own. Seconds are those of the clock, from the call of ``theano.function``. In tiers,
 the process also calls the function eleven times more, waits for the C code, and times calls in C: so one run shows how
-long the change-over takes beside a start without tiers, and how slow the calls before it are.
+long the change-over takes beside a start without tiers, and how slow the calls before it are. Calls are timed in CPU
+seconds of their thread, the only one, as compilers and other programs take turns with it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ TRAINED_SIZES: dict[str, dict[str, int]] = {
     "convnet": {"batch": 32, "size": 32},
 }
 
+#: The environment of BLAS with one thread.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
 #: Timed calls in C; the median counts.
 CALLS_IN_C = 15
 
@@ -58,11 +62,11 @@ class First:
     result
         Seconds until the first call returned.
     tenth
-        Seconds of a call about the tenth: the median of the eighth to the twelfth, as compilers run beside them.
+        CPU seconds of a call about the tenth: the median of the eighth to the twelfth.
     in_place
         Seconds until all C code was in place: `function` without tiers.
     in_c
-        Seconds of a call after that, the median.
+        CPU seconds of a call after that, the median.
     """
 
     model: str
@@ -112,9 +116,9 @@ def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
 
 
 def _seconds_of_call(function: Callable[..., object], data: Sequence[object]) -> float:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     function(*data)
-    return time.perf_counter() - begin
+    return time.thread_time() - begin
 
 
 def measure(
@@ -148,7 +152,7 @@ def measure(
     for side in sides:
         with tempfile.TemporaryDirectory(prefix="optdb-first-") as made:
             flags = f"floatX={models.dtype_of(name)},{FLAGS[side]},base_compiledir={Path(made, 'theano')}"
-            env = starts.caching_below(Path(made))
+            env = {**starts.caching_below(Path(made)), **ONE_THREAD}
             try:
                 numbers = isolated.call(
                     *("profiles.first:start", name, side == TIERED, dict(sizes or {})),
@@ -173,7 +177,7 @@ def render(measured: Sequence[First]) -> Table:
     table = Table(
         title="From the call of theano.function to the first result, empty caches",
         caption="seconds of the clock; sooner: stock's first result by that in tiers; C in place: when the function "
-        "has changed over, and that by the first result without tiers; tenth call: in tiers, and in C",
+        "has changed over, and that by the first result without tiers; tenth call: CPU time in tiers, and in C",
         show_footer=True,
     )
     table.add_column("model", footer="geometric mean")

@@ -14,9 +14,7 @@ import click
 from rich.table import Table
 
 from profiles import isolated, screen
-from profiles.first import TRAINED_SIZES
-
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+from profiles.first import ONE_THREAD, TRAINED_SIZES
 
 
 @click.command()
@@ -38,7 +36,7 @@ def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
 
 def _step_s(name: str, sizes: dict[str, int], repeat: int, flags: str) -> float:
     flags = ",".join(filter(None, [flags, "floatX=float32"]))
-    return isolated.call("profiles.without_compiler:measure", name, sizes, repeat, flags=flags, env=_ONE_THREAD)
+    return isolated.call("profiles.without_compiler:measure", name, sizes, repeat, flags=flags, env=ONE_THREAD)
 
 
 def measure(name: str, sizes: dict[str, Any], repeat: int) -> float:
