@@ -13,5 +13,6 @@ from optdb.pytensor.batching import evaluate_many
 from optdb.pytensor.exporting import export
 from optdb.pytensor.linker import OPENCL, OpenCLLinker, opencl_mode
 from optdb.pytensor.reports import explain
+from optdb.pytensor.size_notes import TooSmallWarning
 
-__all__ = ["OPENCL", "OpenCLLinker", "evaluate_many", "explain", "export", "opencl_mode"]
+__all__ = ["OPENCL", "OpenCLLinker", "TooSmallWarning", "evaluate_many", "explain", "export", "opencl_mode"]

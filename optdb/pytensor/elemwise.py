@@ -60,6 +60,8 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: Trace) ->
     if name not in FOLDS:
         raise OnHost(f"{name} is not folded on the device")
     acc_dtype = getattr(op, "acc_dtype", None) or out.type.dtype
+    if trace.tracer.context.unsupported_reason(acc_dtype) is not None:
+        acc_dtype = out.type.dtype  # sums of float32 are in float64 where the device has it
     if np.dtype(acc_dtype).kind == "c" and name != "Add":
         raise OnHost(f"{name} of complex numbers is not folded on the device")
     return [folded(name, x, list(axes), out.type.dtype, acc_dtype)]

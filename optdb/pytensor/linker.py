@@ -23,6 +23,7 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
     linalg,
     shape,
 )
+from optdb.pytensor.size_notes import SizeNote
 from optdb.pytensor.tracing import GraphTrace, is_array
 from optdb.runtime.context import Context
 
@@ -88,6 +89,7 @@ class OpenCLFunction:
         self.on_host: dict[Any, str] = {}
         self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
         self.function = Function(context, self._trace, resident)
+        self._note = SizeNote(self.function)
 
     def _trace(self, tracer: Tracer) -> Sequence[Value]:
         trace = GraphTrace(tracer, self.fgraph)
@@ -100,7 +102,7 @@ class OpenCLFunction:
             value if dtype is None or type(value) is np.ndarray else np.asarray(value, dtype)
             for value, dtype in zip(inputs, self._dtypes)
         ]
-        return self.function(args)
+        return self.function(args) if self._note.done else self._note.call(args)
 
 
 def opencl_mode(device: str | None = None) -> Mode:

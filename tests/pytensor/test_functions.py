@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytensor
@@ -15,6 +20,9 @@ from pytensor.ifelse import ifelse
 from pytensor.tensor.random.utils import RandomStream
 
 import optdb.pytensor
+from optdb.pytensor import size_notes
+from optdb.pytensor.size_notes import SizeNote
+from optdb.runtime.context import Context
 from tests.effort import examples
 from tests.pytensor.comparing import compare
 
@@ -184,6 +192,50 @@ def test_a_linker_by_name_and_a_device_by_spec():
     x = pt.vector("x")
     for mode in (Mode("opencl"), optdb.pytensor.opencl_mode("opencl")):
         assert pytensor.function([x], pt.sqr(x).sum(), mode=mode)(np.arange(4.0)) == 14.0
+
+
+def test_functions_are_pickled():
+    x = pt.vector("x")
+    f = pickle.loads(pickle.dumps(on_device([x], pt.exp(x).sum())))
+    assert f(np.zeros(4)) == 4.0
+    assert f.maker.linker.device is None
+
+
+def test_a_device_without_double_precision_is_named_with_the_cure():
+    context = Context("opencl")
+    context.profile = replace(context.profile, float64=False)
+    x, y = pt.vector("x"), pt.fvector("y")
+    double, single = (pytensor.function([v], pt.exp(v).sum(), mode=_linked(context)) for v in (x, y))
+    with pytest.raises(TypeError, match="floatX = 'float32'"):
+        double(np.zeros(3))
+    assert single(np.zeros(3, "float32")) == 3.0
+
+
+def _linked(context):
+    class Linker(optdb.pytensor.OpenCLLinker):
+        context = property(lambda self: context)
+
+    return Mode(Linker(), optdb.pytensor.OPENCL.provided_optimizer)
+
+
+def test_a_function_that_is_too_small_warns_once(monkeypatch):
+    monkeypatch.setattr(SizeNote, "warned", False)
+    monkeypatch.setattr(size_notes, "SMALL_CALL_S", 60.0)
+    x = pt.vector("x")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for f in (on_device([x], x.sum()), on_device([x], x.max())):
+            for _ in range(530):
+                f(np.ones(3))
+    (warning,) = [entry for entry in caught if entry.category is optdb.pytensor.TooSmallWarning]
+    assert "leave out mode='OPENCL'" in str(warning.message)
+
+
+def test_neither_theano_nor_the_side_of_theano_is_imported():
+    wrong = "m.split('.')[0] == 'theano' or m.startswith('optdb.host')"
+    code = f"import sys, optdb.pytensor; print([m for m in sys.modules if {wrong}])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 _SHAPE = (6, 5)

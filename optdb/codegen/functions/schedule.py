@@ -60,6 +60,8 @@ FEW = 32
 MOST_SCALARS = 400
 #: The most accumulators of a fold that keeps axes.
 MOST_ACCUMULATORS = 64
+#: The most buffers of a fused kernel: devices limit the bytes of a kernel's arguments.
+MOST_BUFFERS = 48
 #: The most bytes of the parts of a scattered sum.
 _MOST_PART_BYTES = 1 << 28
 
@@ -583,6 +585,8 @@ def _fused(schedule: Schedule, units: Sequence[LoopUnit]) -> list[LoopStep]:
     lowering = schedule.lowering(first.domain)
     try:
         targets = [target for unit in units for target in unit.targets(lowering)]
+        if len(units) > 1 and len({*buffers_read(lowering), *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
+            raise TooLarge
     except TooLarge:
         if len(units) == 1:
             raise
