@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
 
-import optdb.pytensor  # noqa: F401 (registers the mode)
+import optdb.pytensor
+from optdb.runtime.context import Context
 
 
-def compare(inputs: list[Any], outputs: Any, *calls: list[Any], rtol: float = 1e-10, on_host: int = 0) -> Any:
+def mode_of_kind(kind: str) -> Mode:
+    """Return the mode of a context whose kernels are those of processors ('cpu') or of other devices ('gpu')."""
+    return Mode(_LinkerOfKind(kind), optdb.pytensor.OPENCL.provided_optimizer)
+
+
+class _LinkerOfKind(optdb.pytensor.OpenCLLinker):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    @property
+    def context(self) -> Context:
+        return _context_of_kind(self.kind)
+
+
+@functools.cache
+def _context_of_kind(kind: str) -> Context:
+    made = Context("opencl")
+    made.profile = made.profile.as_kind(kind)
+    return made
+
+
+def compare(
+    inputs: list[Any],
+    outputs: Any,
+    *calls: list[Any],
+    rtol: float = 1e-10,
+    on_host: int = 0,
+    mode: Any = "OPENCL",
+) -> Any:
     """Compile a graph for the device and for PyTensor's Python linker, and compare each call, twice.
 
     `on_host` nodes may run on the host. Return the function of the device.
     """
     outputs = outputs if isinstance(outputs, list) else [outputs]
-    device = pytensor.function(inputs, outputs, mode="OPENCL", on_unused_input="ignore")
+    device = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
     reference = pytensor.function(inputs, outputs, mode=Mode("py", None), on_unused_input="ignore")
     for args in [*calls, *calls]:
         for expected, computed in zip(reference(*args), device(*args), strict=True):

@@ -23,8 +23,9 @@ import optdb.pytensor
 from optdb.pytensor import size_notes
 from optdb.pytensor.size_notes import SizeNote
 from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
-from tests.pytensor.comparing import compare
+from tests.pytensor.comparing import compare, mode_of_kind
 
 RNG = np.random.default_rng(5)
 #: More bytes than an argument has that is copied in each call.
@@ -238,12 +239,12 @@ def test_neither_theano_nor_the_side_of_theano_is_imported():
     assert result.stdout.strip() == "[]"
 
 
-_SHAPE = (6, 5)
+_SHAPES = [(6, 5), (40, 6), (6, 30), (50, 20), (300, 6)]
 
 
 @st.composite
 def graphs(draw):
-    """Draw a graph of matrices of one shape, and a few results of it."""
+    """Draw a graph of matrices of one shape, of at least 6 rows and 5 columns, and a few results of it."""
     inputs = [pt.matrix("a"), pt.matrix("b"), pt.vector("c"), pt.lvector("k")]
     a, b, c, k = inputs
     matrices = [a, b, a + c]
@@ -270,7 +271,11 @@ def graphs(draw):
                         lambda one, other, n: one[::-1, ::-1] + other,
                         lambda one, other, n: (one @ c).dimshuffle(0, "x") * other,
                         lambda one, other, n: (one.T @ other[:, 0]) + other,
-                        lambda one, other, n: one.reshape((5, 6)).T + other,
+                        lambda one, other, n: one.reshape((one.shape[1], one.shape[0])).T + other,
+                        lambda one, other, n: pt.logsumexp(one, axis=n % 2, keepdims=True) - other,
+                        lambda one, other, n: one[pt.arange(one.shape[0]), k % 5].dimshuffle(0, "x") * other,
+                        lambda one, other, n: pt.diff(one, axis=n % 2).sum(axis=n % 2, keepdims=True) + other,
+                        lambda one, other, n: pt.sign(one) * abs(other) ** 1.5,
                     ]
                 )
             )(one, other, number)
@@ -283,11 +288,13 @@ def graphs(draw):
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(graphs(), st.integers(0, 2**32 - 1))
-def test_random_graphs_with_gradients(graph, seed):
+@given(graphs(), st.sampled_from(_SHAPES), st.sampled_from(DEVICE_KINDS), st.integers(0, 2**32 - 1))
+def test_random_graphs_with_gradients(graph, shape, kind, seed):
     inputs, results = graph
     rng = np.random.default_rng(seed)
+    rows, columns = shape
     calls = [
-        [rng.normal(size=_SHAPE), rng.normal(size=_SHAPE), rng.normal(size=5), rng.integers(-6, 6, 6)] for _ in range(3)
+        [rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=columns), rng.integers(-6, 6, rows)]
+        for _ in range(3)
     ]
-    compare(inputs, results, *calls, rtol=1e-8)
+    compare(inputs, results, *calls, rtol=1e-7, mode=mode_of_kind(kind))
