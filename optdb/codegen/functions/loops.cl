@@ -77,3 +77,14 @@ static inline void add_rows(
         for (ga_size c = 0; c < length; ++c)
             sums[c] += factors.s[r] * row[c];
 }
+
+/* Adds to a number that other items add to, too: a number that has changed meanwhile is tried again. */
+static inline void add_atomically(volatile GLOBAL_MEM T *sum, T by)
+{
+    volatile GLOBAL_MEM BITS *bits = (volatile GLOBAL_MEM BITS *)sum;
+    BITS before = *bits, expected;
+    do {
+        expected = before;
+        before = COMPARE_EXCHANGE(bits, expected, AS_BITS(AS_T(expected) + by));
+    } while (before != expected);
+}

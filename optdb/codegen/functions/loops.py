@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.functions.indices import Index
 from optdb.codegen.functions.lowering import Load, LoopIndex, Lowering, RowProduct
@@ -34,6 +36,8 @@ GROUP = 256
 #: Work items of a processor for each of its units, and the fewest points of one.
 ITEMS_PER_UNIT = 2
 LEAST_POINTS = 2048
+#: What a device needs to add to numbers of 8 bytes that others add to.
+WIDE_ATOMICS = "cl_khr_int64_base_atomics"
 _CODE = functions("functions/loops.cl")
 
 
@@ -86,6 +90,8 @@ class Scatter:
     offset: int
     size: int
     parts: Buffer
+    #: How many parts the groups of a device share, which are zeros before; 0 if each item has a part of its own.
+    part_count: int = 0
 
 
 Target = Store | ScatterStore | Fold | ColumnSum | Scatter
@@ -316,6 +322,8 @@ class LoopKernel:
                 found.append(Operand.of("r", target.buffer.dtype).lane_writer("loop"))
             if isinstance(target, ColumnSum):
                 found.append(self._filled("add_rows", target.matrix.dtype))
+            if isinstance(target, Scatter) and target.part_count:
+                found.append(_adding_atomically(target.parts.dtype))
         return found
 
     def _filled(self, name: str, dtype: str) -> str:
@@ -353,13 +361,29 @@ class LoopKernel:
                         f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);"
                     )
                 case Scatter():
-                    begin += self._zeroed(target.parts, target.size, zeroed)
+                    begin += self._own_part(target, zeroed)
                     result, index = next(results), next(results)
                     element = f"{self._name(target.parts)}_mine[{{1}} + {target.offset}L]"
-                    added.append((f"{element} += {{0}};", result, index))
+                    if not target.part_count:
+                        added.append((f"{element} += {{0}};", result, index))
+                    else:
+                        added.append(
+                            (f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});", result, index)
+                        )
         if added:
             body.append(self._each_lane(added))
         return begin, body, finish
+
+    def _own_part(self, target: Scatter, done: set[Buffer]) -> list[str]:
+        """Return statements that find the part that an item adds to."""
+        if not target.part_count:
+            return self._zeroed(target.parts, target.size, done)
+        if target.parts in done:
+            return []
+        done.add(target.parts)
+        name = self._name(target.parts)
+        part = f"(GID_0 % {target.part_count}UL) * {target.size}UL"
+        return [f"GLOBAL_MEM {ctype(target.parts.dtype)} *{name}_mine = {name}_at + {part};"]
 
     def _zeroed(self, parts: Buffer, size: int, done: set[Buffer]) -> list[str]:
         if parts in done:
@@ -455,6 +479,16 @@ class LoopKernel:
     def _shared(self) -> list[str]:
         kinds = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
         return [f"LOCAL_MEM {kind} shared_{kind}[{self._group}];" for kind in kinds]
+
+
+def _adding_atomically(dtype: str) -> str:
+    """Return the function that adds to a number of 4 or 8 bytes that others add to."""
+    kind, is_wide = c_type(dtype), np.dtype(dtype).itemsize == 8
+    bits = "ulong" if is_wide else "uint"
+    words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
+    words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
+    code = filled(_CODE["add_atomically"], add_atomically=f"add_atomically_{kind}", **words)
+    return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
 
 
 def _results_of(target: Target) -> list[Result]:

@@ -18,6 +18,7 @@ import numpy as np
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.functions.indices import Index, Value
 from optdb.codegen.functions.loops import (
+    WIDE_ATOMICS,
     ColumnSum,
     Fold,
     Grid,
@@ -28,7 +29,7 @@ from optdb.codegen.functions.loops import (
     Target,
     grid_of,
 )
-from optdb.codegen.functions.lowering import UNROLLED, Load, Lowering, RowProduct, TooLarge, unrolls
+from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, RowProduct, TooLarge, unrolls
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.tensors import (
     Application,
@@ -46,6 +47,7 @@ from optdb.codegen.functions.tensors import (
     ScatterSum,
     Tensor,
     View,
+    broadcast,
     transposed,
 )
 from optdb.codegen.gemm.operations import Product
@@ -62,6 +64,8 @@ MOST_SCALARS = 400
 MOST_ACCUMULATORS = 64
 #: The most buffers of a fused kernel: devices limit the bytes of a kernel's arguments.
 MOST_BUFFERS = 48
+#: Where the groups of a device add to shared parts, so many numbers are enough for few of them to collide.
+SHARED_ELEMENTS = 1 << 16
 #: The most bytes of the parts of a scattered sum.
 _MOST_PART_BYTES = 1 << 28
 
@@ -433,12 +437,13 @@ class Schedule:
         x = tensor.x
         looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
         domain = [x.shape[axis] for axis in looped]
-        serial = self._profile.runs_items_serially
-        grid = grid_of(math.prod(domain), self._profile, accumulates=True, is_sequential=not serial)
-        if grid.parts * tensor.nbytes > _MOST_PART_BYTES or tensor.size > 8 * x.size:
+        shared = self._shared_parts(tensor)
+        grid = grid_of(math.prod(domain), self._profile, not shared, not (shared or self._profile.runs_items_serially))
+        if not shared and (grid.parts * tensor.nbytes > _MOST_PART_BYTES or tensor.size > 8 * x.size):
             grid = grid_of(math.prod(domain), self._profile, accumulates=True, is_sequential=True)
-        parts = Buffer(tensor.size * grid.parts, tensor.dtype, "parts of a scattered sum")
-        whole = Stored(parts, (grid.parts, *tensor.shape), is_parts=True)
+        count = shared or grid.parts
+        parts = Buffer(tensor.size * count, tensor.dtype, "parts of a scattered sum")
+        whole = Stored(parts, (count, *tensor.shape), is_parts=True)
         strides = c_strides(tensor.shape)
 
         def targets(lowering: Lowering) -> list[Target]:
@@ -448,12 +453,25 @@ class Schedule:
                 index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides)
                 # The constant is apart: neighbours share one computed index.
                 computed = lowering.index_value(Index(0, index.terms))
-                found.append(Scatter(value, computed, index.const, tensor.size, parts))
+                found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
             return found
 
+        before: list[WorkUnit] = []
+        if shared:
+            zeros = broadcast(Constant(np.zeros((), tensor.dtype)), (parts.size,))
+            before = self._store_into(zeros, Stored(parts, (parts.size,)))
         unit = self._add_loop(domain, targets, parts, accumulates=True)
+        unit.after += before
         unit.grid = grid
         return Folded("Add", whole, [0], tensor.dtype)
+
+    def _shared_parts(self, tensor: ScatterSum) -> int:
+        """Return how many parts of a scattered sum the groups of a device share; 0 if each item has its own."""
+        size = np.dtype(tensor.dtype).itemsize
+        has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
+        if self._profile.runs_items_serially or not has_atomics:
+            return 0
+        return max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
 
     def _scatter_store(self, tensor: ScatterSet, region: Stored) -> WorkUnit:
         x = tensor.x
