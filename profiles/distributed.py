@@ -32,6 +32,7 @@ from optdb.distributed.workers import device_list
 from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
+from profiles.steps_of_simulators import batches_of, compiled
 
 #: For how long dask may take to start killed workers anew, before a new cluster is made.
 RESTART_S = 30.0
@@ -61,24 +62,6 @@ def build(name: str, **sizes: Any) -> models.Model:
     """Return a model of `_CASES`."""
     sizes = {**_CASES[name][0], **sizes}
     return mlp_adam(**sizes) if name == "mlp_adam" else models.build(name, **sizes)
-
-
-def compiled(model: models.Model) -> theano.compile.function_module.Function:
-    """Return a model's training step; a simulator computes it."""
-    mode = theano.Mode(linker="py", optimizer="fast_run")
-    return theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, name=model.name)
-
-
-def batches_of(model: models.Model, count: int, seed: int = 0) -> list[list[np.ndarray]]:
-    """Return batches like a model's data."""
-    rng = np.random.RandomState(seed)
-
-    def like(value: np.ndarray) -> np.ndarray:
-        if value.dtype.kind in "iu":
-            return rng.permutation(value.ravel()).reshape(value.shape)
-        return rng.standard_normal(value.shape).astype(value.dtype)
-
-    return [[like(value) for value in model.data] for _ in range(count)]
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, kept_findings
 from optdb.runtime.timing import seconds_of, timed_beside
 from profiles import models
-from profiles.distributed import batches_of, compiled
+from profiles.steps_of_simulators import batches_of, compiled
 from profiles.gpu.steps import SIZES
 
 _STARTED = time.monotonic()

@@ -18,7 +18,6 @@ from typing import Any
 
 import click
 import numpy as np
-import theano
 from rich.table import Table
 
 import optdb
@@ -26,6 +25,7 @@ from optdb.opencl.planning import PlannedVM
 from profiles import models, screen
 from profiles.gpu import jax_nets
 from profiles.report import geometric_mean
+from profiles.steps_of_simulators import compiled
 
 SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"width": 512, "batch": 128},
@@ -82,9 +82,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int) -> Step
     """Time a model on a device."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
-    mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
-    function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
-    with optdb.SimulatorOCL(function, device) as sim:
+    with optdb.SimulatorOCL(compiled(model), device) as sim:
         costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
         machine = sim._executable.run
         commands = machine.plans[-1].enqueued if isinstance(machine, PlannedVM) and machine.plans else 0
