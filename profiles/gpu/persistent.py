@@ -33,8 +33,8 @@ from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, kept_findings
 from optdb.runtime.timing import seconds_of, timed_beside
 from profiles import models
-from profiles.steps_of_simulators import batches_of, compiled
 from profiles.gpu.steps import SIZES
+from profiles.steps_of_simulators import batches_of, compiled
 
 _STARTED = time.monotonic()
 #: The calls whose results are compared.
