@@ -3,7 +3,7 @@
 Each model is compiled in a process of its own whose compilers wait. All its nodes are computed in Python, then, from
 the same values of the shared variables, by C code. A difference is that of an output or a shared variable, relative to
 the largest number of the array; places of NaN and infinities are equal. Rounding alone may bring values as far: one
-column tells how far they go in the first tier when the shared variables begin a few units in the last place away.
+column tells how far they go in the first tier when all floats begin a few units in the last place away.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Compared:
     where
         The value that has it.
     chaos
-        How far a nudge of the first values brings the values of the first tier.
+        How far a nudge of arguments and shared variables brings the values of the first tier.
     in_python, in_c
         Nodes that Python computed in the first tier, and C code in the second.
     """
@@ -87,7 +87,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
     def call(change: Callable[[Any], Any] = copy.deepcopy) -> list[Any]:
         for variable, value in zip(variables, values, strict=True):
             variable.set_value(change(value))
-        outputs = function(*copy.deepcopy(model.data))
+        outputs = function(*map(change, model.data))
         return [np.array(out) for out in outputs or []] + [copy.deepcopy(var.get_value()) for var in variables]
 
     in_python, nudged = call(), call(_nudged)
