@@ -323,6 +323,8 @@ def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
         return x > 0  # C returns 0 for the others
     if isinstance(op, special.J0 | special.J1):
         return np.isfinite(x) & (np.abs(x) < 1e4)  # later zeros are far from exact in both
+    if isinstance(op, ts.Trunc) and x.dtype.kind == "i":
+        return x > np.iinfo(x.dtype).min  # C negates negative ones
     if _is_divided(op):
         return _is_division_defined(x, rest[0], dtype)
     if op in (ts.maximum, ts.minimum):
