@@ -10,6 +10,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 
 from optdb.codegen.functions.function import Tracer, Value
+from optdb.codegen.functions.tensors import Tensor
 
 
 class OnHost(Exception):
@@ -20,6 +21,9 @@ class Trace(Protocol):
     """What the description of a node may ask of the call that is traced."""
 
     tracer: Tracer
+    #: Constant indices that count from zero on, by the given ones and the length of the axis: gathers and the sums of
+    #: their gradients share one array.
+    indices: dict[tuple[Tensor, int], Tensor]
 
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""

@@ -56,7 +56,10 @@ def _checked(index: Tensor, length: int, trace: Trace) -> Tensor:
         if value.size and (value.min() < -length or value.max() >= length):
             wrong = value[(value < -length) | (value >= length)].flat[0]
             raise IndexError(f"index {wrong} is out of bounds for an axis of length {length}")
-        return Constant(np.where(value < 0, value + length, value))
+        key = index, length
+        if key not in trace.indices:
+            trace.indices[key] = Constant(np.where(value < 0, value + length, value))
+        return trace.indices[key]
     if index.size and not length:
         raise IndexError("an index is out of bounds for an axis of length 0")
     wide = cast(index, "int64")

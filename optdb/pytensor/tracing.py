@@ -42,6 +42,7 @@ class GraphTrace:
         self.context = tracer.context
         #: Why nodes are left to the host, by node.
         self.on_host: dict[Apply, str] = {}
+        self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
         self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, tracer.arguments, strict=True))
         #: For inputs of inner graphs, the variables that are given.

@@ -191,13 +191,15 @@ class Lowering:
     def build(self, results: Iterable[Operand]) -> Program:
         """Return the program of the body with some results."""
         count = len(self.sources)
+        order = _gathers_first(self.steps)
+        numbers = {number: position for position, number in enumerate(order)}
 
         def slot(operand: Operand) -> int | Number:
             if isinstance(operand, Number):
                 return operand
-            return operand.number + count if operand.is_step else operand.number
+            return numbers[operand.number] + count if operand.is_step else operand.number
 
-        steps = tuple((scalar, tuple(map(slot, operands))) for scalar, operands in self.steps)
+        steps = tuple((self.steps[number][0], tuple(map(slot, self.steps[number][1]))) for number in order)
         return Program(tuple(self.dtypes), steps, tuple(map(slot, results)))
 
     def dtype_of(self, operand: Operand) -> str:
@@ -431,6 +433,34 @@ class Lowering:
             matrix.buffer, matrix.offset, matrix.strides[0], vector.buffer, vector.offset, matrix.shape[1]
         )
         return self.source(source, tensor.dtype)
+
+
+def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
+    """Return an order of steps in which those that read elements at computed indices come early, side by side.
+
+    A kernel reads such elements lane by lane; neighbours share a loop over the lanes.
+    """
+    needs = [[x.number for x in operands if isinstance(x, Value) and x.is_step] for _, operands in steps]
+    is_gather = [scalar.name == "Element" for scalar, _ in steps]
+    if not any(is_gather):
+        return list(range(len(steps)))
+    #: For each step, how many reads come one after the other before it.
+    depth: list[int] = []
+    for number in range(len(steps)):
+        depth.append(max((depth[need] + is_gather[need] for need in needs[number]), default=0))
+    order: dict[int, None] = {}
+    for level in range(max(depth) + 1):
+        gathers = [number for number, gather in enumerate(is_gather) if gather and depth[number] == level]
+        ahead: set[int] = set()
+        stack = [need for number in gathers for need in needs[number]]
+        while stack:
+            number = stack.pop()
+            if number not in ahead and number not in order:
+                ahead.add(number)
+                stack += needs[number]
+        order.update(dict.fromkeys([*sorted(ahead), *gathers]))
+    order.update(dict.fromkeys(range(len(steps))))
+    return list(order)
 
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:

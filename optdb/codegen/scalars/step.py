@@ -64,8 +64,11 @@ class ScalarStep:
 
     def element(self) -> str:
         """Return an element of the array that the scalar names: the input is its index, from an offset on."""
+        return self._element(self.input(0, "int64"))
+
+    def _element(self, index: str) -> str:
         load = "ga_half2float" if self.out == "float16" else ""
-        return f"{load}({self.scalar['array']}_at[{self.input(0, 'int64')} + {self.scalar['offset']}L])"
+        return f"{load}({self.scalar['array']}_at[{index} + {self.scalar['offset']}L])"
 
     def joined(self, operator: str, *args: str) -> str:
         """Return expressions of the output's dtype with an operator between them: whole numbers wrap."""
@@ -117,7 +120,10 @@ class LaneStep(ScalarStep):
         raise NotInVectors(f"{kind} is a function of numbers")
 
     def element(self) -> str:
-        raise NotInVectors("each lane reads an element of its own")
+        # A vector of its lanes' elements, not an array that becomes a vector: a processor waits until narrow stores are
+        # in memory before it loads them as a wide one.
+        index = self.input(0, "int64")
+        return f"({self.type()})({', '.join(self._element(f'{index}.s{lane:x}') for lane in range(self.width))})"
 
     def joined(self, operator: str, *args: str) -> str:
         kind = c_type(self.out)
