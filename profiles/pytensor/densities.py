@@ -31,6 +31,10 @@ class Density:
     function: Callable[[np.ndarray], Sequence[np.ndarray]]
     points: list[np.ndarray]
 
+    def __call__(self, point: np.ndarray) -> list[np.ndarray]:
+        """Return the values at a point, as arrays of NumPy: what JAX returns may not be computed yet."""
+        return [np.asarray(value) for value in self.function(point)]
+
 
 def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
     """Return vectors of parameters near a model's initial point, the same at each call."""
@@ -61,7 +65,7 @@ def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
 def evaluate(name: str, size: int, side: str, count: int = 3) -> list[list[list[float]]]:
     """Return the log density and the gradient at each point, as lists of numbers."""
     density = compiled(name, size, side, count)
-    return [[np.ravel(value).tolist() for value in density.function(point)] for point in density.points]
+    return [[np.ravel(value).tolist() for value in density(point)] for point in density.points]
 
 
 def difference(expected: Sequence[float], computed: Sequence[float]) -> float:

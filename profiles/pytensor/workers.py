@@ -105,7 +105,7 @@ def _serve(connection: Connection, name: str, size: int, side: str) -> None:
         density = densities.compiled(name, size, side)
         for _ in range(WARM_UP):
             for point in density.points:
-                density.function(point)
+                density(point)
         gc.disable()
         connection.send((True, None))
         while True:
@@ -119,7 +119,7 @@ def _serve(connection: Connection, name: str, size: int, side: str) -> None:
 def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
     began, began_cpu, calls, taken = time.perf_counter(), time.process_time(), 0, 0.0
     while not calls or taken < at_least_s:
-        density.function(density.points[calls % len(density.points)])
+        density(density.points[calls % len(density.points)])
         calls += 1
         taken = time.perf_counter() - began
     return (time.process_time() - began_cpu) / calls, taken / calls
