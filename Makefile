@@ -15,7 +15,8 @@ BARE_STAMP := $(BARE_VENV)/installed
 # PyTensor and PyMC, beside which Theano is not installed.
 PYTENSOR_VENV := .venv-pytensor
 PYTENSOR_STAMP := $(PYTENSOR_VENV)/installed
-PYTENSOR_TESTS := tests/profiles/pytensor $(wildcard tests/pytensor)
+PYTENSOR_TESTS := tests/profiles/pytensor tests/pytensor \
+	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[pytensor.md]'
 NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs

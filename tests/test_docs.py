@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,14 @@ def _id(page: Path) -> str:
 #: Pages whose code every run of the tests runs; each of the others takes a process some seconds.
 QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 
+#: Pages whose code needs a library that is not in the environment of the other tests: `make test-pytensor` runs these.
+NEEDED = {"pytensor.md": "pymc"}
+
 
 def _marks(page: Path) -> tuple[pytest.MarkDecorator, ...]:
+    if page.name in NEEDED:
+        library = NEEDED[page.name]
+        return (pytest.mark.skipif(find_spec(library) is None, reason=f"{library} is not installed"),)
     return () if page.name in QUICK else (pytest.mark.slow,)
 
 
