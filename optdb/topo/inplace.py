@@ -17,6 +17,7 @@ from optdb.host.api.destroy import (
     InplaceElemwiseOptimizer,
     inplace_scalar_op,
     protected_variables,
+    reads_after_storing,
 )
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace
@@ -95,6 +96,8 @@ class _InplacePass:
         """Return the inputs that output `i` can overwrite by type, the best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
+        if len(node.outputs) > 1 and type(node.op) is Elemwise:
+            slots = [slot for slot in slots if not reads_after_storing(node.op, i, slot)]
         updated = self._updated_by(out)
         if not updated:
             return slots

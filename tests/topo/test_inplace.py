@@ -8,6 +8,7 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
+from theano import scalar
 from theano.gof.destroyhandler import DestroyHandler
 from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import InplaceElemwiseOptimizer
@@ -142,3 +143,33 @@ def test_the_profile_is_theano_s():
         fgraph = theano.function([x], tt.exp(tt.sin(x)), mode=STOCK.excluding("fusion", "inplace")).maker.fgraph
         profile = rewriter.optimize(fgraph)
     assert profile["nb_call_replace"] == 1 and profile["nb_inconsistent"] == 0 and dict(profile["ndim"]) == {1: 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("passes", [False, True])
+def test_no_output_overwrites_what_another_one_reads_after_it(passes):
+    """C code stores the outputs of a fused op one after the other; stock computes the second from the first here."""
+    a, b = scalar.float64(), scalar.float64()
+    total = scalar.add(a, b)
+    outputs = [total, scalar.identity(a) if passes else scalar.mul(a, total)]
+    both_of = Elemwise(scalar.Composite([a, b], outputs))
+    x, y = tt.dvectors("x", "y")
+    temporary = tt.cumsum(tt.exp(x))
+    with optdb.enable():
+        f = theano.function([x, y], [tt.cumsum(out) for out in both_of(temporary, y)])
+    values = np.cumsum(np.exp([0.0, 0.5, 1.0]))
+    first, second = f([0.0, 0.5, 1.0], [1.0, 2.0, 3.0])
+    sums = values + np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(first, np.cumsum(sums))
+    np.testing.assert_allclose(second, np.cumsum(values if passes else values * sums))
+
+
+def test_an_output_overwrites_what_it_reads_last():
+    a, b = scalar.float64(), scalar.float64()
+    product = scalar.mul(b, b)
+    both_of = Elemwise(scalar.Composite([a, b], [product, scalar.add(a, product)]))
+    x, y = tt.dvectors("x", "y")
+    with optdb.enable():
+        f = theano.function([x, y], [tt.cumsum(out) for out in both_of(tt.cumsum(x), tt.cumsum(y))])
+    patterns = [node.op.inplace_pattern for node in f.maker.fgraph.toposort() if isinstance(node.op, Elemwise)]
+    assert {0: 1, 1: 0} in patterns

@@ -15,11 +15,11 @@ from typing import Any
 from theano.compile.function_module import Supervisor
 from theano.gof.destroyhandler import DestroyHandler
 from theano.misc.ordered_set import OrderedSet
-from theano.scalar import transfer_type
+from theano.scalar import Composite, transfer_type
 from theano.tensor.opt import InplaceElemwiseOptimizer
 
 from optdb.host.api.config import config
-from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.api.tensor import Elemwise
 
@@ -32,6 +32,7 @@ __all__ = [
     "handler_patch",
     "inplace_scalar_op",
     "protected_variables",
+    "reads_after_storing",
     "supervisor_patch",
     "viewed_slots",
 ]
@@ -84,6 +85,21 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
     if hasattr(scalar_op, "make_new_inplace"):
         return scalar_op.make_new_inplace(transfer_type(*[pattern.get(i, out.dtype) for i, out in enumerate(outputs)]))
     return scalar_op.__class__(transfer_type(*[pattern.get(i) for i in range(len(outputs))]))
+
+
+def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
+    """Tell whether the C code of an Elemwise may read an input after it has stored an output.
+
+    An output must not overwrite such an input. The code of a Composite stores each output as soon as it is computed,
+    and reads inputs where it needs them; Theano's own rewriter does not ask.
+    """
+    scalar_op = op.scalar_op
+    if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
+        return False
+    read = scalar_op.inputs[slot]
+    before = set(io_toposort(scalar_op.inputs, [scalar_op.outputs[output]]))
+    after = set(io_toposort(scalar_op.inputs, scalar_op.outputs)) - before
+    return any(read in node.inputs for node in after)
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
