@@ -6,6 +6,9 @@
     f = pytensor.function([x], y, mode="OPENCL")
 
 What a function computes is described to ``optdb.codegen.functions``, which fuses it into few kernels and replays them.
+Processes that this one starts do not fork it from then on, unless `multiprocessing.set_start_method` was called before:
+OpenCL does not survive a fork.
+
 `dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
 """
 

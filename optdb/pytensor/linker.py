@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,17 @@ def _context_of(device: str) -> Context:
     return Context(device)
 
 
+def _avoid_forks() -> None:
+    """Let processes start afresh from now on, unless the user has chosen how they start.
+
+    A fork of a process that has used OpenCL cannot use it, and PyMC samples in several processes by default; for mode
+    JAX it does the same itself. From Python 3.14 on, no process is forked by default.
+    """
+    has_server = "forkserver" in multiprocessing.get_all_start_methods()
+    if has_server and multiprocessing.get_start_method(allow_none=True) is None:
+        multiprocessing.set_start_method("forkserver")
+
+
 class OpenCLFunction:
     """Computes the outputs of a graph on a device."""
 
@@ -114,3 +126,4 @@ def opencl_mode(device: str | None = None) -> Mode:
 OPENCL = opencl_mode()
 register_linker("opencl", OpenCLLinker())
 register_mode("OPENCL", OPENCL)
+_avoid_forks()

@@ -239,6 +239,28 @@ def test_neither_theano_nor_the_side_of_theano_is_imported():
     assert result.stdout.strip() == "[]"
 
 
+def test_processes_that_start_later_use_the_device(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import multiprocessing
+import numpy as np, pytensor, pytensor.tensor as pt
+import optdb.pytensor
+
+def work(seed):
+    x = pt.vector("x")
+    return float(pytensor.function([x], pt.exp(x).sum(), mode="OPENCL")(np.zeros(seed)))
+
+if __name__ == "__main__":
+    assert work(3) == 3.0
+    with multiprocessing.Pool(2) as pool:
+        print(pool.map(work, [4, 5]))
+"""
+    )
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200)
+    assert result.stdout.strip() == "[4.0, 5.0]", result.stderr
+
+
 _SHAPES = [(6, 5), (40, 6), (6, 30), (50, 20), (300, 6)]
 
 
