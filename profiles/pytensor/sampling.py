@@ -27,7 +27,7 @@ __all__ = ["SIZES", "TOLERANCE", "Draws", "compare", "draw", "main", "render"]
 
 TOLERANCE = 1e-6
 #: Models whose posteriors are well determined by data of these sizes.
-SIZES = {"ar": 500, "ordinal": 300, "gp": 30}
+SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 
 @dataclass(frozen=True)
