@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 from distributed import LocalCluster, Nanny
 from distributed.deploy import Cluster
 
 __all__ = ["RestartingCluster"]
 
 #: What the C library reads when a worker starts: how much freed memory it keeps, and which arrays it never keeps.
-_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
-_SETTING = "distributed.nanny.pre-spawn-environ"
+_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 #: Dask's own setting, which lets a worker give back all memory that it frees.
-_OF_DASK = {"MALLOC_TRIM_THRESHOLD_": 65536}
+_OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
@@ -25,11 +23,11 @@ class _KeepingNanny(Nanny):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        present = dask.config.get(_SETTING, {})
-        # What the user has set stays.
-        chosen = {name: value for name, value in _ALLOCATOR.items() if present.get(name) in (None, _OF_DASK.get(name))}
-        with dask.config.set({_SETTING: {**present, **chosen}}):
-            super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)
+        for name, value in _ALLOCATOR.items():
+            # What the user has set stays.
+            if self.pre_spawn_env.get(name) in (None, _OF_DASK.get(name)):
+                self.pre_spawn_env[name] = self.env[name] = value
 
 
 class RestartingCluster(LocalCluster):

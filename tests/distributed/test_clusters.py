@@ -129,10 +129,6 @@ def test_a_worker_that_hangs_is_named(f, client, caplog):
 
 def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
     # LocalCluster looks for a dead worker after this time, and gives it up if it is not there.
-    # What the user has set for the memory of workers stays.
-    setting = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
-    with dask.config.set({setting: 4096}):
-        assert _KeepingNanny("tcp://127.0.0.1:1").pre_spawn_env["MALLOC_TRIM_THRESHOLD_"] == "4096"
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
         RestartingCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -146,6 +142,17 @@ def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
             while set(client.run_on_scheduler(addresses)) <= {before}:
                 assert time.monotonic() < end
                 time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("4096", "4096"), ("65536", str(1 << 28)), (None, str(1 << 28))])
+def test_memory_that_workers_keep_unless_the_user_has_said_how_much(chosen, expected, monkeypatch):
+    name = "MALLOC_TRIM_THRESHOLD_"
+    if chosen is None:
+        monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setenv(name, chosen)
+    nanny = _KeepingNanny("tcp://127.0.0.1:1")
+    assert nanny.pre_spawn_env[name] == nanny.env[name] == expected
 
 
 def allocator_setting():
