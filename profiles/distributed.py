@@ -36,6 +36,8 @@ from profiles.steps_of_simulators import batches_of, compiled
 
 #: For how long dask may take to start killed workers anew, before a new cluster is made.
 RESTART_S = 30.0
+#: Of `cost`: so many steps follow each other.
+BLOCK = 5
 #: Models by name: sizes, axes, and sizes for `devices`.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "mlp": ({"batch": 24}, None),
@@ -213,17 +215,24 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
         optdb.SimulatorOCL(f, own_device, progress_bar=False) as alone,
     ):
 
-        def step(number: int) -> dict[str, float]:
+        def block(number: int) -> list[dict[str, float]]:
+            """Make some steps, then as many of a part alone: the machine is as busy for both."""
             given = batches[number % len(batches)]
-            # One after the other, so that the machine is as busy for both.
-            alone_seconds = _seconds_alone(alone, [value[: len(value) // workers] for value in given])
-            return _timed(train, given, alone_seconds)
+            train(*given)  # not measured: no update of a step before it is left
+            rows = [_timed(train, given) for _ in range(BLOCK)]
+            train.get(train.shared[0])  # waits for the last update
+            part = [value[: len(value) // workers] for value in given]
+            for row in rows:
+                alone_seconds = _seconds_alone(alone, part)
+                row["a worker's part by itself, with its update"] = alone_seconds
+                row["beside it"] = row["whole step"] - alone_seconds
+            return rows
 
-        for number in range(8):
-            step(number)
+        for number in range(4):
+            block(number)
         with counted_bytes(client) as total:
-            rows = [step(number) for number in range(steps)]
-            moved = total() / steps
+            rows = [row for number in range(-(-steps // BLOCK)) for row in block(number)]
+            moved = total() / len(rows) * BLOCK / (BLOCK + 1)
     for key in rows[0]:
         quickest, median = np.percentile([1e3 * row[key] for row in rows], [10, 50])
         table.add_row(key, f"{median:.2f}", f"{quickest:.2f}")
@@ -242,7 +251,7 @@ def _seconds_alone(alone: optdb.SimulatorOCL, part: Sequence[Any]) -> float:
     return time.perf_counter() - start
 
 
-def _timed(train: DataParallel, batch: Sequence[Any], alone_seconds: float) -> dict[str, float]:
+def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     start = time.perf_counter()
     train(*batch)
     whole = time.perf_counter() - start
@@ -251,9 +260,7 @@ def _timed(train: DataParallel, batch: Sequence[Any], alone_seconds: float) -> d
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,
-        "a worker's part by itself, with its update": alone_seconds,
-        "beside it": whole - alone_seconds,
-        "beside the computation": whole - longest["compute"],
+        "of it, beside the computation": whole - longest["compute"],
         **longest,
         "dask, messages and waiting": whole - sum(longest.values()),
     }
