@@ -256,4 +256,6 @@ def _take_register(value: _Value, free: dict[tuple[str, bool], list[str]], tempo
 def _line(builder: _Builder, index: int, step: _Step) -> str:
     kernel = f"f{index}"
     builder.names[kernel] = step.function
-    return f"{kernel}({', '.join([operand.name for operand in step.operands] + [step.result.name])})"
+    # By its name: NumPy 2.5 takes no third positional argument of maximum and minimum.
+    out = "out=" if isinstance(step.function, np.ufunc) else ""
+    return f"{kernel}({', '.join([operand.name for operand in step.operands])}, {out}{step.result.name})"

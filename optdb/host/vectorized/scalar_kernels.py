@@ -391,7 +391,7 @@ def _clip(signature: ScalarDtypes) -> ArrayKernel:
 
 def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
     if np.all(low <= high):  # false for NaN
-        np.minimum(np.maximum(x, low), high, out)
+        np.minimum(np.maximum(x, low), high, out=out)
         return
     out[...] = np.where(x < low, low, np.where(x > high, high, x))
 
