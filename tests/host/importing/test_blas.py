@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+
+import numpy as np
 import pytest
 
 from optdb.host.importing import blas
@@ -76,3 +79,13 @@ def test_a_compiler_that_is_not_there_links_nothing():
 
 def test_a_library_that_is_not_there_does_not_link():
     assert not blas.links("g++", ["-lno-such-library"])
+
+
+def test_functions_that_come_later_are_pickled():
+    """SciPy's own cannot be: Theano keeps them in the tags of nodes that have no C code."""
+    import scipy.linalg.blas
+    from theano.tensor.blas_scipy import _blas_ger_fns
+
+    ger = pickle.loads(pickle.dumps(_blas_ger_fns[np.dtype("float64")]))
+    x, y = np.arange(2.0), np.arange(3.0)
+    np.testing.assert_array_equal(ger(2.0, x, y), scipy.linalg.blas.dger(2.0, x, y))

@@ -10,14 +10,22 @@ from typing import Any
 def later(module: str, name: str) -> Callable[..., Any]:
     """Return a function that stands for one of a module that takes long to import.
 
+    It can be pickled: Theano keeps such functions in the tags of nodes.
+
     Parameters
     ----------
     module, name : str
         Where the function is, and what it is called there.
     """
+    return _Later(module, name)
 
-    def call(*args: Any, **options: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*args, **options)
 
-    call.__name__ = call.__qualname__ = name
-    return call
+class _Later:
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self.__name__ = module, name
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(self._module), self.__name__)(*args, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return later, (self._module, self.__name__)
