@@ -46,11 +46,10 @@ static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector,
     ga_size c = 0;
     for (; c + WIDTH <= length; c += WIDTH)
         sum += VLOAD(0, row + c) * VLOAD(0, vector + c);
-    union { VECTOR v; T s[WIDTH]; } lanes;
-    lanes.v = sum;
-    T result = 0;
-    for (int l = 0; l < WIDTH; ++l)
-        result += lanes.s[l];
+    const HALF half_sum = sum.lo + sum.hi;
+    const QUARTER quarter_sum = half_sum.lo + half_sum.hi;
+    const PAIR pair_sum = quarter_sum.lo + quarter_sum.hi;
+    T result = pair_sum.lo + pair_sum.hi;
     for (; c < length; ++c)
         result += row[c] * vector[c];
     return result;

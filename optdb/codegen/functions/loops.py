@@ -34,7 +34,7 @@ from optdb.runtime.device_profiles import DeviceProfile
 #: Work items of a group, on devices that run groups.
 GROUP = 256
 #: Work items of a processor for each of its units, and the fewest points of one.
-ITEMS_PER_UNIT = 2
+ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
 #: What a device needs to add to numbers of 8 bytes that others add to.
 WIDE_ATOMICS = "cl_khr_int64_base_atomics"
@@ -329,6 +329,7 @@ class LoopKernel:
     def _filled(self, name: str, dtype: str) -> str:
         kind = c_type(dtype)
         words = {"T": kind, "VECTOR": f"{kind}{WIDTH}", "WIDTH": WIDTH, "VLOAD": f"vload{WIDTH}"}
+        words |= {"HALF": f"{kind}{WIDTH // 2}", "QUARTER": f"{kind}{WIDTH // 4}", "PAIR": f"{kind}{WIDTH // 8}"}
         return filled(_CODE[name], **words, VSTORE=f"vstore{WIDTH}", **{name: f"{name}_{kind}"})
 
     def _of_targets(self, outputs: Sequence[str]) -> tuple[list[str], list[str], list[str]]:

@@ -24,10 +24,13 @@ def power(
     those of the function.
     """
     doubled = 2 * float(exponent)
-    if not doubled or doubled != int(doubled) or abs(doubled) > 2 * _LARGEST:
+    if not 0 < abs(doubled) <= 2 * _LARGEST or doubled != int(doubled):
         return None
     whole, half = divmod(abs(int(doubled)), 2)
     mul = Scalar("Mul", dtype)
+    if half:
+        # The root of -0 is -0, but its powers are not: -0 and 0 are 0.
+        base = apply(Scalar("Add", dtype), [base, Number.of(0, dtype)])
     factors: list[Value] = [base] * whole
     if half:
         factors.append(apply(Scalar("Sqrt", dtype), [base]))

@@ -159,6 +159,25 @@ def test_strided_parts_are_replaced(context):
     compare(computed(context, describe, x, y)[0], [expected, expected.sum(0), y])
 
 
+@pytest.mark.parametrize(
+    "exponent", [-4, -2.5, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 3.5, 4.5, 5, 0.3, np.inf, np.nan]
+)
+def test_powers_with_constant_exponents(context, exponent):
+    x = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.0, 1e100, 1e-100, np.inf, -np.inf, np.nan, *RNG.normal(size=9)])
+
+    def describe(tx):
+        return [applied("Pow", F, tx, Constant(np.full(1, exponent)))]
+
+    with np.errstate(all="ignore"):
+        # An array, since NumPy takes roots for one number.
+        expected = np.power(x, np.full_like(x, exponent))
+    (result,), _ = computed(context, describe, x)
+    np.testing.assert_allclose(result, expected, rtol=1e-13)
+    np.testing.assert_array_equal(np.isinf(result), np.isinf(expected))
+    zeros = expected == 0
+    np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected[zeros]))
+
+
 @pytest.mark.parametrize("n", [7, 300])
 def test_cumulative_sums(context, n):
     x = RNG.normal(size=(n, 4))
