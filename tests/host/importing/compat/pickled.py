@@ -23,6 +23,7 @@ import theano
 import theano.sparse
 import theano.tensor as tt
 from theano.compile.mode import Mode
+from theano.ifelse import ifelse
 from theano.sandbox.rng_mrg import MRG_RandomStreams
 
 FOLDER = Path(__file__).parent / "pickles"
@@ -135,7 +136,7 @@ def expressions() -> Any:
         x[rows, rows],
         tt.concatenate([x, tt.zeros_like(x)], axis=1).astype("float32").norm(2),
         tt.switch(x > 0.5, x.clip(0.3, 0.6), tt.ceil(x) // 2),
-        theano.ifelse.ifelse(tt.gt(x.sum(), 1), x.mean(), x.prod()),
+        ifelse(tt.gt(x.sum(), 1), x.mean(), x.prod()),
         tt.nlinalg.det(tt.dot(x, x.T) + tt.eye(2)),
         tt.sort(x, axis=1).repeat(2, axis=0),
         theano.OpFromGraph([x], [x**3 + 0.5], inline=True)(x),
