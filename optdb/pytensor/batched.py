@@ -13,16 +13,16 @@ from pytensor.tensor.math import Dot
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import cast
 from optdb.pytensor.blas import batched_product
-from optdb.pytensor.dispatch import Trace
+from optdb.pytensor.dispatch import NodeTrace
 
 
 @functools.singledispatch
-def batched(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value] | None:
+def batched(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value] | None:
     """Return the outputs of a blockwise node, by the class of its core op; None if the host computes it."""
     return None
 
 
 @batched.register(Dot)
-def _dot(core_op: Dot, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value] | None:
+def _dot(core_op: Dot, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value] | None:
     dtype = node.outputs[0].type.dtype
     return [batched_product(*[cast(x, dtype) for x in inputs])]

@@ -24,19 +24,19 @@ from optdb.codegen.functions.tensors import (
     transposed,
 )
 from optdb.codegen.gemm.operations import BatchedProduct, Product
-from optdb.pytensor.dispatch import Trace, described
+from optdb.pytensor.dispatch import NodeTrace, described
 
 _FLOATS = ("float16", "float32", "float64")
 
 
 @described.register(Dot)
-def _dot(op: Dot, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _dot(op: Dot, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
     return [product(*[cast(x, dtype) for x in inputs])]
 
 
 @described.register(BatchedDot)
-def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
     if inputs[0].shape[0] != inputs[1].shape[0]:
         raise ValueError(f"batches of {inputs[0].shape[0]} and {inputs[1].shape[0]} matrices cannot be multiplied")

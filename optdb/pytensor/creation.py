@@ -19,21 +19,21 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.pytensor.dispatch import Trace, described
+from optdb.pytensor.dispatch import NodeTrace, described
 
 
 @described.register(Alloc)
-def _alloc(op: Alloc, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _alloc(op: Alloc, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return [broadcast(inputs[0], trace.numbers(node.inputs[1:]))]
 
 
 @described.register(AllocEmpty)
-def _alloc_empty(op: AllocEmpty, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _alloc_empty(op: AllocEmpty, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return [broadcast(Constant(np.zeros((), op.dtype)), trace.numbers(node.inputs))]
 
 
 @described.register(ARange)
-def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     start, stop, step = (trace.concrete(var)[()] for var in node.inputs)
     dtype = node.outputs[0].type.dtype
     length = len(np.arange(start, stop, step))
@@ -44,7 +44,7 @@ def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: Trace) -> l
 
 
 @described.register(Eye)
-def _eye(op: Eye, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _eye(op: Eye, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     rows, columns, offset = trace.numbers(node.inputs)
     row, column = transposed(Iota(rows), [0, None]), transposed(Iota(columns), [None, 0])
     shifted = applied("Add", "int64", row, Constant(np.full((1, 1), offset, "int64")))
@@ -52,7 +52,7 @@ def _eye(op: Eye, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Va
 
 
 @described.register(ExtractDiag)
-def _extract_diag(op: ExtractDiag, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _extract_diag(op: ExtractDiag, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     (x,) = inputs
     axis1, axis2 = op.axis1 % x.ndim, op.axis2 % x.ndim
     row, column = max(-op.offset, 0), max(op.offset, 0)

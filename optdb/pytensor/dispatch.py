@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 
-from optdb.codegen.functions.function import Tracer, Value
+from optdb.codegen.functions.function import FunctionTracer, Value
 from optdb.codegen.functions.tensors import Tensor
 
 
@@ -17,10 +17,10 @@ class OnHost(Exception):
     """A node is left to the host; the message says why."""
 
 
-class Trace(Protocol):
+class NodeTrace(Protocol):
     """What the description of a node may ask of the call that is traced."""
 
-    tracer: Tracer
+    tracer: FunctionTracer
     #: Constant indices that count from zero on, by the given ones and the length of the axis: gathers and the sums of
     #: their gradients share one array.
     indices: dict[tuple[Tensor, int], Tensor]
@@ -39,7 +39,7 @@ class Trace(Protocol):
 
 
 @functools.singledispatch
-def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     """Return the outputs of a node, as tensors of the device.
 
     Parameters
@@ -50,7 +50,7 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> li
         The node.
     inputs : sequence
         Its inputs: tensors, and values of the host where a variable is no array.
-    trace : Trace
+    trace : NodeTrace
         The call that is traced.
 
     Raises

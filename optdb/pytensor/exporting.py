@@ -10,7 +10,7 @@ import numpy as np
 from pytensor.configdefaults import config
 
 from optdb.codegen.functions.exporting import traced
-from optdb.codegen.functions.function import Plan
+from optdb.codegen.functions.function import FunctionPlan
 from optdb.pytensor.compiled import arrays_of, device_function, explicit_inputs
 from optdb.pytensor.linker import OpenCLFunction
 from optdb.runtime.calling import Argument, Signature
@@ -78,7 +78,7 @@ def _values(f: Any, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dic
     return values, states, arguments
 
 
-def _plan(compiled: OpenCLFunction, values: Sequence[np.ndarray]) -> Plan:
+def _plan(compiled: OpenCLFunction, values: Sequence[np.ndarray]) -> FunctionPlan:
     """Return the plan of a call."""
     wanted = tuple(value.shape for value in values)
     plans = [plan for shapes, plan in compiled.function.plans if shapes == wanted]

@@ -11,16 +11,16 @@ from pytensor.tensor.blockwise import Blockwise
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Constant
-from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described
 
 
 @described.register(OpFromGraph)
-def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return trace.inner(op.fgraph, node)
 
 
 @described.register(CheckAndRaise)
-def _check(op: CheckAndRaise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _check(op: CheckAndRaise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x, *conditions = inputs
     for condition in conditions:
         if not isinstance(condition, Constant):
@@ -31,7 +31,7 @@ def _check(op: CheckAndRaise, node: Apply, inputs: Sequence[Value], trace: Trace
 
 
 @described.register(Blockwise)
-def _blockwise(op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _blockwise(op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     from optdb.pytensor.batched import batched
 
     found = batched(op.core_op, op, node, inputs, trace)

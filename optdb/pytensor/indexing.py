@@ -33,10 +33,10 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described
 
 
-def _stripe(entry: slice, length: int, trace: Trace) -> Stripe:
+def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
     """Return the indices that a slice of variables names."""
 
     def number(part: Any) -> int | None:
@@ -48,7 +48,7 @@ def _stripe(entry: slice, length: int, trace: Trace) -> Stripe:
     return Stripe(indices.start, indices.step, len(indices))
 
 
-def _checked(index: Tensor, length: int, trace: Trace) -> Tensor:
+def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
     """Return an index that counts from zero on; a call checks that its elements are within an axis of some length."""
     if isinstance(index, Constant):
         # Signed and wide: lengths do not fit into the narrow dtypes that constants have.
@@ -94,7 +94,7 @@ class Region:
         The inputs of the node that are indices.
     """
 
-    def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: Trace) -> None:
+    def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: NodeTrace) -> None:
         entries = list(unflatten_index_variables(indices, node.op.idx_list))
         entries += [slice(None)] * (x.ndim - len(entries))
         arrays = {axis: entry for axis, entry in enumerate(entries) if not isinstance(entry, slice)}
@@ -172,14 +172,14 @@ class Region:
 
 @described.register(Subtensor)
 @described.register(AdvancedSubtensor)
-def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x = inputs[0]
     return [Region(node, x, node.inputs[1:], trace).taken(x)]
 
 
 @described.register(IncSubtensor)
 @described.register(AdvancedIncSubtensor)
-def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x, part = inputs[:2]
     part = cast(part, x.dtype)
     region = Region(node, x, node.inputs[2:], trace)

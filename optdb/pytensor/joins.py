@@ -11,17 +11,17 @@ from pytensor.tensor.extra_ops import CumOp
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
-from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described
 
 
 @described.register(Join)
-def _join(op: Join, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _join(op: Join, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
     return [joined([cast(x, dtype) for x in inputs], op.axis % inputs[0].ndim)]
 
 
 @described.register(CumOp)
-def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     (x,) = inputs
     x = cast(x, node.outputs[0].type.dtype)
     if np.dtype(x.dtype).kind not in "iuf":
@@ -32,7 +32,7 @@ def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: Trace) -> 
 
 
 @described.register(Split)
-def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x = inputs[0]
     lengths = [int(length) for length in trace.concrete(node.inputs[1])]
     axis = op.axis % x.ndim

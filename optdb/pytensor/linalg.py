@@ -28,7 +28,7 @@ from optdb.codegen.functions.tensors import (
 from optdb.codegen.linalg import operations
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.pytensor.batched import batched
-from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described
 from optdb.runtime.context import Context
 
 _FLOATS = ("float32", "float64")
@@ -37,14 +37,16 @@ _FLOATS = ("float32", "float64")
 @described.register(Cholesky)
 @described.register(SolveTriangular)
 @described.register(CholeskySolve)
-def _of_matrices(op: Any, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _of_matrices(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return _OF_CLASS[type(op)](op, node, inputs)
 
 
 @batched.register(Cholesky)
 @batched.register(SolveTriangular)
 @batched.register(CholeskySolve)
-def _of_batches(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value] | None:
+def _of_batches(
+    core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace
+) -> list[Value] | None:
     return _OF_CLASS[type(core_op)](core_op, node, inputs)
 
 

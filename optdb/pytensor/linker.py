@@ -13,7 +13,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.basic import JITLinker
 
-from optdb.codegen.functions.function import Function, Tracer, Value
+from optdb.codegen.functions.function import FunctionTracer, TracedFunction, Value
 from optdb.pytensor import (  # noqa: F401  they register how ops are described
     blas,
     creation,
@@ -100,10 +100,10 @@ class OpenCLFunction:
         #: Why nodes run on the host, by node.
         self.on_host: dict[Any, str] = {}
         self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
-        self.function = Function(context, self._trace, resident)
+        self.function = TracedFunction(context, self._trace, resident)
         self._note = SizeNote(self.function)
 
-    def _trace(self, tracer: Tracer) -> Sequence[Value]:
+    def _trace(self, tracer: FunctionTracer) -> Sequence[Value]:
         trace = GraphTrace(tracer, self.fgraph)
         outputs = trace.outputs(self.fgraph)
         self.on_host.update(trace.on_host)

@@ -15,22 +15,22 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Constant, cast, joined, reshaped
-from optdb.pytensor.dispatch import OnHost, Trace, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described
 from optdb.pytensor.tracing import is_array
 
 
 @described.register(Shape)
-def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return [Constant(np.asarray(inputs[0].shape, "int64"))]
 
 
 @described.register(Shape_i)
-def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     return [Constant(np.asarray(inputs[0].shape[op.i], "int64"))]
 
 
 @described.register(SpecifyShape)
-def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x = inputs[0]
     for axis, var in enumerate(node.inputs[1:]):
         if not is_array(var):
@@ -44,7 +44,7 @@ def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace
 
 
 @described.register(Reshape)
-def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x = inputs[0]
     shape = [int(length) for length in trace.concrete(node.inputs[1])]
     if shape.count(-1) == 1:
@@ -58,7 +58,7 @@ def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: Trace) ->
 
 
 @described.register(MakeVector)
-def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
     if not inputs:
         return [Constant(np.zeros(0, dtype))]
@@ -70,7 +70,7 @@ def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: Tr
 @described.register(CpuContiguous)
 @described.register(TypeCastingOp)
 @described.register(DeepCopyOp)
-def _same(op: object, node: Apply, inputs: Sequence[Value], trace: Trace) -> list[Value]:
+def _same(op: object, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     before, after = node.inputs[0].type, node.outputs[0].type
     if not isinstance(before, Type) or getattr(before, "dtype", None) != getattr(after, "dtype", None):
         raise OnHost(f"{op} changes the type {before} to {after}")

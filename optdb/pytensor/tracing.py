@@ -13,7 +13,7 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import TensorType
 
 from optdb.codegen.functions import tensors
-from optdb.codegen.functions.function import HostValue, Tracer, Value
+from optdb.codegen.functions.function import FunctionTracer, HostValue, Value
 from optdb.codegen.functions.tensors import Tensor
 from optdb.codegen.scalars.types import NoCode
 from optdb.pytensor.dispatch import OnHost, described
@@ -30,14 +30,14 @@ class _HostConstant(HostValue):
         self.value = value
 
 
-class UnsupportedDtype(TypeError):
+class DtypeNotOnDevice(TypeError):
     """The device does not have a dtype of a graph."""
 
 
 class GraphTrace:
     """One call that is traced: the values of variables, and what the host knows of them."""
 
-    def __init__(self, tracer: Tracer, fgraph: FunctionGraph) -> None:
+    def __init__(self, tracer: FunctionTracer, fgraph: FunctionGraph) -> None:
         self.tracer = tracer
         self.context = tracer.context
         #: Why nodes are left to the host, by node.
@@ -122,7 +122,7 @@ class GraphTrace:
             cure = (
                 "; the cure: pytensor.config.floatX = 'float32' before the model is built" if "double" in reason else ""
             )
-            raise UnsupportedDtype(f"{dtype} is in this graph, and {reason}{cure}")
+            raise DtypeNotOnDevice(f"{dtype} is in this graph, and {reason}{cure}")
 
     def _describe(self, node: Apply) -> None:
         inputs = [self.value(var) for var in node.inputs]

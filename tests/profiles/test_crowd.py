@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -52,6 +53,9 @@ def test_compilers_that_are_alive_are_left_over(monkeypatch, tmp_path):
     process = subprocess.Popen(["sleep", "60"], env=env)
     try:
         monkeypatch.setattr(crowd, "SECONDS_FOR_END", 0.2)
+        deadline = time.monotonic() + 10
+        while not one.programs() and time.monotonic() < deadline:  # it has not begun
+            time.sleep(0.01)
         assert [line.split() for line in crowd._ended(one)] == [["sleep", "60"]]
     finally:
         process.kill()

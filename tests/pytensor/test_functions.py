@@ -182,7 +182,7 @@ def test_what_a_function_does_is_explained():
     assert optdb.pytensor.explain(f) == "not called yet"
     f(np.ones((300, 40)))
     text = optdb.pytensor.explain(f)
-    assert "a loop over 12000 points, 1 scalars a point: Store" in text
+    assert "a loop over 12000 points, 1 scalars a point: ElementStore" in text
     assert "moves 192,000 bytes in each call" in text
     assert "is not among the ops of the device" in text
     with pytest.raises(TypeError, match="mode='OPENCL'"):

@@ -19,12 +19,12 @@ from optdb.runtime.context import Context
 from optdb.runtime.merging import Merging
 from optdb.runtime.recording import Recorder, Segment
 
-__all__ = ["Memory", "Steps", "compiled"]
+__all__ = ["DeviceSteps", "FunctionMemory", "compiled"]
 
 Step = LoopStep | OperationUnit
 
 
-class Memory:
+class FunctionMemory:
     """The arrays of buffers on a device."""
 
     def __init__(self, context: Context) -> None:
@@ -91,7 +91,7 @@ class CompiledLoop:
         """The buffers that the kernel reads and writes."""
         return self.step.kernel.buffers
 
-    def run(self, memory: Memory) -> None:
+    def run(self, memory: FunctionMemory) -> None:
         """Launch the kernel."""
         grid, kernel = self.step.grid, self.step.kernel
         arrays = [memory.whole(buffer) for buffer in kernel.buffers]
@@ -114,7 +114,7 @@ class CompiledOperation:
         """The buffers that the operation reads and writes."""
         return [x.buffer for x in (*self.unit.inputs, *self.unit.outputs) if isinstance(x, Stored)]
 
-    def run(self, memory: Memory) -> None:
+    def run(self, memory: FunctionMemory) -> None:
         """Run the operation, and leave its outputs where they are to be."""
         inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.unit.inputs]
         outputs = [memory.array(x) for x in self.unit.outputs]
@@ -149,13 +149,13 @@ def compiled(steps: Iterable[Step], context: Context) -> list[CompiledLoop | Com
     return ready
 
 
-class Steps:
+class DeviceSteps:
     """Compiled steps, which run once, are recorded in the second run, and are then repeated without Python.
 
     A step whose commands cannot be repeated runs anew each time.
     """
 
-    def __init__(self, steps: Sequence[CompiledLoop | CompiledOperation], memory: Memory) -> None:
+    def __init__(self, steps: Sequence[CompiledLoop | CompiledOperation], memory: FunctionMemory) -> None:
         self.steps = list(steps)
         #: The buffers that nothing else uses: while the steps are repeated, they share memory.
         self.local: frozenset[Buffer] = frozenset()
@@ -237,7 +237,7 @@ class Steps:
         return segments
 
 
-def keep_local(parts: Sequence[Steps], others: Iterable[Buffer]) -> None:
+def keep_local(parts: Sequence[DeviceSteps], others: Iterable[Buffer]) -> None:
     """Let each of several parts know which of its buffers neither another part uses, nor anything else."""
     taken = set(others)
     for part in parts:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.functions.execution import Memory
-from optdb.codegen.functions.function import Plan
+from optdb.codegen.functions.execution import FunctionMemory
+from optdb.codegen.functions.function import FunctionPlan
 from optdb.codegen.functions.stored import Buffer
 from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.deferred import DeferredArray, FromArgument
@@ -25,13 +25,13 @@ _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
 def traced(
-    plan: Plan, shapes: Sequence[tuple[int, ...]], states: Mapping[int, int], arguments: Mapping[int, int]
+    plan: FunctionPlan, shapes: Sequence[tuple[int, ...]], states: Mapping[int, int], arguments: Mapping[int, int]
 ) -> Trace:
     """Return the trace of a plan.
 
     Parameters
     ----------
-    plan : Plan
+    plan : FunctionPlan
         Of a call of a `Function`.
     shapes : sequence of tuple of int
         Of the call's arguments.
@@ -63,7 +63,7 @@ def traced(
     return trace
 
 
-def _check(plan: Plan, states: Mapping[int, int]) -> None:
+def _check(plan: FunctionPlan, states: Mapping[int, int]) -> None:
     """Raise `Untraceable` if a file cannot hold a plan."""
     if plan.host_steps:
         names = ", ".join(dict.fromkeys(step.name for step in plan.host_steps))
@@ -80,14 +80,14 @@ def _check(plan: Plan, states: Mapping[int, int]) -> None:
 
 
 def _memory(
-    plan: Plan,
+    plan: FunctionPlan,
     tracer: Tracer,
     shapes: Sequence[tuple[int, ...]],
     states: Mapping[int, int],
     arguments: Mapping[int, int],
-) -> Memory:
+) -> FunctionMemory:
     """Return stand-ins for the arrays that come from outside."""
-    memory = Memory(plan.context)
+    memory = FunctionMemory(plan.context)
     for position, buffer in enumerate(plan.buffers):
         if buffer is None:
             raise Untraceable("an argument is no array, and cannot be in a file")
@@ -104,20 +104,20 @@ def _flat(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.queue, (array.size,), array.dtype, data=array.base_data, offset=array.offset)
 
 
-def _result_buffers(plan: Plan) -> dict[int, Buffer]:
+def _result_buffers(plan: FunctionPlan) -> dict[int, Buffer]:
     """Return the buffer of each result, by the identity of its mailbox."""
     buffers = {id(plan.memory.whole(buffer)): buffer for buffer in plan.memory.bound}
     mailboxes = [output[0] for output in plan.outputs if isinstance(output, tuple)]
     return {id(mailbox): buffers[id(mailbox.array)] for mailbox in mailboxes}
 
 
-def _constants(plan: Plan, results: Mapping[int, Buffer]) -> dict[Buffer, np.ndarray]:
+def _constants(plan: FunctionPlan, results: Mapping[int, Buffer]) -> dict[Buffer, np.ndarray]:
     """Return the values that never change."""
     others = {*plan.buffers, *results.values()}
     return {buffer: to_host(plan.memory.whole(buffer)) for buffer in plan.memory.bound if buffer not in others}
 
 
-def _output(output: Any, results: Mapping[int, Buffer], memory: Memory, tracer: Tracer) -> OutputSpec:
+def _output(output: Any, results: Mapping[int, Buffer], memory: FunctionMemory, tracer: Tracer) -> OutputSpec:
     if isinstance(output, np.ndarray):
         return OutputSpec(output, output.dtype)
     if isinstance(output, int):

@@ -1,10 +1,11 @@
 """Functions on a device: traced for the shapes of a call, and replayed for calls of the same shapes.
 
-A host describes what its function computes by a `trace`, which takes a :class:`Tracer`. It runs when a call has shapes
-that no earlier call had, and computes that call. What it computed becomes a :class:`Plan`. Later calls replay the plan.
+A host describes what its function computes by a `trace`, which takes a :class:`FunctionTracer`. It runs when a call has
+shapes that no earlier call had, and computes that call. What it computed becomes a :class:`FunctionPlan`. Later calls
+replay the plan.
 
-A trace may ask for a value (`Tracer.concrete`), such as a length. Plans that depend on a value are replayed only in
-calls that have the same one.
+A trace may ask for a value (`FunctionTracer.concrete`), such as a length. Plans that depend on a value are replayed
+only in calls that have the same one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optdb.codegen.functions.execution import Memory, Steps, compiled, keep_local
-from optdb.codegen.functions.mailboxes import Mailbox, Resident
+from optdb.codegen.functions.execution import DeviceSteps, FunctionMemory, compiled, keep_local
+from optdb.codegen.functions.paired_buffers import PairedBuffer, Resident
 from optdb.codegen.functions.schedule import Schedule
 from optdb.codegen.functions.stored import Buffer, Stored
-from optdb.codegen.functions.tensors import Argument, Constant, Tensor, folded, reshaped
+from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
 from optdb.codegen.kernels.programs import one_program
 from optdb.runtime.context import Context
 
-__all__ = ["Function", "HostValue", "Plan", "Tracer"]
+__all__ = ["FunctionPlan", "FunctionTracer", "HostValue", "TracedFunction"]
 
 #: Arguments of more bytes stay on the device from call to call, if they are the same array.
 _RESIDENT_BYTES = 1 << 16
@@ -65,12 +66,12 @@ class _Download:
     """A stored tensor that the host reads."""
 
     stored: Stored
-    mailbox: Mailbox
+    mailbox: PairedBuffer
 
 
 @dataclass(eq=False)
 class _DeviceStep:
-    steps: Steps
+    steps: DeviceSteps
 
     def run(self, call: _Call) -> None:
         self.steps.run()
@@ -89,7 +90,7 @@ class HostStep:
     inputs: Sequence[int | np.ndarray | _Download]
     context: Context
     #: What each output is: a slot of the call, or the mailbox that brings it to the device, and its shape.
-    outputs: list[int | tuple[Mailbox, tuple[int, ...]]] = field(default_factory=list)
+    outputs: list[int | tuple[PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
 
     def values(self, call: _Call) -> list[Any]:
         """Return the results of a call."""
@@ -144,22 +145,22 @@ def _fetch(context: Context, downloads: Sequence[_Download]) -> None:
 
 
 @dataclass(eq=False)
-class Plan:
+class FunctionPlan:
     """What calls of some shapes compute."""
 
     context: Context
-    memory: Memory
+    memory: FunctionMemory
     #: For each argument, how it reaches the device; None if it is no array.
-    arguments: list[Mailbox | Resident | None] = field(default_factory=list)
+    arguments: list[PairedBuffer | Resident | None] = field(default_factory=list)
     #: The buffers of these.
     buffers: list[Buffer | None] = field(default_factory=list)
     #: Values that the arguments must have, by position.
     values: dict[int, bytes] = field(default_factory=dict)
     steps: list[PlanStep] = field(default_factory=list)
     #: Where each output is.
-    outputs: list[tuple[Mailbox, tuple[int, ...]] | int | np.ndarray] = field(default_factory=list)
+    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | np.ndarray] = field(default_factory=list)
     #: Conditions that have to hold, and the errors to raise where one does not.
-    conditions: Mailbox | None = None
+    conditions: PairedBuffer | None = None
     errors: list[Callable[[], Exception]] = field(default_factory=list)
     slots: int = 0
 
@@ -171,7 +172,7 @@ class Plan:
         """Move the arguments of a call to the device."""
         moved = False
         for argument, value, buffer in zip(self.arguments, args, self.buffers):
-            if isinstance(argument, Mailbox):
+            if isinstance(argument, PairedBuffer):
                 argument.send(value)
             elif argument is not None and argument.update(value):
                 self.memory.bind(buffer, argument.array)
@@ -213,7 +214,7 @@ class Plan:
         return [str(step) for part in self.device_steps for step in part.steps]
 
     @property
-    def device_steps(self) -> list[Steps]:
+    def device_steps(self) -> list[DeviceSteps]:
         """The parts that the device computes."""
         return [step.steps for step in self.steps if isinstance(step, _DeviceStep)]
 
@@ -223,7 +224,7 @@ class Plan:
         return [step for step in self.steps if isinstance(step, HostStep)]
 
 
-class Tracer:
+class FunctionTracer:
     """Builds the plan of a call, and computes the call on the way.
 
     Parameters
@@ -240,8 +241,8 @@ class Tracer:
         self.context = context
         self._args = args
         self._call = _Call(list(args))
-        self._memory = Memory(context)
-        self.plan = Plan(context, self._memory)
+        self._memory = FunctionMemory(context)
+        self.plan = FunctionPlan(context, self._memory)
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
         self._downloads: dict[Stored, _Download] = {}
@@ -254,14 +255,14 @@ class Tracer:
             self.plan.arguments.append(None)
             self.plan.buffers.append(None)
             return HostValue(position)
-        tensor = Argument(value.shape, value.dtype.name)
+        tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(tensor.size, tensor.dtype, f"argument {position}")
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        argument: Mailbox | Resident
+        argument: PairedBuffer | Resident
         if resident and value.nbytes >= _RESIDENT_BYTES:
             argument = Resident(self.context)
         else:
-            argument = Mailbox(self.context, tensor.size, tensor.dtype)
+            argument = PairedBuffer(self.context, tensor.size, tensor.dtype)
             self._memory.bind(buffer, argument.array)
         self.plan.arguments.append(argument)
         self.plan.buffers.append(buffer)
@@ -313,9 +314,9 @@ class Tracer:
             step.outputs.append(len(self._call.slots) - 1)
             return HostValue(len(self._call.slots) - 1)
         value = np.asarray(value)
-        mailbox = Mailbox(self.context, value.size, value.dtype.name)
+        mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
         mailbox.send(value)
-        tensor = Argument(value.shape, value.dtype.name)
+        tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(value.size, value.dtype.name, f"a result of {step.name}")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
@@ -332,7 +333,7 @@ class Tracer:
             else:
                 self.plan.outputs.append((self._sent(output).mailbox, output.shape))
         if self._conditions:
-            mailbox = Mailbox(self.context, len(self._conditions), "bool")
+            mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
             buffer = Buffer(len(self._conditions), "bool", "conditions")
             self._memory.bind(buffer, mailbox.array)
             for number, condition in enumerate(self._conditions):
@@ -345,7 +346,7 @@ class Tracer:
 
     def _sent(self, tensor: Tensor) -> _Download:
         """Let a tensor be stored where the host reads it."""
-        mailbox = Mailbox(self.context, tensor.size, tensor.dtype)
+        mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
         buffer = Buffer(tensor.size, tensor.dtype, "a result")
         self._memory.bind(buffer, mailbox.array)
         region = Stored(buffer, tensor.shape)
@@ -363,16 +364,16 @@ class Tracer:
         with one_program():
             ready = compiled(units, self.context)
         if ready:
-            steps = Steps(ready, self._memory)
+            steps = DeviceSteps(ready, self._memory)
             self.plan.steps.append(_DeviceStep(steps))
             steps.run()
 
 
 #: Describes a function's outputs.
-Trace = Callable[[Tracer], Sequence[Value]]
+Trace = Callable[[FunctionTracer], Sequence[Value]]
 
 
-class Function:
+class TracedFunction:
     """A function on a device.
 
     Parameters
@@ -380,7 +381,7 @@ class Function:
     context : Context
         Where it runs.
     trace : callable
-        Takes a `Tracer`, and returns the outputs for its arguments.
+        Takes a `FunctionTracer`, and returns the outputs for its arguments.
     resident : sequence of bool
         Which arguments are likely to be the same array in each call.
     """
@@ -389,11 +390,11 @@ class Function:
         self.context = context
         self._trace = trace
         self._resident = tuple(resident)
-        self._plans: dict[Any, list[Plan]] = {}
+        self._plans: dict[Any, list[FunctionPlan]] = {}
         self._count = 0
 
     @property
-    def plans(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], Plan]]:
+    def plans(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], FunctionPlan]]:
         """The plans so far, each with the shapes of its arguments."""
         return [(shapes, plan) for shapes, plans in self._plans.items() for plan in plans]
 
@@ -413,7 +414,7 @@ class Function:
             return self._traced(key, args)
 
     def _traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
-        tracer = Tracer(self.context, args, self._resident)
+        tracer = FunctionTracer(self.context, args, self._resident)
         results = tracer.finish(self._trace(tracer))
         if self._count >= _MOST_PLANS:
             self._plans.clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Value:
+class LoweredValue:
     """A value in the body of a kernel: an input, or the result of a step."""
 
     number: int
@@ -15,7 +15,7 @@ class Value:
 
 
 #: The number of a loop's axis, or a value of int64.
-Variable = int | Value
+Variable = int | LoweredValue
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,4 @@ class Index:
 
 
 def _order(variable: Variable) -> tuple[Any, ...]:
-    return (2 if variable.is_step else 1, variable.number) if isinstance(variable, Value) else (0, variable)
+    return (2 if variable.is_step else 1, variable.number) if isinstance(variable, LoweredValue) else (0, variable)

@@ -1,9 +1,9 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-The body of a kernel is a program that a `Lowering` has written; its results go to *targets*. A :class:`Store` writes
-them into a buffer, a :class:`Fold` accumulates them over the whole domain, a :class:`ColumnSum` adds rows of a matrix
-times the result, a :class:`Scatter` adds them at computed places. Each work item, or group of these, accumulates into
-a part of its own, so that no item waits for another one; whatever reads the result adds up the parts.
+The body of a kernel is a program that a `Lowering` has written; its results go to *targets*. An :class:`ElementStore`
+writes them into a buffer, a :class:`Fold` accumulates them over the whole domain, a :class:`ColumnSum` adds rows of a
+matrix times the result, a :class:`Scatter` adds them at computed places. Each work item, or group of these, accumulates
+into a part of its own, so that no item waits for another one; whatever reads the result adds up the parts.
 
 A processor computes vectors of points, other devices a point for each item.
 """
@@ -42,7 +42,7 @@ _CODE = functions("functions/loops.cl")
 
 
 @dataclass(frozen=True)
-class Store:
+class ElementStore:
     """A result that is written into a buffer, at an affine index."""
 
     result: Result
@@ -94,7 +94,7 @@ class Scatter:
     part_count: int = 0
 
 
-Target = Store | ScatterStore | Fold | ColumnSum | Scatter
+Target = ElementStore | ScatterStore | Fold | ColumnSum | Scatter
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
@@ -131,7 +131,7 @@ class LoopKernel:
         self.program = lowering.build([x for target in self.targets for x in _results_of(target)])
         sources = lowering.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
-        affine += [target.index for target in self.targets if isinstance(target, Store)]
+        affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
         #: The loops that are left, at least one; and the old axes that name them.
         self.domain, self._axes = collapsed(lowering.domain, affine)
         self.is_scalar = not self.domain
@@ -234,7 +234,9 @@ class LoopKernel:
             if isinstance(source, Load | LoopIndex) and not self._is_uniform(source)
         ]
         stores = [
-            (f"s{number}", target.index) for number, target in enumerate(self.targets) if isinstance(target, Store)
+            (f"s{number}", target.index)
+            for number, target in enumerate(self.targets)
+            if isinstance(target, ElementStore)
         ]
         return [*indices, *stores]
 
@@ -318,7 +320,7 @@ class LoopKernel:
             if isinstance(source, RowProduct):
                 found.append(self._filled("row_product", source.matrix.dtype))
         for target in self.targets:
-            if isinstance(target, Store) and self.width > 1:
+            if isinstance(target, ElementStore) and self.width > 1:
                 found.append(Operand.of("r", target.buffer.dtype).lane_writer("loop"))
             if isinstance(target, ColumnSum):
                 found.append(self._filled("add_rows", target.matrix.dtype))
@@ -342,7 +344,7 @@ class LoopKernel:
         results = iter(outputs)
         for number, target in enumerate(self.targets):
             match target:
-                case Store():
+                case ElementStore():
                     body.append(self._store(number, target, next(results)))
                 case ScatterStore():
                     result, index = next(results), next(results)
@@ -396,7 +398,7 @@ class LoopKernel:
             f"for (ga_size c = 0; c < {size}UL; ++c) {name}_mine[c] = 0;",
         ]
 
-    def _store(self, number: int, target: Store, result: str) -> str:
+    def _store(self, number: int, target: ElementStore, result: str) -> str:
         operand, array = Operand.of(result, target.buffer.dtype), self._name(target.buffer)
         if self.is_scalar:
             return f"{array}_at[{target.index.const}] = {operand.store}({result});"
@@ -499,7 +501,7 @@ def _results_of(target: Target) -> list[Result]:
 
 
 @dataclass(frozen=True)
-class Grid:
+class LoopGrid:
     """How the points of a domain are shared."""
 
     #: How many parts there are: one for each work item of a processor, and for each group of another device.
@@ -511,18 +513,18 @@ class Grid:
     group: int
 
 
-def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> Grid:
+def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
     """Return how a device shares points; one item computes all in order if it `is_sequential`."""
     points = max(points, 1)
     if is_sequential:
-        return Grid(1, points, 1, 1)
+        return LoopGrid(1, points, 1, 1)
     if profile.runs_items_serially:
         chunk = max(-(-points // (profile.compute_units * ITEMS_PER_UNIT)), LEAST_POINTS)
         chunk = -(-chunk // WIDTH) * WIDTH
         parts = -(-points // chunk)
-        return Grid(parts, chunk, parts, 1)
+        return LoopGrid(parts, chunk, parts, 1)
     group = min(GROUP, profile.max_local_size)
     groups = -(-points // group)
     if accumulates:
         groups = min(-(-points // (group * 4)), profile.compute_units * 8)
-    return Grid(groups, 1, groups * group, group)
+    return LoopGrid(groups, 1, groups * group, group)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.functions.indices import Index, Value
+from optdb.codegen.functions.indices import Index, LoweredValue
 from optdb.codegen.functions.powers import power
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.tensors import (
@@ -27,11 +27,11 @@ from optdb.codegen.functions.tensors import (
     Mapped,
     MatrixVector,
     Replaced,
-    Reshaped,
+    ReshapedTensor,
     Scanned,
     Stripe,
     Tensor,
-    View,
+    ViewTensor,
 )
 from optdb.codegen.scalars.program import Number, Program, Scalar
 
@@ -45,7 +45,7 @@ MOST_NESTED = 64
 MOST_STEPS = 1500
 
 #: A value, or a constant of the program.
-Operand = Value | Number
+Operand = LoweredValue | Number
 #: Asks for elements of tensors at indices, and returns one.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
@@ -172,7 +172,7 @@ class Lowering:
         if step not in self._slots:
             if len(self.steps) >= MOST_STEPS:
                 raise TooLarge
-            self._slots[step] = Value(len(self.steps), is_step=True)
+            self._slots[step] = LoweredValue(len(self.steps), is_step=True)
             self.steps.append(step)
         return self._slots[step]
 
@@ -180,10 +180,10 @@ class Lowering:
         """Write the steps of a program."""
         return program.evaluate(operands, self.apply, lambda number: number)
 
-    def source(self, source: Source, dtype: str) -> Value:
+    def source(self, source: Source, dtype: str) -> LoweredValue:
         """Return the input that a source gives."""
         if source not in self._slots:
-            self._slots[source] = Value(len(self.sources), is_step=False)
+            self._slots[source] = LoweredValue(len(self.sources), is_step=False)
             self.sources.append(source)
             self.dtypes.append(dtype)
         return self._slots[source]
@@ -211,7 +211,7 @@ class Lowering:
     def index_value(self, index: Index) -> Operand:
         """Return an index as a value of int64."""
         affine = Index(index.const, tuple(term for term in index.terms if isinstance(term[0], int)))
-        computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, Value)]
+        computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, LoweredValue)]
         if affine.terms:
             total: Operand = self.source(LoopIndex(affine), "int64")
         else:
@@ -235,7 +235,7 @@ class Lowering:
                 return Number.of(tensor.value[at], tensor.dtype)
             case Mapped() if not self._is_repeated(tensor, coordinates):
                 return self._mapped(tensor, coordinates)
-            case View():
+            case ViewTensor():
                 return self._view(tensor, coordinates)
             case Folded() if unrolls(tensor, self._stored) and self._nests(tensor):
                 return self._folded(tensor, coordinates)
@@ -247,7 +247,7 @@ class Lowering:
                 return self._joined(tensor, coordinates)
             case Replaced() if self._inside(tensor, coordinates) is not None:
                 return self._replaced(tensor, coordinates)
-            case Reshaped() if all(index.is_const for index in coordinates):
+            case ReshapedTensor() if all(index.is_const for index in coordinates):
                 return self._reshaped(tensor, coordinates)
             case MatrixVector() if self._takes_rows and coordinates == (Index.of(0),):
                 return self._row_product(tensor)
@@ -281,7 +281,7 @@ class Lowering:
             operands.append((yield x, tuple(at)))
         return self.inline(tensor.program, operands)[tensor.result]
 
-    def _view(self, tensor: View, coordinates: tuple[Index, ...]) -> _Evaluation:
+    def _view(self, tensor: ViewTensor, coordinates: tuple[Index, ...]) -> _Evaluation:
         at = []
         for axis, coordinate in enumerate(tensor.coordinates):
             at.append((yield from self._coordinate(coordinate, coordinates, tensor.x.shape[axis])))
@@ -388,7 +388,7 @@ class Lowering:
             position -= length
         raise IndexError(f"{coordinates[tensor.axis].const} is not an index of an axis of {tensor.shape[tensor.axis]}")
 
-    def _reshaped(self, tensor: Reshaped, coordinates: tuple[Index, ...]) -> _Evaluation:
+    def _reshaped(self, tensor: ReshapedTensor, coordinates: tuple[Index, ...]) -> _Evaluation:
         flat = sum(index.const * stride for index, stride in zip(coordinates, c_strides(tensor.shape)))
         strides = c_strides(tensor.x.shape)
         at = [Index(flat // step % length) for step, length in zip(strides, tensor.x.shape)]
@@ -440,7 +440,7 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
 
     A kernel reads such elements lane by lane; neighbours share a loop over the lanes.
     """
-    needs = [[x.number for x in operands if isinstance(x, Value) and x.is_step] for _, operands in steps]
+    needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
         return list(range(len(steps)))
@@ -475,7 +475,7 @@ def _has_parts(tensor: Folded, stored: Replacements) -> bool:
 
 def _is_deep(tensor: Tensor, depth: int = 3) -> bool:
     """Tell whether to compute an element of a tensor takes longer than to read it."""
-    while isinstance(tensor, View):
+    while isinstance(tensor, ViewTensor):
         tensor = tensor.x
     if not isinstance(tensor, Mapped):
         return isinstance(tensor, Folded)

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
-from optdb.codegen.functions.indices import Index, Value
+from optdb.codegen.functions.indices import Index, LoweredValue
 from optdb.codegen.functions.loops import (
     WIDE_ATOMICS,
     ColumnSum,
+    ElementStore,
     Fold,
-    Grid,
+    LoopGrid,
     LoopKernel,
     Scatter,
     ScatterStore,
-    Store,
     Target,
     grid_of,
 )
@@ -33,7 +33,7 @@ from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Low
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.tensors import (
     Application,
-    Argument,
+    ArgumentTensor,
     Computed,
     Constant,
     Coordinate,
@@ -41,12 +41,12 @@ from optdb.codegen.functions.tensors import (
     Joined,
     MatrixVector,
     Replaced,
-    Reshaped,
+    ReshapedTensor,
     Scanned,
     ScatterSet,
     ScatterSum,
     Tensor,
-    View,
+    ViewTensor,
     broadcast,
     transposed,
 )
@@ -99,7 +99,7 @@ class OperationUnit(WorkUnit):
 class LoopUnit(WorkUnit):
     """Work of a fused loop: its targets, for a lowering of its domain."""
 
-    def __init__(self, domain: Sequence[int], grid: Grid, targets: Callable[[Lowering], list[Target]]) -> None:
+    def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
         super().__init__()
         #: The tensor that it stores, if it is one.
         self.root: Tensor | None = None
@@ -113,7 +113,7 @@ class LoopStep:
     """A fused kernel, and how it is launched."""
 
     kernel: LoopKernel
-    grid: Grid
+    grid: LoopGrid
     units: Sequence[LoopUnit]
 
 
@@ -176,7 +176,7 @@ class Schedule:
         """Add the units for a tensor; return what replaces it."""
         if not tensor.size:
             found: Tensor = Stored(Buffer(0, tensor.dtype), tensor.shape)
-        elif isinstance(tensor, Argument):
+        elif isinstance(tensor, ArgumentTensor):
             raise KeyError(f"{tensor} is no argument of this function")
         if isinstance(tensor, Constant):
             found = self._constant(tensor)
@@ -237,7 +237,7 @@ class Schedule:
             return []
         if isinstance(tensor, Joined):
             return self._join_into(tensor, region)
-        if isinstance(tensor, Reshaped) and region.is_contiguous:
+        if isinstance(tensor, ReshapedTensor) and region.is_contiguous:
             return self._store_into(tensor.x, region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape)))
         if isinstance(tensor, Replaced):
             before = self._store_into(tensor.x, region)
@@ -284,13 +284,16 @@ class Schedule:
     def _store_over(self, tensor: Tensor, region: Stored, looped: Sequence[int]) -> WorkUnit:
         domain = [tensor.shape[axis] for axis in looped]
 
-        def value(lowering: Lowering, at: Sequence[Index]) -> Value | Number:
+        def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
             # A tensor that is stored here is computed here.
             is_here = self.stored.get(tensor) is region
             return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
 
         def targets(lowering: Lowering) -> list[Target]:
-            return [Store(value(lowering, at), region.buffer, region.at(at)) for at in _positions(tensor.shape, looped)]
+            return [
+                ElementStore(value(lowering, at), region.buffer, region.at(at))
+                for at in _positions(tensor.shape, looped)
+            ]
 
         unit = self._add_loop(domain, targets, region.buffer)
         unit.root = tensor
@@ -664,4 +667,4 @@ def _spread(x: Tensor, shape: Sequence[int]) -> Tensor:
     if tuple(shape) == x.shape:
         return x
     axes = [Coordinate(0, ((axis, 1),) if length != 1 else ()) for axis, length in enumerate(x.shape)]
-    return View(x, shape, axes)
+    return ViewTensor(x, shape, axes)

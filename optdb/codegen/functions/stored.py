@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optdb.codegen.functions.indices import Index
-from optdb.codegen.functions.tensors import Reshaped, Tensor, View
+from optdb.codegen.functions.tensors import ReshapedTensor, Tensor, ViewTensor
 
 
 @dataclass(eq=False)
@@ -93,10 +93,10 @@ def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
             tensor = replacement
         return tensor
     found: Stored | None = None
-    if isinstance(tensor, View) and tensor.is_affine:
+    if isinstance(tensor, ViewTensor) and tensor.is_affine:
         source = resolve(tensor.x, replacements)
         found = _viewed(source, tensor) if isinstance(source, Stored) else None
-    elif isinstance(tensor, Reshaped):
+    elif isinstance(tensor, ReshapedTensor):
         source = resolve(tensor.x, replacements)
         if isinstance(source, Stored) and source.is_contiguous:
             found = source.part(tensor.shape, source.offset, c_strides(tensor.shape))
@@ -106,7 +106,7 @@ def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
     return found
 
 
-def _viewed(source: Stored, view: View) -> Stored:
+def _viewed(source: Stored, view: ViewTensor) -> Stored:
     offset, strides = source.offset, [0] * view.ndim
     for coordinate, stride in zip(view.coordinates, source.strides, strict=True):
         offset += coordinate.const * stride

@@ -59,7 +59,7 @@ class Tensor:
         return f"{type(self).__name__}({self.dtype}{list(self.shape)})"
 
 
-class Argument(Tensor):
+class ArgumentTensor(Tensor):
     """An array that each call of the function gives; the owner says which."""
 
 
@@ -131,7 +131,7 @@ class Coordinate:
     lookup: Lookup | None = None
 
 
-class View(Tensor):
+class ViewTensor(Tensor):
     """Elements of a tensor at computed coordinates."""
 
     def __init__(self, x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> None:
@@ -145,7 +145,7 @@ class View(Tensor):
         return all(coordinate.lookup is None for coordinate in self.coordinates)
 
 
-class Reshaped(Tensor):
+class ReshapedTensor(Tensor):
     """The elements of a tensor, in C order, in another shape."""
 
     def __init__(self, x: Tensor, shape: Sequence[int]) -> None:
@@ -299,10 +299,10 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
     """Return a view of a tensor; a view of an affine view is one of its source."""
-    if isinstance(x, View) and x.is_affine and all(c.lookup is None for c in coordinates):
+    if isinstance(x, ViewTensor) and x.is_affine and all(c.lookup is None for c in coordinates):
         coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
         x = x.x
-    return View(x, shape, coordinates)
+    return ViewTensor(x, shape, coordinates)
 
 
 def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
@@ -333,10 +333,10 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
         raise ValueError(f"cannot reshape an array of shape {x.shape} into shape {shape}")
     if shape == x.shape:
         return x
-    if isinstance(x, Reshaped):
+    if isinstance(x, ReshapedTensor):
         return reshaped(x.x, shape)
     coordinates = _split_coordinates(x.shape, shape)
-    return Reshaped(x, shape) if coordinates is None else view(x, shape, coordinates)
+    return ReshapedTensor(x, shape) if coordinates is None else view(x, shape, coordinates)
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
@@ -427,7 +427,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 def _of_equal_elements(tensor: Folded) -> Tensor | None:
     """Return a fold of one constant, again and again, as a constant; None if it is none."""
     x = tensor.x
-    while isinstance(x, View) and x.is_affine:
+    while isinstance(x, ViewTensor) and x.is_affine:
         x = x.x
     if not isinstance(x, Constant) or x.size != 1:
         return None

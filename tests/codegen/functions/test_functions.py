@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.functions.function import Function
+from optdb.codegen.functions.function import TracedFunction
 from optdb.codegen.functions.tensors import (
     Constant,
     Coordinate,
@@ -50,10 +50,10 @@ def context(request):
 def computed(context, describe, *args):
     """Return what a function computes, and its plan, after its replays have given the same."""
     args = [np.asarray(arg) for arg in args]
-    function = Function(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
+    function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
     first = function(args)
     other = [arg[..., ::-1].copy() if arg.ndim else arg for arg in args]
-    expected = Function(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))(other)
+    expected = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))(other)
     for given_args, results in ((args, first), (other, expected), (args, first)):
         for value, result in zip(function(given_args), results, strict=True):
             np.testing.assert_array_equal(value, result)
@@ -230,7 +230,7 @@ def test_a_function_is_traced_for_each_shape_and_each_value_that_it_depends_on()
         tracer.check(applied("GT", "bool", x, Constant(np.zeros(1))), lambda: ValueError("not positive"))
         return [folded("Add", strided(x, [Stripe(0, 1, count)]), [0], F)]
 
-    function = Function(context, trace, [False, False])
+    function = TracedFunction(context, trace, [False, False])
     x = np.arange(1.0, 9.0)
     for count in (3, 5, 3, 5, 3):
         assert function([x, np.asarray(count)]) == [x[:count].sum()]
@@ -249,7 +249,7 @@ def test_the_host_computes_within_a_function():
         (unique,) = tracer.on_host("unique", lambda values: [np.unique(values[0])], [applied("Sqr", F, x)])
         return [folded("Add", unique, [0], F), applied("Exp", F, unique), applied("Exp", F, x)]
 
-    function = Function(context, trace, [False])
+    function = TracedFunction(context, trace, [False])
     for x in ([1.0, -1.0, 2.0], [3.0, -3.0, 1.0], [1.0, 2.0, 3.0], [2.0, 5.0, 3.0]):
         unique = np.unique(np.square(x))
         compare(function([np.asarray(x)]), [unique.sum(), np.exp(unique), np.exp(x)])
@@ -282,7 +282,7 @@ def test_random_expressions(data):
         return [turned, flat, kept, applied("Sqr", F, kept), counted, folded("Add", flat, [0], F)]
 
     a, b = arrays
-    function = Function(context, lambda tracer: describe(*tracer.arguments), [False, False])
+    function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False, False])
     whole = np.broadcast_to(a.astype(F) + b, shape)
     flat = whole.transpose(order).ravel()
     kept = (np.sum if fold == "Add" else np.prod)(whole, axis=tuple(axes))

@@ -1,7 +1,7 @@
 """Where the arrays of a call cross between host and device.
 
-A :class:`Mailbox` is a buffer of the device with an array of the host beside it. On a device that shares the host's
-memory both are the same memory, so nothing is copied on the way.
+A :class:`PairedBuffer` is a buffer of the device with an array of the host beside it. On a device that shares the
+host's memory both are the same memory, so nothing is copied on the way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
 
-class Mailbox:
+class PairedBuffer:
     """An array of one axis on the device, and its values on the host."""
 
     def __init__(self, context: Context, size: int, dtype: str) -> None:
