@@ -225,8 +225,10 @@ def test_waiting_ends_with_the_time(gate, times):
 
 
 def test_waiting_for_a_machine_whose_turn_is_none_ends_at_once(gate):
+    gate.is_open.set()  # from an empty cache, the copy of the input has to be built
     x = tt.dvector()
     f = compiled([x], x, "cvm")
+    optdb.wait(f)
     f.fn.turn = None  # as `import optdb.opencl` leaves it
     assert optdb.wait(f).done
 
