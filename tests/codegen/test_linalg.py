@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -261,7 +262,7 @@ def test_systems_with_faults(kind):
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize("n", [0, 1, 5, 40, 70])
 def test_checked_factors_and_solutions(kind, n):
-    """Errors are those that SciPy has for the same arrays."""
+    """Errors are those that SciPy has for the same arrays, in the words of 1.16 and before."""
     x = positive_definite(np.random.default_rng(n), (), n, "float64")
 
     def factor(value):
@@ -291,7 +292,12 @@ def test_checked_factors_and_solutions(kind, n):
                 scipys(value)
             with pytest.raises(error.type) as own:
                 mine(value)
-            assert str(own.value) == str(error.value)
+            words = re.sub(
+                r"Internal potrf return info = \[(\d+)\] for slices \[0\]\.",
+                r"\1-th leading minor of the array is not positive definite",
+                str(error.value),
+            )
+            assert str(own.value) == words
 
 
 def test_wrong_shapes_and_dtypes():
