@@ -25,7 +25,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 # the same numbers, which a test asserts.
 DEMO_MINUTES := 1
 TEST_MINUTES := 3
-TEST_ALL_MINUTES := 17
+TEST_ALL_MINUTES := 23
 
 .PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states clean
 
