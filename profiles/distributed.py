@@ -28,6 +28,7 @@ import optdb
 from optdb.distributed import DataParallel
 from optdb.distributed.clusters import local_devices
 from optdb.distributed.local import RestartingCluster
+from optdb.distributed.threads import short_switches
 from optdb.distributed.workers import device_list
 from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
@@ -376,10 +377,11 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int) -
         threading.Thread(target=lambda sim=sim: [sim(*batches[number % 4]) for number in range(steps)]) for sim in sims
     ]
     start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with short_switches():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     rate = len(sims) * steps / (time.perf_counter() - start)
     for sim in sims:
         sim.close()

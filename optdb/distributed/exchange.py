@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,7 +121,7 @@ class Exchange:
 
     def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
         self._link = link
-        self._rank, self._active, self._idle = rank, active, idle
+        self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         #: Seconds spent in sums.
         self.seconds = 0.0
@@ -172,10 +172,34 @@ class Exchange:
             self._ring(number, list(sums))
         self.seconds += time.perf_counter() - start
 
+    def lend(
+        self, number: int, vectors: Sequence[np.ndarray], use: Callable[[list[Sequence[np.ndarray]]], None]
+    ) -> None:
+        """Call a function with the vectors of all workers, by rank, and wait until all workers have used them.
+
+        Parameters
+        ----------
+        number : int
+            As for `all_reduce`.
+        vectors : sequence of ndarray
+            Those of this worker. They are not to be written until the call returns.
+        use : callable
+            Takes the vectors, and returns when it has read them. Those of others are read where they lie.
+        """
+        start = time.perf_counter()
+        use(self._exchanged((self.attempt, number, 0), vectors))
+        self._exchanged((self.attempt, number, 1), [])
+        self.seconds += time.perf_counter() - start
+
+    @property
+    def lends(self) -> bool:
+        """Whether all workers have a part of the batch, and read each other's memory."""
+        return self._link.shares_memory and not self._idle
+
     @property
     def is_first(self) -> bool:
         """Whether this worker computes the values that are the same on all workers."""
-        return self._rank == 0
+        return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
@@ -185,11 +209,11 @@ class Exchange:
     @property
     def passes_on(self) -> bool:
         """Whether this worker lets others have what they have not computed."""
-        return self._rank == 0 and self._idle > 0
+        return self.rank == 0 and self._idle > 0
 
     def pass_on(self, arrays: Sequence[np.ndarray]) -> None:
         """Let the workers without a part have arrays; the first one's do."""
-        if self._rank:
+        if self.rank:
             return
         for rank in range(self._active, self._active + self._idle):
             self._link.send(rank, (self.attempt, PASSED_ON, 0), [np.array(array) for array in arrays])
@@ -212,10 +236,10 @@ class Exchange:
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
         """Send arrays to all others with a part; return those of each, by rank."""
-        others = [rank for rank in range(self._active) if rank != self._rank]
+        others = [rank for rank in range(self._active) if rank != self.rank]
         for rank in others:
             self._link.send(rank, tag, arrays)
-        return [arrays if rank == self._rank else self._link.receive(rank, tag) for rank in range(self._active)]
+        return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
 
     def _add_further(self, totals: Sequence[np.ndarray], received: Sequence[Sequence[np.ndarray]]) -> None:
         for arrays in received[2:]:
@@ -228,7 +252,7 @@ class Exchange:
         received = self._exchanged((self.attempt, number, 0), [*vectors, *sums])
         for i, vector in enumerate(vectors):
             terms, targets = ([arrays[k] for arrays in received] for k in (i, count + i))
-            start, stop = (vector.size * rank // self._active for rank in (self._rank, self._rank + 1))
+            start, stop = (vector.size * rank // self._active for rank in (self.rank, self.rank + 1))
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
@@ -237,7 +261,7 @@ class Exchange:
 
     def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the sum of the first two workers' vectors, in the memory of a received one if that is free."""
-        received = second if self._rank == 0 else first
+        received = second if self.rank == 0 else first
         free = self._link.received_is_writable and received.flags.writeable
         return np.add(first, second, out=received if free else None)
 
@@ -247,12 +271,12 @@ class Exchange:
         A piece that was sent is overwritten only by its total, which is known after the neighbour has read the piece.
         """
         count = self._active
-        right, left = (self._rank + 1) % count, (self._rank - 1) % count
+        right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]
         for turn in range(2 * (count - 1)):
             adding = turn < count - 1
             tag = (self.attempt, number, turn)
-            out = (self._rank - turn) % count if adding else (self._rank + 1 - (turn - count + 1)) % count
+            out = (self.rank - turn) % count if adding else (self.rank + 1 - (turn - count + 1)) % count
             self._link.send(right, tag, [piece[out] for piece in pieces])
             into = (out - 1) % count
             for piece, array in zip(pieces, self._link.receive(left, tag), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,18 @@ class Summands:
                 stop = start + int(np.prod(self._host_shapes[i]))
                 self._simulator.set(self._on_host[i][1], vector[start:stop].reshape(self._host_shapes[i]))
                 start = stop
+
+    @property
+    def are_added_on_device(self) -> bool:
+        """Whether the device can add up the vectors of all workers: all of them have to be brought there anyway."""
+        return not self._on_host and self._sums.are_copied
+
+    def add_up(self, vectors: Sequence[Sequence[np.ndarray]], rank: int) -> None:
+        """Let the sums be those of the vectors that all workers have collected; this worker's are on the device.
+
+        It returns when the vectors have been read.
+        """
+        self._sums.add_up(self._summands, vectors, rank)
 
     def take_over(self) -> None:
         """Let the sums be the summands: there is no other worker with a part. Nothing leaves the device."""

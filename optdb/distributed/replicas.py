@@ -153,8 +153,14 @@ class ExactReplica(Replica):
             summands.take_over()
             self._download_seconds, self._upload_seconds = time.perf_counter() - start, 0.0
             return
-        vectors, sums = summands.collect(), summands.open()
+        vectors = summands.collect()
         self._download_seconds = time.perf_counter() - start
+        if exchange.lends and summands.are_added_on_device:
+            exchange.lend(FINAL, vectors, lambda received: summands.add_up(received, exchange.rank))
+            summands.close()
+            self._upload_seconds = 0.0
+            return
+        sums = summands.open()
         exchange.reduce(FINAL, vectors, sums)
         if exchange.passes_on:
             carried = [self._simulator.get(var) for var in self._plan.carried]
@@ -176,8 +182,8 @@ class ExactReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self) -> None:
+        # The next step's commands follow in the queue: nothing waits for the update.
         self._simulator.update(*self._taken)
-        finish(self._simulator)
         self._taken = []
 
 

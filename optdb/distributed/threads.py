@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,46 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
 
-__all__ = ["ThreadGroup", "ThreadLink"]
+__all__ = ["ThreadGroup", "ThreadLink", "short_switches"]
+
+#: Seconds after which a thread that enqueues commands lets another one have Python's lock. With Python's own 5 ms, a
+#: thread whose device has ended may wait for as long before it can begin the next part of a step.
+SWITCH_INTERVAL_S = 1e-4
+
+
+class _SwitchInterval:
+    """Python's switch interval, which is short while at least one thread asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0.0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setswitchinterval(self._before)
+
+
+_switch_interval = _SwitchInterval()
+
+
+@contextmanager
+def short_switches() -> Iterator[None]:
+    """Let the threads of this process pass Python's lock on at short intervals within the block."""
+    _switch_interval.begin()
+    try:
+        yield
+    finally:
+        _switch_interval.end()
 
 
 class ThreadLink:
@@ -106,14 +148,15 @@ class ThreadGroup:
 
         for mailbox in self._mailboxes:
             mailbox.begin(attempt)
-        futures = [self._threads.submit(run, rank) for rank in range(len(parts))]
-        try:
-            wait(futures)
-        except BaseException:
-            for mailbox in self._mailboxes:
-                mailbox.abort(attempt, "the step was interrupted")
-            wait(futures)
-            raise
+        with short_switches():
+            futures = [self._threads.submit(run, rank) for rank in range(len(parts))]
+            try:
+                wait(futures)
+            except BaseException:
+                for mailbox in self._mailboxes:
+                    mailbox.abort(attempt, "the step was interrupted")
+                wait(futures)
+                raise
         errors = {rank: future.exception() for rank, future in enumerate(futures) if future.exception() is not None}
         if errors:
             # The others only stopped because of it.

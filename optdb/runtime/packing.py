@@ -109,6 +109,15 @@ class PackedVector:
         # Kept: PyOpenCL waits for a copy whose event is dropped.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
+    def receive(self, elements: np.ndarray) -> None:
+        """Let the device have elements of another vector; they are to stay as they are until the queue is finished."""
+        self._upload = cl.enqueue_copy(self._queue, self._buffer, elements, is_blocking=False)
+
+    @property
+    def elements(self) -> DeviceArray:
+        """All elements on the device, those between arrays among them."""
+        return self._array((self.nbytes // self.dtype.itemsize,), 0)
+
     def release(self) -> None:
         """Let the device use the buffer again, after `download` or `open`."""
         if self._mapping is not None:

@@ -12,6 +12,8 @@ import theano.tensor as tt
 
 import optdb
 from optdb.distributed import DataParallel, NoGradients, WorkerFailed
+from optdb.distributed.replicas import Replica
+from optdb.distributed.threads import short_switches
 from tests.distributed.training import alone, batches, check, step, two_devices
 
 
@@ -183,3 +185,29 @@ def test_without_dask_the_error_names_the_extra(f, monkeypatch):
 def test_the_public_name():
     assert optdb.distributed.DataParallel is DataParallel
     assert "<DataParallel" in repr(DataParallel(step(), devices=["opencl"]))
+
+
+def test_threads_pass_pythons_lock_on_at_short_intervals_during_a_step(f, devices, monkeypatch):
+    before, seen = sys.getswitchinterval(), []
+    prepare = Replica.prepare
+
+    def noting(replica, part, exchange):
+        seen.append(sys.getswitchinterval())
+        return prepare(replica, part, exchange)
+
+    monkeypatch.setattr(Replica, "prepare", noting)
+    with DataParallel(f, devices=devices) as train:
+        train.train(batches(1))
+    assert len(seen) == len(devices) and max(seen) < before
+    assert sys.getswitchinterval() == before
+
+
+def test_the_interval_is_put_back_when_the_last_user_ends():
+    before = sys.getswitchinterval()
+    first, second = short_switches(), short_switches()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sys.getswitchinterval() < before
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,7 +22,7 @@ from optdb.host.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.execution.io_binding import RESULTS
-from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST
+from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST, PackedVariables
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices
 
@@ -179,3 +181,41 @@ def test_where_memory_is_shared_nothing_is_moved(devices):
             assert not traffic.transfers[TO_HOST] and not traffic.transfers[TO_DEVICE]
     for replica in replicas:
         replica.close()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "complex64"])
+@pytest.mark.parametrize("terms", [2, 3, 5])
+def test_sums_on_the_device_have_the_same_bits_for_each_worker(devices, dtype, terms):
+    rng = np.random.RandomState(terms)
+    shapes = [(3, 4), (0, 2), (5, 7)]
+    own, sums = ([theano.shared(np.zeros(shape, dtype)) for shape in shapes] for _ in range(2))
+    update = theano.function([], [], updates=list(zip(sums, own, strict=True)), mode=theano.Mode("py", "fast_run"))
+    with with_memory_of_their_own(devices), optdb.SimulatorOCL(update, devices[0]) as simulator:
+        summands, totals = PackedVariables(simulator, own), PackedVariables(simulator, sums)
+        (vector,) = summands.download()
+        totals.lay_out(shapes)
+        vectors = [rng.standard_normal(vector.size).astype(dtype) for _ in range(terms)]
+        expected = functools.reduce(np.add, vectors)
+        for rank in range(terms):
+            summands.open()[0][...] = vectors[rank]
+            summands.upload()
+            totals.add_up(summands, [[each] for each in vectors], rank)
+            np.testing.assert_array_equal(totals.download()[0], expected)
+
+
+@pytest.mark.slow
+def test_an_exchange_waits_until_others_have_read_what_it_lends():
+    read, between = [], links(2)
+
+    def work(rank):
+        vector = np.full(4, rank + 1.0)
+
+        def use(received):
+            time.sleep(0.2 * rank)  # the second worker reads late
+            read.append([each[0][0] for each in received])
+
+        Exchange(between[rank], rank, 2, 0, 1).lend(0, [vector], use)
+        vector[...] = np.nan
+
+    in_threads(work, 2)
+    assert read == [[1.0, 2.0]] * 2

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optdb.codegen.elementwise_programs import Elementwise
+from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.operation import ArraySpec
+from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.runtime.arrays import copy, overwrite
+from optdb.runtime.arrays import DeviceArray, copy, overwrite
+from optdb.runtime.context import Context
 from optdb.runtime.packing import PackedVector
 
 if TYPE_CHECKING:
@@ -57,6 +63,14 @@ class PackedVariables:
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
+        #: By dtype, what adds up vectors on the device, and memory for one of them.
+        self._adders: dict[np.dtype, _Adder] = {}
+        self._stagings: dict[np.dtype, PackedVector] = {}
+
+    @property
+    def are_copied(self) -> bool:
+        """Whether the host's vectors are copies: the device has memory of its own."""
+        return not all(vector.is_mapped for vector in self._vectors.values())
 
     @property
     def shapes(self) -> list[Shape]:
@@ -105,6 +119,50 @@ class PackedVariables:
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
+    def add_up(self, own: PackedVariables, vectors: Sequence[Sequence[np.ndarray]], rank: int) -> None:
+        """Let the variables have sums of vectors, added up on the device in their order; return when these are read.
+
+        Parameters
+        ----------
+        own : PackedVariables
+            Of the same shapes, whose vectors on the device are those of number `rank`.
+        vectors : sequence of sequence of ndarray
+            For each term, what `download` returned.
+        rank : int
+            Which term is on the device.
+        """
+        with self._state:
+            for number, (dtype, vector) in enumerate(self._vectors.items()):
+                own_vector = own._vectors[dtype]
+                if vector.nbytes:
+                    terms = [None if i == rank else each[number] for i, each in enumerate(vectors)]
+                    self._add_vectors(vector, own_vector, terms)
+            self._state.context.queue.finish()
+
+    def _add_vectors(self, total: PackedVector, own: PackedVector, terms: Sequence[np.ndarray | None]) -> None:
+        """Add up terms of which those that are None are `own`."""
+        first, *others = terms
+        if first is not None:
+            record_transfer(TO_DEVICE, first.nbytes)
+            total.receive(first)
+        summed = own.elements if first is None else total.elements
+        staging = self._staging(total)
+        adder = self._adders.setdefault(total.dtype, _Adder(self._state.context, total.dtype))
+        for term in others:
+            if term is not None:
+                record_transfer(TO_DEVICE, term.nbytes)
+                staging.receive(term)
+            summand = own.elements if term is None else staging.elements
+            adder.add(summed, summand, total.elements)
+            summed = total.elements
+
+    def _staging(self, vector: PackedVector) -> PackedVector:
+        """Return memory on the device for one term."""
+        staging = self._stagings.get(vector.dtype)
+        if staging is None or staging.shapes != vector.shapes:
+            staging = self._stagings[vector.dtype] = PackedVector(self._state.context, vector.dtype, vector.shapes)
+        return staging
+
     def pack(self) -> None:
         """Copy arrays into the vectors that functions have not written there: they have another shape, or order."""
         self.release()
@@ -130,3 +188,22 @@ class PackedVariables:
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
         return vector
+
+
+class _Adder:
+    """Adds vectors of one dtype on the device; the kernel is compiled when it is first used."""
+
+    def __init__(self, context: Context, dtype: np.dtype) -> None:
+        self._context = context
+        vector = ArraySpec(dtype.name, (False,))
+        self._operation = Elementwise(
+            context, Program.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
+        )
+
+    @functools.cached_property
+    def _kernels(self) -> Mapping[str, CompiledKernel]:
+        return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
+
+    def add(self, first: DeviceArray, second: DeviceArray, total: DeviceArray) -> None:
+        """Write the sum of two vectors into one that may be the first of them."""
+        self._operation.run([first, second], [[total]], self._kernels)
