@@ -95,7 +95,8 @@ def test_a_kernel_that_ends_the_process(tmp_path, context):
 LIMITED = """
     from optdb.runtime.exported import rehearsal_child
     from optdb.runtime.exported.limits import Limits
-    rehearsal_child.limit(Limits(max_host_bytes=0, max_device_bytes=1 << 20), 1)
+    # Some seconds, since imports and the pages of the half count, too.
+    rehearsal_child.limit(Limits(max_host_bytes=0, max_device_bytes=1 << 20), 2)
     half = bytearray(rehearsal_child.COMPILER_BYTES // 2)
     try:
         bytearray(rehearsal_child.COMPILER_BYTES)
@@ -110,7 +111,7 @@ LIMITED = """
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says how much memory a process has")
 def test_a_child_is_limited_in_memory_and_time():
     done = python("-c", textwrap.dedent(LIMITED))
-    assert done.stdout.strip() == "limited"
+    assert done.stdout.strip() == "limited", (done.returncode, done.stderr)
     assert done.returncode == -signal.SIGKILL
 
 
