@@ -24,6 +24,7 @@ import numpy as np
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
+from optdb.host.vectorized import series
 
 __all__ = ["ArrayKernel", "kernel_of"]
 
@@ -508,7 +509,6 @@ _UFUNCS: dict[type, Any] = {
     scalars.Erfcinv: "erfcinv",
     scalars.Gamma: "gamma",
     scalars.GammaLn: "gammaln",
-    scalars.Psi: "psi",
     scalars.GammaInc: "gammainc",
     scalars.GammaIncC: "gammaincc",
     scalars.Jv: "jv",
@@ -564,9 +564,16 @@ def _in_float64(function: Callable[..., Any]) -> Entry:
     return lambda signature: ArrayKernel(compute, ("float64",) * len(signature.inputs), in_place=False)
 
 
+def _digamma(signature: ScalarDtypes) -> ArrayKernel:
+    """Return SciPy's function for complex numbers, which C does not compute, and else C's series."""
+    is_complex = signature.out.startswith("complex")
+    return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
+
+
 _converting.update(
     {
-        scalars.TriGamma: _in_float64(lambda special, x: special.polygamma(1, x)),
+        scalars.Psi: _digamma,
+        scalars.TriGamma: _in_float64(series.trigamma),
         scalars.Chi2SF: _in_float64(lambda special, x, k: special.chdtrc(k, x)),
         scalars.GammaU: _in_float64(lambda special, k, x: special.gammaincc(k, x) * special.gamma(k)),
         scalars.GammaL: _in_float64(lambda special, k, x: special.gammainc(k, x) * special.gamma(k)),

@@ -118,8 +118,6 @@ def assert_as_in_c(op, ops, dtypes, arrays):
         assert result.dtype == expected.dtype == out.type.dtype, op
         where = defined(op, arrays, out.type.dtype)
         tolerance = 3e-6 if "float32" in {out.type.dtype, *dtypes} else 3e-13
-        if isinstance(op, scalars.Psi | scalars.TriGamma):
-            tolerance = max(tolerance, 1e-8)  # C's series are short
         np.testing.assert_allclose(
             result[where], expected[where], rtol=tolerance, atol=tolerance * 1e-3, err_msg=f"{op} of {dtypes}"
         )
