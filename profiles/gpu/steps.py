@@ -112,6 +112,7 @@ def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
                 state, cost = train(state, *model.data)
                 costs.append(float(cost))
             step.of_jax[precision] = _times_of_jax(train, state, model.data, repeat)
+            click.echo(f"{step.name}, JAX {precision}: {step.of_jax[precision][0]:.2f} ms", err=True)
         if precision == "highest":
             step.difference = float(np.max(np.abs(np.subtract(costs, step.costs)) / np.abs(costs)))
 
@@ -191,9 +192,10 @@ def main(names: tuple[str, ...], device: str, repeat: int, jax: bool, small: boo
     for name in names or SIZES:
         sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
         steps.append(measured(name, sizes, device, repeat))
+        # Told at once: JAX's compiler may take minutes for the next ones.
+        click.echo(f"{name}: {steps[-1].resident:.2f} ms, {steps[-1].commands} commands", err=True)
         if jax:
             measure_jax(steps[-1], sizes, repeat)
-        click.echo(f"{name}: measured", err=True)
     screen.console().print(resident_table(steps), numpy_table(steps))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,11 +71,13 @@ def measure(
     start
         Makes a worker.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(chosen)) as threads:
+        # All sides compile at the same time; a worker that fails does not hold the others up.
+        starting = {side: threads.submit(start, name, size, side) for side in chosen}
         ready = {}
-        for side in chosen:
+        for side, future in starting.items():
             try:
-                ready[side] = stack.enter_context(start(name, size, side))
+                ready[side] = stack.enter_context(future.result())
             except isolated.Failed as failure:
                 failed(str(failure))
         taken = workers.race(ready, turns, at_least_s)
@@ -140,10 +143,9 @@ def main(
     console = terminal.console()
     evaluations: list[Evaluation] = []
     for name, number in cli.sizes(cli.model_names(names), size).items():
-        evaluations += measure(
-            name, number, left, turns, failed=lambda message: click.echo(f"failed: {message}", err=True)
-        )
-        console.print(f"{name}: measured", highlight=False)
+        rows = measure(name, number, left, turns, failed=lambda message: click.echo(f"failed: {message}", err=True))
+        evaluations += rows
+        console.print(f"{name}: {', '.join(f'{row.side} {row.ms(clock):.4g} ms' for row in rows)}", highlight=False)
     console.print(render(evaluations, clock, left[0]))
     cli.write_json(evaluations, json_file)
 

@@ -16,7 +16,7 @@ def gaussian_process(observations: int, seed: int = 7) -> pm.Model:
         height = pm.HalfNormal("height", 2)
         noise = pm.HalfNormal("noise", 1)
         process = pm.gp.Marginal(cov_func=height**2 * pm.gp.cov.ExpQuad(1, ls=length))
-        process.marginal_likelihood("y", X=x[:, None], y=y, sigma=noise)
+        process.marginal_likelihood("y", X=pm.floatX(x[:, None]), y=pm.floatX(y), sigma=noise)
     return model
 
 
@@ -27,9 +27,8 @@ def stochastic_volatility(days: int, seed: int = 8) -> pm.Model:
     returns = 0.01 * np.exp(walk) * rng.standard_t(8, size=days)
     with pm.Model() as model:
         step = pm.Exponential("step", 10)
-        volatility = pm.GaussianRandomWalk(
-            "volatility", mu=0, sigma=step, init_dist=pm.Normal.dist(0, 3), shape=days, initval=np.full(days, -3.0)
-        )
+        start = {"init_dist": pm.Normal.dist(0, 3), "initval": pm.floatX(np.full(days, -3.0))}
+        volatility = pm.GaussianRandomWalk("volatility", mu=0, sigma=step, shape=days, **start)
         freedom = pm.Exponential("freedom", 0.1)
         pm.StudentT("returns", nu=freedom, lam=pm.math.exp(-2 * volatility), observed=returns)
     return model
