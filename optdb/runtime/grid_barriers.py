@@ -33,7 +33,7 @@ __all__ = ["GRID_BARRIERS", "GROUP_BARRIER", "GridBarrier", "kept_findings", "us
 _logger = logging.getLogger(__name__)
 
 #: Changed when barriers or the trial are.
-_VERSION = "1"
+_VERSION = "2"
 _TRIAL_TIMEOUT_S = 12.0
 #: The module that the child process runs.
 _CHILD = "optdb.runtime.grid_barriers_trial"
@@ -43,15 +43,17 @@ _CHILD = "optdb.runtime.grid_barriers_trial"
 class GridBarrier:
     """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
 
-    The kernel counts its phases from ``first`` on. The words are: how many groups came to barriers, how many ended, and
-    whether a launch failed.
+    The kernel counts its phases from ``first`` on. A group arrives at a barrier when it is done, and waits for the
+    others before it reads what they wrote: what it does between the two costs no time. The words are: how many groups
+    came to barriers, how many ended, and whether a launch failed.
     """
 
     name: str
     functions: str = ""
     locals: str = ""
     at_start: str = ""
-    between: str = ""
+    arrival: str = ""
+    wait: str = ""
     at_end: str = ""
     options: tuple[str, ...] = ()  #: Of the compiler.
     #: Whether several groups may meet.
@@ -63,13 +65,19 @@ class GridBarrier:
 _BOTH = "CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE"
 #: Another group may fail while this one waits: it looks so often.
 _FUNCTIONS = f"""
-static bool optdb_meet(volatile __global uint *words, uint goal, uint polls, volatile __local uint *stopped)
+static void optdb_arrive(volatile __global uint *words)
 {{
     barrier({_BOTH});
     if (get_local_id(0) == 0) {{
-        uint left = polls, stop = 0;
         RELEASE
         ARRIVE
+    }}
+}}
+
+static bool optdb_meet(volatile __global uint *words, uint goal, uint polls, volatile __local uint *stopped)
+{{
+    if (get_local_id(0) == 0) {{
+        uint left = polls, stop = 0;
         while (ARRIVED < goal)
             if (--left == 0 || (left % 256 == 0 && FAILED)) {{
                 stop = 1;
@@ -90,7 +98,10 @@ _AT_START = f"""
     if (its_stopped)
         stop = end = 0;
 """
-_BETWEEN = """
+_ARRIVAL = """
+            optdb_arrive(words);
+"""
+_WAIT = """
             if (!optdb_meet(words, (phase - first + 1) * groups, polls, &its_stopped))
                 break;
 """
@@ -124,7 +135,7 @@ def _grid_barrier(
     for word, code in words.items():
         functions = functions.replace(word, code)
     stopped = "__local uint its_stopped;"
-    return GridBarrier(name, functions, stopped, _AT_START, _BETWEEN, _AT_END, options, has_teams=has_teams)
+    return GridBarrier(name, functions, stopped, _AT_START, _ARRIVAL, _WAIT, _AT_END, options, has_teams=has_teams)
 
 
 _ATOMIC = "(volatile __global atomic_uint *)"
@@ -155,12 +166,33 @@ def _by_ptx(name: str, fence: str) -> GridBarrier:
     return _grid_barrier(name, words, _LOAD, has_teams=True)
 
 
+_ARRIVE = """
+static void its_arrive(volatile __global uint *word)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(word) : "memory");
+}
+"""
+
+
+def _by_release() -> GridBarrier:
+    """Return a barrier without fences: the group's own barrier orders what its items wrote before the release."""
+    words = {
+        "RELEASE": "",
+        "ACQUIRE": "",
+        "ARRIVED": "its_load(words)",
+        "ARRIVE": "its_arrive(words);",
+        "FAILED": "its_load(words + 2)",
+    }
+    return _grid_barrier("PTX release", words, _LOAD + _ARRIVE, has_teams=True)
+
+
 #: A group's own barrier, for one group, and for phases that are launches of their own.
-GROUP_BARRIER = GridBarrier("group", between=f"barrier({_BOTH});", meets=False)
+GROUP_BARRIER = GridBarrier("group", wait=f"barrier({_BOTH});", meets=False)
 #: Those for several groups, the first choice first.
 GRID_BARRIERS = {
     barrier.name: barrier
     for barrier in (
+        _by_release(),
         _by_atomics("atomics, PTX teams", has_teams=True),
         _by_ptx("PTX membar", "membar.gl"),
         _by_ptx("PTX fence", "fence.acq_rel.gpu"),

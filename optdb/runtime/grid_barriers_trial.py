@@ -41,7 +41,8 @@ __kernel void trial(
                 const uint other = (item + i * 257 * get_local_size(0) + i) % all;
                 found += values[other] != other + phase - 1;
             }
-        BETWEEN
+        ARRIVAL
+        WAIT
     }
     wrong[item] = found;
     AT_END
@@ -69,7 +70,8 @@ def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
         "LOCALS": barrier.locals,
         "TEAMS": _TEAMS if barrier.has_teams else "",
         "AT_START": barrier.at_start,
-        "BETWEEN": barrier.between,
+        "ARRIVAL": barrier.arrival,
+        "WAIT": barrier.wait,
         "AT_END": barrier.at_end,
     }
     source = _SOURCE

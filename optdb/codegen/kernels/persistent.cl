@@ -62,12 +62,13 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
                 number = optdb_entry(entry, entries, tiles[tile]);
         }
         if (phase + 1 < end) {
-            /* What follows is read before the other groups are waited for. */
+            /* What follows is read while the other groups come. */
+            ARRIVAL
             tile = stop + group;
             stop = phases[phase + 2];
             if (tile < stop)
                 number = optdb_entry(entry, entries, tiles[tile]);
-            BARRIER
+            WAIT
         }
     }
     ENDED

@@ -7,7 +7,7 @@ depend on each other; the groups share them out, and meet at a grid barrier befo
 
 An entry of the table is a command: the number of its case in the kernel, and its operands. For a launch these are the
 number of its items, the size of a group, the number of groups, and the arguments, where an address stands for a buffer.
-A group copies the entry into local memory, the one of the next phase before it waits at the barrier.
+A group copies the entry into local memory, the one of the next phase while it waits for the other groups.
 
 Work items are numbered group by group, and a tile has the next ones. So the items of a kernel without barriers run in
 any groups. A kernel whose items synchronize needs groups as large as those of the persistent kernel, or *teams*: where
@@ -131,7 +131,8 @@ def persistent_program(
         "LOCALS": f"{shared}\n{barrier.locals}",
         "CASES": "\n".join(lines),
         "STARTED": barrier.at_start,
-        "BARRIER": barrier.between,
+        "ARRIVAL": barrier.arrival,
+        "WAIT": barrier.wait,
         "ENDED": barrier.at_end,
     }
     code = "".join(_CODE[name] for name in ("optdb_entry", "optdb_copy_tile", "optdb_fill_tile", "PERSISTENT"))

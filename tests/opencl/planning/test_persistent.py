@@ -173,7 +173,7 @@ def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
     """A group waits for one more than there are."""
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
-    meet_by(monkeypatch, replace(atomics, between=atomics.between.replace("* groups", "* (groups + 1)")))
+    meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
     monkeypatch.setattr(persistent_launches, "_POLLS", 1 << 10)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
