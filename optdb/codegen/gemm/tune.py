@@ -18,7 +18,7 @@ import numpy as np
 from optdb.codegen.gemm import blocks
 from optdb.codegen.gemm.blocks import Block
 from optdb.codegen.gemm.launches import run
-from optdb.codegen.gemm.problem import CLASSES, SMALL, TINY, Problem, steps
+from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.source import work_dtype
@@ -64,7 +64,8 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
         while side * side < SMALL * units:
             side *= 2
         return [(side, side, side), (side, side, 256)]
-    side = math.isqrt(units * (TINY // 2 if name == "tiny" else SMALL // 2))
+    # Fewer rows or columns would be flat or narrow.
+    side = max(math.isqrt(units * (TINY // 2 if name == "tiny" else SMALL // 2)), FEW + 2)
     side = max(side // 32, 1) * 32 if side > 64 else side
     return [(side, side, side), (side + 4, side + 8, 4 * side)]
 
