@@ -57,8 +57,8 @@ _POLLS = 1 << 24
 _MAX_PATTERN_NBYTES = 16
 #: Fewer commands are not merged.
 _MIN_COMMANDS = 2
-#: The same where launches are merged to gain time. A phase takes 5 to 7 us on an H200, as long as a launch of its own:
-#: what is gained is the host's time. Runs of two to seven commands made a step of cifar_resnet 3 % slower.
+#: The same where launches are merged to gain time. When a phase took 5 to 7 us, as long as a launch of its own, runs of
+#: two to seven commands made a step of cifar_resnet 3 % slower on an H200.
 _MIN_COMMANDS_TO_GAIN = 8
 _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 #: A team has a multiple of so many items: those that a GPU runs in step.
