@@ -349,6 +349,9 @@ class Background:
 #: have taken by then.
 _SHARE = 0.6
 
+#: Characters of code up to which a unit is not divided: the headers take a quarter of its time then.
+_MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
+
 
 def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
     """Return the jobs to be done next by one compiler: those of the slowest nodes, and then the longest.
@@ -367,7 +370,7 @@ def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
     if isinstance(first, ExtensionJob) or not first.wanted.translation.can_share:
         return [first]
     modules = [job for job in ordered if isinstance(job, ModuleJob)]
-    most = max(building.MIN_UNIT_EFFORT, _SHARE * sum(job.effort for job in modules) / processors)
+    most = max(_MIN_EFFORT, _SHARE * sum(job.effort for job in modules) / processors)
     unit, effort = [], 0
     for job in modules:
         translation = job.wanted.translation
