@@ -9,7 +9,10 @@ B. E. Schneider, "Algorithm AS 121: Trigamma Function", Applied Statistics 27 (1
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -24,37 +27,75 @@ _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-def digamma(special: ModuleType, x: np.ndarray) -> np.ndarray:
+#: Arrays of at most so many numbers are computed one number after the other: a call of NumPy takes as long as a number.
+_FEW = 32
+
+
+def digamma(special: ModuleType, x: Any) -> Any:
     """Return the derivative of the logarithm of gamma; `special` is `scipy.special`, `x` is float64."""
     positive = x > 0
-    y = np.where(positive, x, _DIGAMMA_LARGE)
-    total = np.zeros_like(y)
+    if not np.all(positive):
+        return np.where(positive, digamma(special, np.where(positive, x, 1.0)), special.psi(x))
+    if np.size(x) <= _FEW:
+        return _one_by_one(_digamma_of_number, x)
+    y, total = x, np.zeros(np.shape(x))
     while (below := y < _DIGAMMA_LARGE).any():
         total = np.where(below, total - 1 / y, total)
         y = np.where(below, y + 1, y)
-    r = 1 / y
-    total = total + np.log(y) - 0.5 * r
-    r = r * r
-    a, b, c = _DIGAMMA_COEFFICIENTS
-    total = total - r * (a - r * (b - r * c))
-    small = positive & (x <= _DIGAMMA_SMALL)
-    if small.any():
-        total = np.where(small, _DIGAMMA_OF_ONE - 1 / np.where(small, x, 1), total)
-    return total if positive.all() else np.where(positive, total, special.psi(x))
+    return np.where(x <= _DIGAMMA_SMALL, _DIGAMMA_OF_ONE - 1 / x, _digamma_beyond(y, total, np.log))
 
 
-def trigamma(special: ModuleType, x: np.ndarray) -> np.ndarray:
+def trigamma(special: ModuleType, x: Any) -> Any:
     """Return the second derivative of the logarithm of gamma; parameters are those of `digamma`."""
     positive = x > 0
-    z = np.where(positive, x, _TRIGAMMA_LARGE)
-    total = np.zeros_like(z)
+    if not np.all(positive):
+        return np.where(positive, trigamma(special, np.where(positive, x, 1.0)), special.polygamma(1, x))
+    if np.size(x) <= _FEW:
+        return _one_by_one(_trigamma_of_number, x)
+    z, total = x, np.zeros(np.shape(x))
     while (below := z < _TRIGAMMA_LARGE).any():
         total = np.where(below, total + 1 / z / z, total)
         z = np.where(below, z + 1, z)
+    return np.where(x <= _TRIGAMMA_SMALL, 1 / x / x, _trigamma_beyond(z, total))
+
+
+def _one_by_one(function: Callable[[float], float], x: Any) -> np.ndarray:
+    numbers = np.asarray(x)
+    return np.array([function(number) for number in numbers.ravel().tolist()]).reshape(numbers.shape)
+
+
+def _digamma_of_number(x: float) -> float:
+    if x <= _DIGAMMA_SMALL:
+        return _DIGAMMA_OF_ONE - 1 / x
+    total = 0.0
+    while x < _DIGAMMA_LARGE:
+        total -= 1 / x
+        x += 1
+    return _digamma_beyond(x, total, math.log)
+
+
+def _trigamma_of_number(x: float) -> float:
+    if x <= _TRIGAMMA_SMALL:
+        # 1 / x is a number of Python, whose square may be infinite.
+        return float(1 / np.float64(x) / x)
+    total = 0.0
+    while x < _TRIGAMMA_LARGE:
+        total += 1 / x / x
+        x += 1
+    return _trigamma_beyond(x, total)
+
+
+def _digamma_beyond(y: Any, total: Any, log: Callable[[Any], Any]) -> Any:
+    """Return the asymptotic series for large numbers, added to a sum."""
+    r = 1 / y
+    total = total + log(y) - 0.5 * r
+    r = r * r
+    a, b, c = _DIGAMMA_COEFFICIENTS
+    return total - r * (a - r * (b - r * c))
+
+
+def _trigamma_beyond(z: Any, total: Any) -> Any:
+    """Return the asymptotic series for large numbers, added to a sum."""
     y = 1 / z / z
     a, b, c, d = _TRIGAMMA_COEFFICIENTS
-    total = total + (0.5 * y + (1 + y * (a + y * (b + y * (c + y * d)))) / z)
-    small = positive & (x <= _TRIGAMMA_SMALL)
-    if small.any():
-        total = np.where(small, 1 / np.where(small, x, 1) / np.where(small, x, 1), total)
-    return total if positive.all() else np.where(positive, total, special.polygamma(1, x))
+    return total + (0.5 * y + (1 + y * (a + y * (b + y * (c + y * d)))) / z)
