@@ -245,7 +245,6 @@ class FunctionTracer:
         self.plan = FunctionPlan(context, self._memory)
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
-        self._downloads: dict[Stored, _Download] = {}
         #: The values of the arguments, as tensors where they are arrays.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
         self.plan.send(args)

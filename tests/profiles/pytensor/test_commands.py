@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from profiles import isolated
-from profiles.pytensor import cli, crossover, sampling, sides, speed, starts, values, workers
+from profiles.pytensor import cli, crossover, overhead, sampling, sides, speed, starts, values, workers
 from profiles.pytensor.speed import Evaluation
 from profiles.pytensor.starts import Start
 
@@ -268,3 +269,10 @@ def test_without_pymc_a_command_says_so():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert done.returncode == 1
     assert "PyMC is not installed. The cure: make pytensor" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_overhead_of_a_call_is_measured():
+    result = CliRunner().invoke(overhead.main, ["--turns", "1"])
+    assert result.exit_code == 0, result.output
+    wall, cpu = (float(number) for number in re.findall(r"\d+\.\d", result.output))
+    assert 0 < wall < 1e5 and 0 < cpu < 1e5

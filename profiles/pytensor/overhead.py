@@ -1,0 +1,80 @@
+"""Measures what a replayed call takes that has next to nothing to compute: ``python -m profiles.pytensor.overhead``."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from dataclasses import dataclass
+
+import click
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from rich.table import Table
+
+from optdb.pytensor import TooSmallWarning, opencl_mode
+from profiles import terminal
+
+__all__ = ["Overhead", "main", "measure"]
+
+#: The length of the vector: as many parameters as a small model has.
+LENGTH = 5
+#: Calls that build the plan, and those of each turn.
+WARM_UP, CALLS = 50, 200
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Medians of the turns, in microseconds of a call: of the clock, and of the processors.
+
+    Parameters
+    ----------
+    wall_us, cpu_us
+        Of a call that takes a vector, and returns a scalar and a vector, as a log density does.
+    """
+
+    wall_us: float
+    cpu_us: float
+
+
+def measure(device: str | None = None, turns: int = 20) -> Overhead:
+    """Call a function of a small vector many times.
+
+    Parameters
+    ----------
+    device
+        As `optdb.pytensor.opencl_mode` takes it.
+    turns
+        The medians are those of as many turns.
+    """
+    x = pt.vector("x")
+    function = pytensor.function([x], [x.sum(), 2 * x], mode=opencl_mode(device))
+    value = np.ones(LENGTH, x.dtype)
+    walls, cpus = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TooSmallWarning)  # it is, on purpose
+        for _ in range(WARM_UP):
+            function(value)
+        for _ in range(turns):
+            wall, cpu = time.perf_counter(), time.process_time()
+            for _ in range(CALLS):
+                function(value)
+            walls.append(1e6 * (time.perf_counter() - wall) / CALLS)
+            cpus.append(1e6 * (time.process_time() - cpu) / CALLS)
+    return Overhead(statistics.median(walls), statistics.median(cpus))
+
+
+@click.command()
+@click.option("--device", help="A device, as the flag optdb.device names it; by default, the likely fastest one.")
+@click.option("--turns", type=click.IntRange(min=1), default=20, show_default=True, help="The median counts.")
+def main(device: str | None, turns: int) -> None:
+    """Measure a call without work."""
+    found = measure(device, turns)
+    table = Table("microseconds of the clock", "of the processors")
+    table.add_row(f"{found.wall_us:.1f}", f"{found.cpu_us:.1f}")
+    terminal.console().print(table)
+
+
+if __name__ == "__main__":
+    main()
