@@ -41,6 +41,8 @@ class Link(Protocol):
     received_is_writable: bool
     #: Whether received arrays are the sender's own, which sees what is written there.
     shares_memory: bool
+    #: Whether the devices of all workers add up what the others lend them.
+    lends: bool
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
@@ -193,8 +195,8 @@ class Exchange:
 
     @property
     def lends(self) -> bool:
-        """Whether all workers have a part of the batch, and read each other's memory."""
-        return self._link.shares_memory and not self._idle
+        """Whether all workers have a part of the batch, and their devices add up each other's vectors."""
+        return self._link.lends and not self._idle
 
     @property
     def is_first(self) -> bool:

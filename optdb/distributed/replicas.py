@@ -66,6 +66,11 @@ class Replica:
         """What the device calls itself."""
         return self._simulator.device
 
+    @property
+    def adds_on_device(self) -> bool:
+        """Whether it can add up the vectors of all workers on its device."""
+        return False
+
     def settle(self, committed: int) -> bool:
         """Commit the prepared step if it is among the first `committed` ones, else forget it.
 
@@ -145,6 +150,10 @@ class ExactReplica(Replica):
         wholes = self._simulator.results(*self._taken) if plan.results is not None and exchange.is_first else []
         return list(wholes), list(own)
 
+    @property
+    def adds_on_device(self) -> bool:
+        return self._summands.are_added_on_device
+
     def _add_up(self, exchange: Exchange) -> None:
         """Let the device have the sums of all workers' summands."""
         summands = self._summands
@@ -155,7 +164,7 @@ class ExactReplica(Replica):
             return
         vectors = summands.collect()
         self._download_seconds = time.perf_counter() - start
-        if exchange.lends and summands.are_added_on_device:
+        if exchange.lends:
             exchange.lend(FINAL, vectors, lambda received: summands.add_up(received, exchange.rank))
             summands.close()
             self._upload_seconds = 0.0
@@ -172,6 +181,8 @@ class ExactReplica(Replica):
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
         """Take sums of workers that have a part of the batch."""
+        # The device may still read the sums of the step before.
+        finish(self._simulator)
         description, *arrays = arrays
         self._summands.lay_out(description)
         sums = self._summands.open()

@@ -67,8 +67,9 @@ class ThreadLink:
     received_is_writable = False
     shares_memory = True
 
-    def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str]) -> None:
+    def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str], lends: bool = False) -> None:
         self._rank, self._mailboxes, self._names = rank, mailboxes, names
+        self.lends = lends
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
@@ -102,7 +103,9 @@ class ThreadGroup:
         self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        self._links = [ThreadLink(rank, self._mailboxes, self._names) for rank in range(len(devices))]
+        # All of them, or none: a device that shares the host's memory has its vectors added up there.
+        lends = all(replica.adds_on_device for replica in self._replicas)
+        self._links = [ThreadLink(rank, self._mailboxes, self._names, lends) for rank in range(len(devices))]
         self._threads = ThreadPoolExecutor(len(devices), "optdb-worker")
         self._attempts = itertools.count(1)
         #: How many steps are committed.

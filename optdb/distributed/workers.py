@@ -84,7 +84,7 @@ class _DaskLink:
 
     #: Each message is read into memory of its own.
     received_is_writable = True
-    shares_memory = False
+    shares_memory = lends = False
 
     def __init__(self, session: Session, addresses: Sequence[str]) -> None:
         self._session, self._addresses = session, addresses

@@ -13,7 +13,12 @@ from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["PackedVector"]
+__all__ = ["PackedVector", "maps_buffers"]
+
+
+def maps_buffers(context: Context) -> bool:
+    """Tell whether the host reads and writes a device's buffers where they lie."""
+    return context.profile.shares_host_memory and context.profile.writes_wrapped_arrays_directly
 
 
 class PackedVector:
@@ -39,9 +44,8 @@ class PackedVector:
         self.dtype, self.shapes = np.dtype(dtype), list(shapes)
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
-        profile = context.profile
         #: Whether the host reads and writes the buffer where it lies.
-        self.is_mapped = profile.shares_host_memory and profile.writes_wrapped_arrays_directly
+        self.is_mapped = maps_buffers(context)
         self._buffer: cl.Buffer | None = None
         self._host = np.empty(0, self.dtype)
         self._mapping: np.ndarray | None = None

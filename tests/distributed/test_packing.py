@@ -133,6 +133,24 @@ def layers(count=6):
     return theano.function([x, y], loss, updates=updates, mode=theano.Mode("py", "fast_run"), name="layers")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [0, 1, 2])
+def test_devices_that_add_up_and_others(devices, apart):
+    """So many of the devices have memory of their own; where all have, they add up."""
+    f, rng = layers(), np.random.RandomState(2)
+    given = [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows)) for rows in (8, 8, 1, 1, 1, 7, 8, 1)]
+    with (
+        with_memory_of_their_own(devices[:apart]),
+        DataParallel(f, devices=devices) as train,
+        optdb.SimulatorOCL(f) as alone,
+    ):
+        assert {link.lends for link in train._group._links} == {apart == len(devices)}
+        for each in given:
+            np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-4)  # biases are float32
+        for shared in f.get_shared():
+            np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-4, atol=1e-5)
+
+
 def replicas_of(f, devices, args):
     """Return replicas, and a function by which all of them prepare a step and commit it; it returns their traffic."""
     original = original_of(f)

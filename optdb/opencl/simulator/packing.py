@@ -16,7 +16,7 @@ from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, overwrite
 from optdb.runtime.context import Context
-from optdb.runtime.packing import PackedVector
+from optdb.runtime.packing import PackedVector, maps_buffers
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
@@ -70,7 +70,7 @@ class PackedVariables:
     @property
     def are_copied(self) -> bool:
         """Whether the host's vectors are copies: the device has memory of its own."""
-        return not all(vector.is_mapped for vector in self._vectors.values())
+        return not maps_buffers(self._state.context)
 
     @property
     def shapes(self) -> list[Shape]:
