@@ -69,7 +69,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
                 return device.array_type(dtype, broadcastable, context_name=context_name)
             return HostArrayType(dtype, broadcastable)
 
-        lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database)
+        lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database, tag=device.name)
         return lifted(*[_outside(device, var, context_name) for var in inputs], return_list=True)
 
     return lift_scan

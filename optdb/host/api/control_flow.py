@@ -66,6 +66,7 @@ def scan_around(
     array_type: Callable[..., Any],
     key: Hashable,
     database: DB,
+    tag: str,
 ) -> Scan:
     """Return a Scan that does what `op` does, around another inner graph.
 
@@ -81,11 +82,13 @@ def scan_around(
         Identifies the graph; ops with the same key may be merged.
     database : DB
         The inner graph has been rewritten by the phases of Theano's main database up to this one, included.
+    tag : str
+        The phases under this tag follow, too, whatever the mode of the inner function: those of a device.
     """
     # ``gpua`` keeps Scan from asking C code of types that have none; it takes our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
-    scan.mode_instance = scan.mode_instance.excluding(*_done_until(database))
+    scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
     return scan
 
 

@@ -11,6 +11,7 @@ from theano.scan_module.scan_op import Scan
 
 import optdb
 from optdb.opencl import OpenCLArrayType
+from optdb.opencl.ops.elemwise import OpenCLElemwise
 
 HOST = theano.Mode("py", "fast_compile")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
@@ -54,6 +55,15 @@ def test_its_gradient():
     h, _ = theano.scan(lambda a, h, w: tt.tanh(a + tt.dot(h, w)), sequences=x, outputs_info=h0, non_sequences=w)
     grads = tt.grad((h**2).sum(), [x, w, h0])
     assert on_device(both([x, w, h0], grads, floats(4, 3), floats(3, 3), floats(3)))
+
+
+@pytest.mark.slow
+def test_elementwise_work_in_a_loop_is_fused():
+    h, _ = theano.scan(lambda h: tt.tanh(h * 2 + 1) * tt.nnet.sigmoid(h), outputs_info=x, n_steps=3)
+    # The mode of the loop is Theano's own, whatever that of the function.
+    (scan,) = [node for node in both([x], [h], floats(4, 3)) if isinstance(node.op, Scan)]
+    inner = [node for node in scan.op.fn.maker.fgraph.toposort() if isinstance(node.op, OpenCLElemwise)]
+    assert len(inner) == 1
 
 
 @pytest.mark.slow
