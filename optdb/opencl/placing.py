@@ -1,0 +1,177 @@
+"""Changes of zeros, one part after the other, become one array of parts: gradients of slices are written like that.
+
+The gradient of four slices of an array is an array of zeros, to which each one's is added: a chain of increments, each
+of which waits for the one before. Where an elementwise op computes the parts, it writes them into their places; other
+parts are copied by one kernel. Zeros are written only where no part is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.scalars.program import Program
+from optdb.host.api import ops
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
+from optdb.opencl.ops.memory import OpenCLAlloc
+from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.placed import OpenCLPlacedElemwise
+from optdb.opencl.variables import OpenCLConstant
+
+#: After fusion, before any in-place rewrite.
+POSITION = 48.75
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a node puts into an array, and where along which axis."""
+
+    node: Apply
+    value: Variable
+    axis: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Changes of zeros: parts of one length along one axis, in its order, and apart."""
+
+    zeros: Apply
+    parts: Sequence[_Part]
+
+    @property
+    def values(self) -> list[Variable]:
+        """What the parts are."""
+        return [part.value for part in self.parts]
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Where they begin and end."""
+        return tuple([(part.start, part.stop) for part in self.parts])
+
+
+class PlacedParts(Optimizer):
+    """Replaces chains of changes of zeros by arrays of parts."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Replace the longest chains."""
+        for node in reversed(fgraph.toposort()):
+            # What was part of a chain is gone.
+            chain = _chain(fgraph, node) if node in fgraph.apply_nodes else None
+            if chain is None:
+                continue
+            pairs = _by_elementwise_op(fgraph, node, chain) or _by_copies(node, chain)
+            for old, new in pairs:
+                copy_trace(old, new)
+            if pairs:
+                replace_all(fgraph, pairs, reason=type(self).__name__)
+
+
+def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
+    """Return the chain that ends with a node, if there is one."""
+    parts: list[_Part] = []
+    node: Apply | None = last
+    while node is not None and type(node.op) is OpenCLIncSubtensor:
+        part = _part_of(node)
+        if part is None or (node is not last and not _is_for_one(fgraph, node)):
+            return None
+        parts.append(part)
+        node = node.inputs[0].owner
+    if len(parts) < 2 or node is None or not _is_zeros(node):
+        return None
+    parts.sort(key=lambda part: part.start)
+    if len({(part.axis, part.stop - part.start) for part in parts}) > 1:
+        return None
+    return None if any(one.stop > other.start for one, other in itertools.pairwise(parts)) else _Chain(node, parts)
+
+
+def _part_of(node: Apply) -> _Part | None:
+    """Return what a node puts where, if that is a slice along one axis, between known places."""
+    array, value, *_ = node.inputs
+    if value.type != array.type:
+        return None
+    entries = ops.get_idx_list([array, *node.inputs[2:]], node.op.idx_list)
+    cut = [(axis, entry) for axis, entry in enumerate(entries) if entry != slice(None)]
+    if len(cut) != 1 or not isinstance(cut[0][1], slice):
+        return None
+    axis, entry = cut[0]
+    start, stop, step = (_number(bound) for bound in (entry.start, entry.stop, entry.step))
+    start, step = 0 if entry.start is None else start, 1 if entry.step is None else step
+    if start is None or stop is None or step != 1 or not 0 <= start < stop:
+        return None
+    return _Part(node, value, axis, start, stop)
+
+
+def _number(bound: Any) -> int | None:
+    """Return a bound of a slice that is known; None if it is not."""
+    value = bound.data if isinstance(bound, Constant) else bound
+    return None if value is None or isinstance(value, Variable) else int(value)
+
+
+def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
+    """Tell whether one node alone takes a result."""
+    users = clients(fgraph, node.outputs[0])
+    return len(users) == 1 and not is_output(users[0][0])
+
+
+def _is_zeros(node: Apply) -> bool:
+    if type(node.op) is not OpenCLAlloc:
+        return False
+    value = node.inputs[0]
+    return isinstance(value, OpenCLConstant) and not value.on_host.any()
+
+
+def _by_elementwise_op(fgraph: FunctionGraph, last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
+    """Return what replaces a chain and the elementwise op that computes all its parts; nothing if none does."""
+    values, node = chain.values, chain.values[0].owner
+    lengths = chain.zeros.inputs[1:]
+    if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
+        return []
+    if node in node_ancestors(lengths):
+        return []
+    in_chain = {part.node for part in chain.parts}
+    others = [out for out in node.outputs if _is_wanted(fgraph, out, in_chain)]
+    program = node_program(node)
+    results = [program.results[node.outputs.index(out)] for out in (*values, *others)]
+    together = Program(program.dtypes, program.steps, tuple(results), program.takes_arguments)
+    made = _made(together, chain, node.inputs)
+    return [] if made is None else list(zip([last.outputs[0], *others], made.outputs, strict=True))
+
+
+def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
+    """Return what replaces a chain whose parts are known arrays."""
+    values = list(dict.fromkeys(chain.values))
+    dtypes = tuple([value.type.dtype for value in values])
+    together = Program(dtypes, (), tuple([values.index(value) for value in chain.values]))
+    made = _made(together, chain, values)
+    return [] if made is None else [(last.outputs[0], made.outputs[0])]
+
+
+def _made(program: Program, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
+    """Return the node that computes a chain's parts and places them; None if it takes too many arguments."""
+    kind = chain.zeros.outputs[0].type
+    size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))
+    if size > kind.context.profile.max_parameter_bytes:
+        return None
+    op = OpenCLPlacedElemwise(program, kind, chain.parts[0].axis, chain.places)
+    return op.make_node(*chain.zeros.inputs[1:], *arrays)
+
+
+def _is_wanted(fgraph: FunctionGraph, out: Variable, nodes: Collection[Apply]) -> bool:
+    """Tell whether others than some nodes take a result."""
+    return any(is_output(client) or client not in nodes for client, _ in clients(fgraph, out))
+
+
+compile_db().register("opencl_placing", PlacedParts(), POSITION, "opencl")

@@ -1,0 +1,101 @@
+"""Gradients of slices: chains of increments of zeros become one array of parts, where that is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.placed import OpenCLPlacedElemwise
+
+HOST = theano.Mode("py", "fast_compile")
+LIFTED = theano.Mode("py", "fast_run").including("opencl")
+RNG = np.random.RandomState(3)
+
+pytestmark = pytest.mark.usefixtures("default")
+
+x, y = tt.dmatrix("x"), tt.dmatrix("y")
+
+
+def count(outputs, *kinds, shape=(5, 12)):
+    """Compute on the host and on the device, several times; return how many nodes of some classes there are."""
+    values = [RNG.uniform(-1, 1, shape) for _ in range(2)]
+    expected = theano.function([x, y], outputs, mode=HOST, on_unused_input="ignore")(*values)
+    f = theano.function([x, y], outputs, mode=LIFTED, on_unused_input="ignore")
+    for _ in range(3):
+        for one, other in zip(f(*values), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+    nodes = [type(node.op) for node in f.maker.fgraph.toposort()]
+    return [nodes.count(kind) for kind in kinds]
+
+
+def changed(base, values, bounds, change=tt.inc_subtensor, axis=1):
+    for value, (start, stop) in zip(values, bounds, strict=True):
+        base = change(base[:, start:stop] if axis == 1 else base[start:stop], value)
+    return base
+
+
+FOURTHS = [(0, 3), (3, 6), (6, 9), (9, 12)]
+
+
+def test_the_gradient_of_gates_is_one_op():
+    enter, forget, leave, new = (x[:, start:stop] for start, stop in FOURTHS)
+    out = tt.nnet.sigmoid(leave) * tt.tanh(tt.nnet.sigmoid(forget) * y[:, :3] + tt.nnet.sigmoid(enter) * tt.tanh(new))
+    gradient = tt.grad(out.sum(), x)
+    assert count([gradient], OpenCLPlacedElemwise, OpenCLIncSubtensor, OpenCLElemwise) == [1, 0, 0]
+
+
+@pytest.mark.parametrize("change", [tt.inc_subtensor, tt.set_subtensor])
+@pytest.mark.parametrize("bounds", [FOURTHS, [(6, 9), (0, 3)], [(1, 2), (3, 4), (2, 3)], [(None, 2), (10, 12)]])
+def test_parts_may_leave_gaps(bounds, change):
+    values = [tt.tanh(x[:, start:stop]) * number for number, (start, stop) in enumerate(bounds, 1)]
+    out = changed(tt.zeros_like(y), values, bounds, change)
+    assert count([out], OpenCLPlacedElemwise, OpenCLIncSubtensor) == [1, 0]
+
+
+def test_results_that_others_want_are_stored_too():
+    values = [tt.tanh(x[:, :6]), tt.exp(x[:, 6:])]
+    out = changed(tt.zeros_like(x), values, [(0, 6), (6, 12)])
+    assert count([out, values[1].dot(y[:, :6].T), out.sum()], OpenCLPlacedElemwise, OpenCLIncSubtensor) == [1, 0]
+
+
+def test_arrays_are_copied_to_their_places():
+    values = [x.dot(y.T)[:, :3], y.dot(x.T)[:, 1:4]]
+    out = changed(tt.zeros_like(x), values, [(0, 3), (5, 8)])
+    assert count([out], OpenCLPlacedElemwise, OpenCLIncSubtensor) == [1, 0]
+
+
+def test_parts_along_the_first_axis():
+    values = [tt.tanh(x[1:3]), tt.exp(x[3:5])]
+    assert count([changed(tt.zeros_like(x), values, [(0, 2), (2, 4)], axis=0)], OpenCLPlacedElemwise) == [1]
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        changed(tt.zeros_like(x), [x[:, :3], x[:, 3:6]], [(0, 3), (2, 5)]),  # overlap
+        changed(tt.zeros_like(x), [tt.tanh(x[:, :3]), x[:, 3:5]], [(0, 3), (3, 5)]),  # of different lengths
+        changed(tt.ones_like(x), [x[:, :3], x[:, 3:6]], [(0, 3), (3, 6)]),  # no zeros
+        changed(x, [y[:, :3], y[:, 3:6]], [(0, 3), (3, 6)]),
+        changed(tt.zeros_like(x), [x[:, :2], x[:, 3:5]], [(0, 2), (-2, None)]),
+        tt.inc_subtensor(tt.inc_subtensor(tt.zeros_like(x)[:, :3], y[:, :3])[::2, 3:6], x[::2, :3]),
+        tt.inc_subtensor(tt.inc_subtensor(tt.zeros_like(x)[:, :3], y[:, :1])[:, 3:6], y[:, :1]),
+    ],
+)
+def test_other_chains_compute_the_same(out):
+    count([out])
+
+
+def test_a_part_that_others_read_in_between_stays():
+    first = tt.inc_subtensor(tt.zeros_like(x)[:, :6], x[:, 6:])
+    out = tt.inc_subtensor(first[:, 6:], first[:, :6] * 2)
+    assert count([out], OpenCLPlacedElemwise) == [0]
+
+
+def test_lengths_of_the_results_themselves():
+    value = tt.exp(x[:, :6])
+    out = changed(tt.zeros((value.shape[0], value.shape[1] * 2)), [value, value * 2], [(0, 6), (6, 12)])
+    assert count([out], OpenCLIncSubtensor) == [0]
