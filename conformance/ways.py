@@ -70,6 +70,36 @@ def _tiers() -> None:
     optdb.enable(tiered=True)
 
 
+def _changing() -> None:
+    """Switch tiers on, and let functions change over before their first or second call, in turns.
+
+    A test mostly calls a function before its C code can be there, so that under `_tiers` few functions change over.
+    """
+    import itertools
+    import weakref
+
+    _tiers()
+
+    from theano.compile.function_module import Function
+
+    import optdb
+
+    call = Function.__call__
+    countdown: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+    first = itertools.cycle((1, 0))
+
+    def call_changing(self: Function, *args: object, **kwargs: object) -> object:
+        left = countdown.get(self)
+        if left is None:
+            left = next(first)
+        if left == 0:
+            optdb.wait(self)
+        countdown[self] = left - 1
+        return call(self, *args, **kwargs)
+
+    Function.__call__ = call_changing
+
+
 def _linker() -> None:
     import optdb  # noqa: F401, I001  before Theano
     import theano
@@ -92,6 +122,7 @@ WAYS: dict[str, Way] = {
         Way("topo+cache", "both", _both),
         Way("all", "both, and C code built by optdb, for --flags cxx=g++", _all),
         Way("tiers", "nodes compute in Python until their C code is built: optdb.enable(tiered=True)", _tiers),
+        Way("changing", "tiers, for --flags cxx=g++: each is waited for before its first or second call", _changing),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
         Way("everything", "all of these at once; --flags cxx=g++ lets the host part be C code", _everything),
     )

@@ -224,3 +224,25 @@ def test_everything_is_on_in_the_way_of_that_name():
         print(theano.config.optimizer, round(float(f([0.0, 1.0])[1]), 3), type(f.maker.linker).__name__)
     """
     assert output(code).split()[1:] == ["2.718", "DeviceLinker"]
+
+
+@pytest.mark.slow
+def test_functions_change_over_before_their_first_or_second_call():
+    code = """
+        from conformance.ways import WAYS
+        WAYS["changing"].switch_on()
+
+        import numpy as np, optdb, theano, theano.tensor as tt
+        x = tt.dvector("x")
+
+        def tiers(y):
+            f = theano.function([x], y)
+            seen = [bool(optdb.tier(f).in_python)]
+            for _ in range(2):
+                f(np.ones(2))
+                seen.append(bool(optdb.tier(f).in_python))
+            return seen
+
+        print(tiers(tt.tanh(x) * 2), tiers(tt.exp(x) - 3))
+        """
+    assert output(code).splitlines()[-1] == "[True, True, False] [True, False, False]"
