@@ -97,6 +97,7 @@ class Compilation:
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
+    matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
     #: When a function with tiers has its C code: sometime, before the first call, or between the first two.
@@ -109,6 +110,7 @@ class Compilation:
             "optdb.plans": self.plans == "on",
             "optdb.merge_launches": self.merge_launches,
             "optdb.persistent_launches": self.persistent_launches,
+            "optdb.matmul_precision": self.matmul_precision,
             "optdb.device_memory_fraction": float(self.memory_fraction),
             "allow_gc": self.allow_gc == "on",
             "optdb.tiered": self.tiered != "off",
@@ -221,6 +223,7 @@ FLAGS: dict[str, str] = {
     "optdb.plans": "plans",
     "optdb.merge_launches": "merge_launches",
     "optdb.persistent_launches": "persistent_launches",
+    "optdb.matmul_precision": "matmul_precision",
     "optdb.device_memory_fraction": "memory_fraction",
     "optdb.tiered": "tiered",
 }

@@ -368,6 +368,15 @@ FLAGS: tuple[Flag, ...] = (
         spellings=(("auto", "auto"), ("always", "always"), ("never", "never"), ("split", "split")),
     ),
     Flag(
+        "optdb.matmul_precision",
+        "highest",
+        "How a device multiplies matrices of float32: as float32 (highest), or where it has tensor cores that optdb "
+        "can use, by numbers that are each divided into two of TF32 (high), or rounded to TF32 (default), as in JAX. "
+        "Both multiply float16 there, too. The flag is read when a function is compiled; exported files are as of "
+        "highest.",
+        spellings=(("highest", "highest"), ("high", "high"), ("default", "default")),
+    ),
+    Flag(
         "optdb.device_memory_fraction",
         1.0,
         "The part of a device's memory that the values of one function may take: some drivers report more memory than "

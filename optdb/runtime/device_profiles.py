@@ -62,6 +62,9 @@ class DeviceQuirks:
     #: Plans run chains of small commands as persistent launches (``codegen.kernels.persistent_launches``), if a trial
     #: shows that the groups of a launch can meet. The buffers have to keep their addresses.
     persistent_launches: bool = False
+    #: The compiler takes NVIDIA's PTX in OpenCL C, and so the instructions of tensor cores, on devices that have them
+    #: (`DeviceProfile.has_tensor_cores`).
+    takes_ptx: bool = False
     #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
@@ -210,6 +213,12 @@ KNOWN_QUIRKS = (
         platform=_NVIDIA,
     ),
     KnownQuirk(
+        "takes_ptx",
+        "NVIDIA's driver 580 compiles mma.sync, ldmatrix and cp.async in OpenCL C, though no extension says so",
+        True,
+        platform=_NVIDIA,
+    ),
+    KnownQuirk(
         "is_memory_checker",
         "Oclgrind 21.10 interprets kernels, hundreds of times slower than a driver, and claims to be a GPU, too",
         platform=_OCLGRIND,
@@ -241,6 +250,8 @@ class DeviceProfile:
     shares_host_memory: bool  #: Whether the device's memory is the host's.
     subgroups: bool  #: Whether the driver has the extension cl_khr_subgroups.
     command_buffers: bool  #: The same of cl_khr_command_buffer.
+    #: The version of an NVIDIA GPU's instructions; None of other devices.
+    compute_capability: tuple[int, int] | None
     quirks: DeviceQuirks
 
     @property
@@ -293,6 +304,12 @@ class DeviceProfile:
         """
         return self.device_kind == "cpu" and self.float64
 
+    @property
+    def has_tensor_cores(self) -> bool:
+        """Whether kernels may multiply numbers of TF32 by tensor cores, in PTX: from NVIDIA's Ampere on."""
+        capability = self.compute_capability
+        return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
+
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
 
@@ -309,9 +326,9 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind`, with all that kernels avoid on some driver: those of a file run on any."""
+        """Return `as_kind` without what some drivers lack, or what some are wrong about: a file runs on any."""
         known = (quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions")
-        quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known))
+        quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known), takes_ptx=False)
         return replace(self.as_kind(device_kind, compute_units), quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
@@ -352,6 +369,11 @@ def profile_of(device: cl.Device) -> DeviceProfile:
         shares_host_memory=bool(device.host_unified_memory),
         subgroups="cl_khr_subgroups" in extensions,
         command_buffers="cl_khr_command_buffer" in extensions,
+        compute_capability=(
+            (device.compute_capability_major_nv, device.compute_capability_minor_nv)
+            if "cl_nv_device_attribute_query" in extensions
+            else None
+        ),
         quirks=quirks,
     )
 

@@ -94,7 +94,7 @@ def is_enabled() -> bool:
     return _state.enabled
 
 
-def enable(tiered: bool | None = None) -> Switch:
+def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> Switch:
     """Let the engine run Theano's rewrite phases, from the next compilation on.
 
     Parameters
@@ -102,11 +102,18 @@ def enable(tiered: bool | None = None) -> Switch:
     tiered : bool, optional
         Sets the flag ``optdb.tiered``: whether functions compute in Python while their C code is built. None leaves the
         flag as it is.
+    matmul_precision : {'highest', 'high', 'default'}, optional
+        Sets the flag ``optdb.matmul_precision``: how exact a device's products of matrices are.
 
     Returns
     -------
     Switch
         Usable as a context manager, which puts things back as they were.
+
+    Raises
+    ------
+    optdb.flags.FlagError
+        If there is no such precision.
 
     Examples
     --------
@@ -116,18 +123,21 @@ def enable(tiered: bool | None = None) -> Switch:
     ...     x = theano.tensor.vector()
     ...     f = theano.function([x], x ** 8)
     """
+    wanted = {"tiered": tiered, "matmul_precision": matmul_precision}
+    before = {name: getattr(config.optdb, name) for name, value in wanted.items() if value is not None}
+    for name in before:
+        setattr(config.optdb, name, wanted[name])
     with _lock:
         was_enabled = _state.enabled
-        was_tiered = config.optdb.tiered
         _state.enabled = True
         _install()
         prepare()
-    if tiered is None:
+    if not before:
         return Switch(disable, was_enabled)
-    config.optdb.tiered = tiered
 
     def restore() -> None:
-        config.optdb.tiered = was_tiered
+        for name, value in before.items():
+            setattr(config.optdb, name, value)
         if not was_enabled:
             disable()
 

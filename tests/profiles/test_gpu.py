@@ -6,7 +6,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import models
-from profiles.gpu import jax_nets, kernels, steps
+from profiles.gpu import jax_nets, kernels, precision, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_precision")]
 
@@ -39,3 +39,20 @@ def test_jax_computes_the_models(name):
     for _ in range(3):
         state, cost = train(state, *model.data)
         np.testing.assert_allclose(cost, function(*model.data)[0], rtol=1e-5)
+
+
+def test_errors_of_each_precision_are_listed_and_curves_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curves.png"
+    arguments = ["mlp", "--small", "--device", "opencl", "--steps", "2", "--curves", str(picture), "--curve-steps", "3"]
+    result = CliRunner().invoke(precision.main, arguments)
+    assert result.exit_code == 0, result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for name in precision.PRECISIONS:
+        assert f"{name}: the cost goes from" in result.output and f"mlp, {name}" in result.output
+
+
+def test_an_error_is_that_of_the_steps():
+    exact = precision.Trained([1.0, 2.0], [np.array([1.0, -4.0])])
+    seen = precision.Trained([1.0, 2.5], [np.array([1.5, -4.0])])
+    assert precision.errors_of("x", "high", exact, seen) == precision.Errors("x", "high", 0.2, 0.125)

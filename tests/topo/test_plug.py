@@ -477,3 +477,15 @@ assert not errors, errors
     flags = f"base_compiledir={tmp_path},optdb.clinker=auto,gcc.cxxflags=-O0,floatX=float64,on_opt_error=raise"
     done = run_code(code, env={"THEANO_FLAGS": flags})
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_precision_of_products_is_set_until_the_end():
+    with optdb.enable(matmul_precision="default"):
+        assert is_enabled() and theano.config.optdb.matmul_precision == "default"
+    assert not is_enabled() and theano.config.optdb.matmul_precision == "highest"
+
+
+def test_a_precision_that_there_is_not_enables_nothing():
+    with pytest.raises(optdb.flags.FlagError, match="highest or high or default"):
+        optdb.enable(matmul_precision="tf32")
+    assert not is_enabled() and theano.config.optdb.matmul_precision == "highest"

@@ -5,6 +5,7 @@ All arrays of a product have one dtype; factors are numbers of the host.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from optdb.codegen.elements import ElementKernels
 from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import view, with_axis
@@ -33,6 +35,8 @@ class Product(Operation):
     #: The numbers of axes of the two arrays, 1 or 2.
     left: int = 2
     right: int = 2
+    #: Of the product of two matrices.
+    precision: Precision = "highest"
 
     def __post_init__(self) -> None:
         self._of_matrices = self.left == self.right == 2
@@ -45,7 +49,7 @@ class Product(Operation):
         z = output_array(outputs[0], self.context, (*a.shape[:-1], *b.shape[1:]), self.dtype)
         factor = [as_float(number) for number in factor]
         if self._of_matrices:
-            matmul(kernels, self.context, a, b, z, *factor)
+            matmul(kernels, self.context, a, b, z, *factor, precision=self.precision)
         elif b.ndim == 2:
             matvec(kernels, self.context, view(b, b.shape[::-1], b.strides[::-1]), a, z, *factor)
         elif a.ndim == 2:
@@ -68,9 +72,13 @@ class AddedProduct(Operation):
     ndim: int
     #: Whether the result is written over y.
     overwrites: bool = False
+    #: Of the product of two matrices.
+    precision: Precision = "highest"
 
     def __post_init__(self) -> None:
-        self._kernels, self._multiply = (matvec_kernels, matvec) if self.ndim == 1 else (matmul_kernels, matmul)
+        multiply_matrices = functools.partial(matmul, precision=self.precision)
+        vectors = self.ndim == 1
+        self._kernels, self._multiply = (matvec_kernels, matvec) if vectors else (matmul_kernels, multiply_matrices)
 
     def kernels(self) -> list[Kernel]:
         return self._kernels(self.dtype, self.context)
@@ -118,6 +126,7 @@ class BatchedProduct(Operation):
 
     #: The dtype of the arrays.
     dtype: str
+    precision: Precision = "highest"
 
     def kernels(self) -> list[Kernel]:
         return matmul_kernels(self.dtype, self.context)
@@ -132,4 +141,4 @@ class BatchedProduct(Operation):
             a, result = with_axis(a, 1), with_axis(result, 1)
         if b.ndim == 2:
             b, result = with_axis(b, 2), with_axis(result, 2)
-        matmul(kernels, self.context, a, b, result)
+        matmul(kernels, self.context, a, b, result, precision=self.precision)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import cpu, gpu
+from optdb.codegen.gemm import cpu, gpu, tensor_cores
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
@@ -52,12 +52,14 @@ def matmul(
     alpha: float = 1.0,
     y: Array | None = None,
     beta: float = 0.0,
+    precision: tensor_cores.Precision = "highest",
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of it.
 
     The kernels are those of `matmul_kernels`. Arrays have one dtype, and any strides: matrices, or batches of them,
     which the first dimension counts; of two batches, one may have a single matrix, that all products share. `z` may be
-    `y`, and must not share memory with `a` or `b`; `y` is not read where `beta` is 0.
+    `y`, and must not share memory with `a` or `b`; `y` is not read where `beta` is 0. Below the highest precision, a
+    device with tensor cores may compute float32 by these.
 
     Raises
     ------
@@ -73,6 +75,8 @@ def matmul(
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
     dtype = z.dtype.name
+    if tracing() is None and tensor_cores.multiply(context, problem, a, b, y, z, alpha, beta, precision):
+        return
     if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
         return
     planned, turned = _planned(context, dtype, problem)

@@ -34,6 +34,8 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: What synchronizes items otherwise.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
+#: Assembly may wait for other items, and take all registers and local memory.
+_ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
 _SHORT = {"GID": "get_group_id", "LID": "get_local_id", "LDIM": "get_local_size", "GDIM": "get_num_groups"}
@@ -121,6 +123,8 @@ def bodies_of(unit: TranslationUnit) -> UnitBodies:
 
 def _read(code: str) -> UnitBodies:
     none = UnitBodies((), {})
+    if _ASSEMBLY.search(code):
+        return none
     pieces: list[str | tuple[str, str, str]] = []
     end = 0
     for head in _HEAD.finditer(code):

@@ -7,6 +7,7 @@ from typing import Any
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply
 from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
@@ -17,7 +18,7 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
     """The product of two matrices."""
 
     def operation(self, node: Apply) -> Operation:
-        return Product(self.get_context(node), node.outputs[0].type.dtype)
+        return Product(self.get_context(node), node.outputs[0].type.dtype, precision=config.optdb.matmul_precision)
 
 
 class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):
@@ -34,7 +35,8 @@ class OpenCLGemm(Counterpart, Shell, host.Gemm):
 
     def operation(self, node: Apply) -> Operation:
         out = node.outputs[0].type
-        return AddedProduct(self.get_context(node), out.dtype, out.ndim, self.inplace)
+        precision = config.optdb.matmul_precision
+        return AddedProduct(self.get_context(node), out.dtype, out.ndim, self.inplace, precision)
 
 
 class OpenCLGemv(Counterpart, Shell, host.Gemv):
@@ -74,7 +76,8 @@ class OpenCLDot(Counterpart, Shell):
 
     def operation(self, node: Apply) -> Operation:
         ranks = [x.type.ndim for x in node.inputs]
-        return Product(self.get_context(node), node.outputs[0].type.dtype, *ranks)
+        precision = config.optdb.matmul_precision
+        return Product(self.get_context(node), node.outputs[0].type.dtype, *ranks, precision)
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
@@ -83,7 +86,7 @@ class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
     common_dtype = "upcast"
 
     def operation(self, node: Apply) -> Operation:
-        return BatchedProduct(self.get_context(node), node.outputs[0].type.dtype)
+        return BatchedProduct(self.get_context(node), node.outputs[0].type.dtype, config.optdb.matmul_precision)
 
 
 _PRODUCTS = (

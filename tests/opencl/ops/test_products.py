@@ -9,6 +9,7 @@ import theano.tensor as tt
 from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
+from optdb.codegen.gemm import tensor_cores
 from optdb.opencl.ops import blas, softmax
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -108,3 +109,44 @@ def test_lifted_softmax_of_two_dtypes(dtypes):
         assert value.dtype == want.dtype
         close(value.get(), want, 16)
     assert {softmax.OpenCLSoftmaxWithBias, softmax.OpenCLSoftmaxGrad} <= set(ops_of(f))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return a list of the precisions that products are asked for."""
+    seen = []
+    multiply = tensor_cores.multiply
+
+    def listening(*args):
+        seen.append(args[-1])
+        return multiply(*args)
+
+    monkeypatch.setattr(tensor_cores, "multiply", listening)
+    return seen
+
+
+def of_matrices(kind):
+    """Return inputs and an output of a graph that has products of a kind."""
+    x, y = tt.fmatrices("xy")
+    if kind == "dot":
+        return [x, y], tt.dot(x, y)
+    if kind == "gemm":
+        return [x, y], x + 0.5 * tt.dot(x, y)
+    if kind == "batched":
+        return [x, y], tt.batched_dot(x.dimshuffle("x", 0, 1), y.dimshuffle("x", 0, 1))
+    results, _ = theano.scan(lambda z, y: tt.dot(z, y), outputs_info=[x], non_sequences=[y], n_steps=2)
+    return [x, y], results[-1]
+
+
+@pytest.mark.parametrize("kind", ["dot", "gemm", "batched", "scan"])
+def test_each_function_keeps_the_precision_that_it_was_compiled_with(kind, asked):
+    inputs, output = of_matrices(kind)
+    functions = {}
+    for precision in ("default", "highest", "high"):
+        with theano.change_flags(**{"optdb.matmul_precision": precision}):
+            functions[precision] = lifted_function(inputs, [output])
+    values = [np.eye(3, dtype="float32")] * 2
+    for precision, function in functions.items():
+        asked.clear()
+        function(*values)
+        assert asked and set(asked) == {precision}

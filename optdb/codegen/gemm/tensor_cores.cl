@@ -1,0 +1,426 @@
+/* The kernel for products of matrices on tensor cores, see tensor_cores.py. */
+
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y,
+                   ARRAY T *z, ARRAY W *w)
+{
+    __local uint its_tiles[LOCAL_WORDS] __attribute__((aligned(128)));
+    const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
+    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
+    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
+    const bool add = s.sB;
+    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
+       column. */
+    const ga_ssize tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
+    const ga_ssize of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
+    const ga_ssize band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
+    const ga_ssize height = min((ga_ssize)BAND, tiles_m - band);
+    const ga_ssize i0 = (band + in_band % height) * ROWS, j0 = in_band / height * COLS;
+    const ga_ssize batch = matrix / parts, part = matrix % parts;
+    const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
+    const uint item = get_local_id(0), lane = item % 32, warp = item / 32, g = lane / 4, r = lane % 4;
+    const int rows = (int)min((ga_ssize)ROWS, m - i0), cols = (int)min((ga_ssize)COLS, n - j0);
+    a += batch * s.s3 + i0 * a_row + l0 * a_step;
+    b += batch * s.s6 + j0 * b_col + l0 * b_step;
+    /* An operand is copied by pieces of 16 bytes if these are always aligned. */
+    const bool a_wide = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % PIECE == 0 && (ulong)a % 16 == 0;
+    const bool b_wide = (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % PIECE == 0 && (ulong)b % 16 == 0;
+    const uint wi = warp % (ROWS / WARP_ROWS) * WARP_ROWS, wj = warp / (ROWS / WARP_ROWS) * WARP_COLS;
+    float acc[WARP_ROWS / 16][WARP_COLS / 8][4];
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            #pragma unroll
+            for (int c = 0; c < 4; ++c)
+                acc[i][j][c] = 0;
+
+    /* Where an item copies its first piece from, and to, and where it loads fragments: the compiler keeps what it
+       does not see through. */
+    GLOBAL_MEM const T *x = a, *v = b;
+    if (a_wide)
+        x += A_ALONG ? item / (TERMS / PIECE) * a_row + item % (TERMS / PIECE) * PIECE
+                     : item / (ROWS / PIECE) * a_step + item % (ROWS / PIECE) * PIECE;
+    if (b_wide)
+        v += B_ALONG ? item / (TERMS / PIECE) * b_col + item % (TERMS / PIECE) * PIECE
+                     : item / (COLS / PIECE) * b_step + item % (COLS / PIECE) * PIECE;
+    const uint x_to = opaque(A_PIECE(item)), v_to = opaque(B_PIECE(item));
+    uint left_at[A_PLACES], right_at[B_PLACES];
+    #pragma unroll
+    for (int place = 0; place < A_PLACES; ++place)
+        left_at[place] = opaque(A_PLACE(wi, place, lane));
+    #pragma unroll
+    for (int place = 0; place < B_PLACES; ++place)
+        right_at[place] = opaque(ROWS * DEPTH + B_PLACE(wj, place, lane));
+    /* Stages in which nothing is beyond the last row or column, or the last term. */
+    const int whole = a_wide && b_wide && rows == ROWS && cols == COLS ? (int)(k / TERMS) : 0;
+
+#define LOAD_NEXT(set) \
+            if (step == DEPTH / 8 - 1) { \
+                await_copies(); \
+                side = side == STAGES - 1 ? 0 : side + 1; \
+            } \
+            LOAD_A(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, left_at, left[set]); \
+            LOAD_B(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, right_at, right[set]);
+
+#define COPY(stage, side) { \
+        const uint base = (side) * STAGE_WORDS; \
+        if ((stage) < whole) { \
+            A_WHOLE(memory, base + x_to, x, a_row, a_step); \
+            B_WHOLE(memory, base + ROWS * DEPTH + v_to, v, b_col, b_step); \
+        } else { \
+            const int terms = (int)min(k - (ga_ssize)(stage) * TERMS, (ga_ssize)TERMS); \
+            if (a_wide) \
+                A_WIDE(memory, base, x, a_row, a_step, rows, terms, item); \
+            else \
+                A_SINGLE(memory, base, x, a_row, a_step, rows, terms, item); \
+            if (b_wide) \
+                B_WIDE(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
+            else \
+                B_SINGLE(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
+        } \
+        x += TERMS * a_step; \
+        v += TERMS * b_step; \
+    }
+
+    const int stages = (int)((k + TERMS - 1) / TERMS);
+    #pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < stages)
+            COPY(stage, stage)
+        commit_copies();
+    }
+    /* Fragments are loaded one step ahead, into two sets of registers in turns. */
+    uint left[2][WARP_ROWS / 16][4], right[2][WARP_COLS / 8][2];
+    int side = 0, next = STAGES - 1;
+    await_copies();
+    LOAD_A(memory, 0, 0, left_at, left[0]);
+    LOAD_B(memory, 0, 0, right_at, right[0]);
+    for (int stage = 0; stage < stages; ++stage) {
+        BEGIN_STAGE
+        #pragma unroll
+        for (int step = 0; step < DEPTH / 8; ++step) {
+            const int now = AHEAD ? step % 2 : 0, later = AHEAD ? (step + 1) % 2 : 0;
+            if (AHEAD) {
+                LOAD_NEXT(later)
+            }
+            if (step == 0) {
+                if (stage + STAGES - 1 < stages)
+                    COPY(stage + STAGES - 1, next)
+                commit_copies();
+                next = next == STAGES - 1 ? 0 : next + 1;
+            }
+            MULTIPLY(memory, SUMS, left[now], right[now]);
+            if (!AHEAD) {
+                LOAD_NEXT(later)
+            }
+        }
+        END_STAGE
+    }
+
+    /* Sums pass through local memory, so that neighbours store neighbours: sixteen rows of each warp at a time. */
+    y += batch * t.s0;
+    z += batch * t.s3;
+    w += (part * t.s8 + batch) * m * n;
+    __local float *sums = (__local float *)its_tiles;
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            #pragma unroll
+            for (int c = 0; c < 4; ++c)
+                sums[(wi / WARP_ROWS * 16 + g + c / 2 * 8) * (COLS + 8) + wj + j * 8 + 2 * r + c % 2] = acc[i][j][c];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        #pragma unroll 1
+        for (int e = item; e < ROWS / WARP_ROWS * 16 * COLS; e += ITEMS) {
+            const int ti = e / COLS / 16 * WARP_ROWS + i * 16 + e / COLS % 16, tj = e % COLS;
+            if (ti >= rows || tj >= cols)
+                continue;
+            const ga_ssize zi = i0 + ti, zj = j0 + tj;
+            float sum = sums[e / COLS * (COLS + 8) + tj];
+            REPEAT_NAN
+            if (parts > 1) {
+                w[zi * n + zj] = sum;
+                continue;
+            }
+            sum *= alpha;
+            if (add)
+                sum += beta * LOAD(y[zi * y0 + zj * y1]);
+            z[zi * z0 + zj * z1] = STORE(sum);
+        }
+    }
+#undef COPY
+#undef LOAD_NEXT
+}
+
+/* Where an item copies its first piece of 16 bytes to: a row's terms of the sums stand side by side, and the pieces of
+   eight rows lie in different banks. */
+static uint piece_along_SIDE(uint item)
+{
+    return (item / (DEPTH / 4) * (DEPTH / 4) + (item % (DEPTH / 4) ^ SWIZZLED(item / (DEPTH / 4)))) * 4;
+}
+
+/* The same where rows stand side by side, for each term of the sums. */
+static uint piece_across_SIDE(uint item)
+{
+    return (item / (SIDE / PIECE) * (SIDE / PIECE) + (item % (SIDE / PIECE) ^ EXCHANGED(item / (SIDE / PIECE)))) * 4;
+}
+
+/* Begins to copy a tile of which nothing is beyond the last row or term, by pieces from `x` on, which is where the
+   item's first piece is. */
+static void whole_along_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
+{
+    #pragma unroll
+    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
+        copy_async_all(memory, to + v * ITEMS * 4, x + v * (ITEMS * 4 / DEPTH) * across);
+}
+
+static void whole_across_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
+{
+    #pragma unroll
+    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
+        copy_async_all(memory, to + v * ITEMS * 4, x + v * (ITEMS * PIECE / SIDE) * step);
+}
+
+/* The same of a tile with rows and terms beyond the last, which are zeros: of a piece of no bytes, the address is not
+   read. */
+static void wide_along_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                            int rows, int terms, uint item)
+{
+    const int i = item / (DEPTH / 4), l = item % (DEPTH / 4), bytes = clamp(16 / PIECE * terms - 16 * l, 0, 16);
+    base += piece_along_SIDE(item);
+    #pragma unroll
+    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
+        copy_async16(memory, base + v * ITEMS * 4, x + v * (ITEMS * 4 / DEPTH) * across,
+                     i + v * (ITEMS * 4 / DEPTH) < rows ? bytes : 0);
+}
+
+static void wide_across_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                             int rows, int terms, uint item)
+{
+    const int l = item / (SIDE / PIECE), i = item % (SIDE / PIECE), bytes = clamp(16 / PIECE * rows - 16 * i, 0, 16);
+    base += piece_across_SIDE(item);
+    #pragma unroll
+    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
+        copy_async16(memory, base + v * ITEMS * 4, x + v * (ITEMS * PIECE / SIDE) * step,
+                     l + v * (ITEMS * PIECE / SIDE) < terms ? bytes : 0);
+}
+
+/* The same by single numbers, which may stand anywhere; `x` is where the tile begins. */
+static void single_along_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                              int rows, int terms, uint item)
+{
+    #pragma unroll 4
+    for (int v = 0; v < SIDE * TERMS / ITEMS; ++v) {
+        const int i = (v * ITEMS + item) / TERMS, l = (v * ITEMS + item) % TERMS;
+        copy_number(memory, base * (PIECE / 4) + (i * (DEPTH / 4) + (l / PIECE ^ SWIZZLED(i))) * PIECE + l % PIECE,
+                    x + i * across + l * step, i < rows && l < terms);
+    }
+}
+
+static void single_across_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                               int rows, int terms, uint item)
+{
+    #pragma unroll 4
+    for (int v = 0; v < SIDE * TERMS / ITEMS; ++v) {
+        const int l = (v * ITEMS + item) / SIDE, i = (v * ITEMS + item) % SIDE;
+        copy_number(memory, base * (PIECE / 4) + (l * (SIDE / PIECE) + (i / PIECE ^ EXCHANGED(l))) * PIECE + i % PIECE,
+                    x + i * across + l * step, i < rows && l < terms);
+    }
+}
+
+/* Where an item finds the row that it gives `ldmatrix` for some terms of the sums, in a tile copied along them. */
+static uint left_place_along(uint wi, uint place, uint lane)
+{
+    const uint row = lane % 16;
+    return (wi + row) * DEPTH + ((place * 2 + lane / 16) ^ SWIZZLED(row)) * 4;
+}
+
+static uint right_place_along(uint wj, uint place, uint lane)
+{
+    const uint col = lane % 8 + lane / 16 * 8;
+    return (wj + col) * DEPTH + ((place * 2 + lane / 8 % 2) ^ SWIZZLED(col)) * 4;
+}
+
+/* Where it finds its number of eight rows, so many eights from its first ones on, in a tile copied across. */
+static uint left_place_across(uint wi, uint place, uint lane)
+{
+    return lane % 4 * ROWS + ((wi / 8 + place) ^ (lane % 4)) * 8 + lane / 4;
+}
+
+static uint right_place_across(uint wj, uint place, uint lane)
+{
+    return lane % 4 * COLS + ((wj / 8 + place) ^ (lane % 4)) * 8 + lane / 4;
+}
+
+/* The same of numbers of 16 bits: the instruction transposes their matrices. */
+static uint left_place_transposed(uint wi, uint place, uint lane)
+{
+    return (lane % 8 + lane / 16 * 8) * (ROWS / 2) + ((wi / 8 + place * 2 + lane / 8 % 2) ^ lane % 8) * 4;
+}
+
+static uint right_place_transposed(uint wj, uint place, uint lane)
+{
+    return lane % 16 * (COLS / 2) + ((wj / 8 + place * 2 + lane / 16) ^ lane % 8) * 4;
+}
+
+/* Load the fragments of a matrix for eight words of terms of the sums. */
+static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+{
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
+}
+
+static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+{
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        #pragma unroll
+        for (int c = 0; c < 4; ++c)
+            x[i][c] = load_word(memory, base + at[(i * 2 + c % 2) % A_PLACES] + (l + c / 2 * 4) * ROWS
+                                            + (i * 2 + c % 2) / A_PLACES * 8 * A_PLACES);
+}
+
+static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+{
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        load_transposed(memory, base + at[i] + l * ROWS, x[i]);
+}
+
+static void load_right_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
+{
+    #pragma unroll
+    for (int j = 0; j < WARP_COLS / 8; j += 2) {
+        uint four[4];
+        load_transposed(memory, base + at[j / 2] + l * COLS, four);
+        v[j][0] = four[0];
+        v[j][1] = four[1];
+        v[j + 1][0] = four[2];
+        v[j + 1][1] = four[3];
+    }
+}
+
+static void load_right_along(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
+{
+    #pragma unroll
+    for (int j = 0; j < WARP_COLS / 8; j += 2) {
+        uint four[4];
+        load_matrices(memory, base + at[l / 8] + j * 8 * DEPTH, four);
+        v[j][0] = four[0];
+        v[j][1] = four[1];
+        v[j + 1][0] = four[2];
+        v[j + 1][1] = four[3];
+    }
+}
+
+static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
+{
+    #pragma unroll
+    for (int j = 0; j < WARP_COLS / 8; ++j)
+        #pragma unroll
+        for (int c = 0; c < 2; ++c)
+            v[j][c] = load_word(memory, base + at[j % B_PLACES] + (l + c * 4) * COLS + j / B_PLACES * 8 * B_PLACES);
+}
+
+/* Adds the products of two sets of fragments. The instruction cuts off bits below TF32's: numbers are first increased
+   by about a half of what is cut, so that they are rounded, those of TF32 to themselves. */
+static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+{
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        #pragma unroll
+        for (int c = 0; c < 4; ++c)
+            x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
+    #pragma unroll
+    for (int j = 0; j < WARP_COLS / 8; ++j)
+        #pragma unroll
+        for (int c = 0; c < 2; ++c)
+            v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            multiply_add(memory, acc[i][j], x[i], v[j]);
+}
+
+/* The same of numbers of float16. */
+static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+{
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i)
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            multiply_add_halves(memory, acc[i][j], x[i], v[j]);
+}
+
+/* As `multiply_tf32`, with each number divided into two of TF32, but for the products of two small parts. */
+static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+{
+    uint v_small[WARP_COLS / 8][2];
+    #pragma unroll
+    for (int j = 0; j < WARP_COLS / 8; ++j)
+        #pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            v_small[j][c] = rest_of(v[j][c]);
+        }
+    #pragma unroll
+    for (int i = 0; i < WARP_ROWS / 16; ++i) {
+        uint x_small[4];
+        #pragma unroll
+        for (int c = 0; c < 4; ++c)
+            x_small[c] = rest_of(x[i][c]);
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            multiply_add(memory, acc[i][j], x_small, v[j]);
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            multiply_add(memory, acc[i][j], x[i], v_small[j]);
+        #pragma unroll
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            multiply_add(memory, acc[i][j], x[i], v[j]);
+    }
+}
+
+/* What the instruction cuts off a number, rounded. */
+static uint rest_of(uint x)
+{
+    return as_uint((as_float(x) - as_float(x & 0xffffe000)) * ROUNDING);
+}
+
+/* Statements around those of a stage whose sums are added up apart: the instruction cuts off bits of a sum, too, which
+   adds up over a long one. */
+void begin_stage()
+{
+        float sums_of_stage[WARP_ROWS / 16][WARP_COLS / 8][4];
+        #pragma unroll
+        for (int i = 0; i < WARP_ROWS / 16; ++i)
+            #pragma unroll
+            for (int j = 0; j < WARP_COLS / 8; ++j)
+                #pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    sums_of_stage[i][j][c] = 0;
+}
+
+void end_stage()
+{
+        #pragma unroll
+        for (int i = 0; i < WARP_ROWS / 16; ++i)
+            #pragma unroll
+            for (int j = 0; j < WARP_COLS / 8; ++j)
+                #pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    acc[i][j][c] += sums_of_stage[i][j][c];
+}
+
+/* Statements: a part of an infinity is no number. Sums that are none are computed again as they are elsewhere. */
+void repeat_nan()
+{
+                if (isnan(sum)) {
+                    sum = 0;
+                    for (ga_ssize l = 0; l < k && !isnan(sum); ++l)
+                        sum += a[ti * a_row + l * a_step] * b[tj * b_col + l * b_step];
+                }
+}

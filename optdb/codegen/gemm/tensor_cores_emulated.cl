@@ -1,0 +1,111 @@
+/* What the instructions in tensor_cores_ptx.cl do, for devices without them: tests check the kernels' indices by it. */
+
+static void copy_async16(__local uint *memory, uint word, GLOBAL_MEM const void *source, int bytes)
+{
+    for (int c = 0; c < 4; ++c)
+        memory[word + c] = 4 * c < bytes ? ((GLOBAL_MEM const uint *)source)[c] : 0;
+}
+
+static void copy_async_all(__local uint *memory, uint word, GLOBAL_MEM const void *source)
+{
+    copy_async16(memory, word, source, 16);
+}
+
+static void copy_number_float32(__local uint *memory, uint number, GLOBAL_MEM const void *source, bool exists)
+{
+    memory[number] = exists ? *(GLOBAL_MEM const uint *)source : 0;
+}
+
+static void copy_number_float16(__local uint *memory, uint number, GLOBAL_MEM const void *source, bool exists)
+{
+    ((__local ushort *)memory)[number] = exists ? *(GLOBAL_MEM const ushort *)source : 0;
+}
+
+static void commit_copies()
+{
+}
+
+static void await_copies()
+{
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Each item gives the address of a row of four words, and gets one word of four matrices of eight rows. */
+static void load_matrices(__local uint *memory, uint word, uint *x)
+{
+    __local uint *exchange = memory + TILE_WORDS;
+    const int item = get_local_id(0), first = item / 32 * 32, lane = item % 32;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    exchange[item] = word;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int matrix = 0; matrix < 4; ++matrix)
+        x[matrix] = memory[exchange[first + matrix * 8 + lane / 4] + lane % 4];
+}
+
+/* The same with each matrix, of numbers of 16 bits, transposed. */
+static void load_transposed(__local uint *memory, uint word, uint *x)
+{
+    __local uint *exchange = memory + TILE_WORDS;
+    const int item = get_local_id(0), first = item / 32 * 32, lane = item % 32;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    exchange[item] = word;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        x[matrix] = 0;
+        for (int half_of_word = 0; half_of_word < 2; ++half_of_word) {
+            const int row = lane % 4 * 2 + half_of_word, col = lane / 4;
+            const uint pair = memory[exchange[first + matrix * 8 + row] + col / 2];
+            x[matrix] |= (pair >> col % 2 * 16 & 0xffff) << half_of_word * 16;
+        }
+    }
+}
+
+static uint load_word(__local uint *memory, uint word)
+{
+    return memory[word];
+}
+
+static uint opaque(uint x)
+{
+    return x;
+}
+
+static float half_of(uint pair, int number)
+{
+    const ushort bits = pair >> number * 16;
+    return vload_half(0, (const half *)&bits);
+}
+
+/* Adds products of fragments that the items exchange: of whole words, or of both halves of each. */
+static void add_products(__local uint *memory, float *c, const uint *x, const uint *v, bool halves)
+{
+    __local uint *exchange = memory + TILE_WORDS;
+    const int item = get_local_id(0), first = item / 32 * 32, g = item % 32 / 4, r = item % 4;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int part = 0; part < 4; ++part)
+        exchange[item * 6 + part] = x[part];
+    for (int part = 0; part < 2; ++part)
+        exchange[item * 6 + 4 + part] = v[part];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int number = 0; number < 4; ++number) {
+        const int row = g + number / 2 * 8, col = 2 * r + number % 2;
+        for (int l = 0; l < 8; ++l) {
+            const uint left = exchange[(first + row % 8 * 4 + l % 4) * 6 + row / 8 + l / 4 * 2];
+            const uint right = exchange[(first + col * 4 + l % 4) * 6 + 4 + l / 4];
+            if (halves)
+                c[number] += half_of(left, 0) * half_of(right, 0) + half_of(left, 1) * half_of(right, 1);
+            else
+                c[number] += as_float(left & 0xffffe000) * as_float(right & 0xffffe000);
+        }
+    }
+}
+
+static void multiply_add(__local uint *memory, float *c, const uint *x, const uint *v)
+{
+    add_products(memory, c, x, v, false);
+}
+
+static void multiply_add_halves(__local uint *memory, float *c, const uint *x, const uint *v)
+{
+    add_products(memory, c, x, v, true);
+}

@@ -1,0 +1,175 @@
+"""How exact training is by each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
+
+Each model makes some steps on a device by each value of the flag ``optdb.matmul_precision``, and in float64, from the
+same values. An error is the largest difference from float64's numbers, relative to the largest number of an array: of
+the costs of all steps, and of what the steps add to the shared variables. ``--curves FILE`` draws the costs of a longer
+training of one model by each precision.
+
+Where a device has no tensor cores that optdb can use, all precisions compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import theano
+from rich.table import Table
+
+import optdb
+from profiles import models, screen
+from profiles.gpu.steps import SIZES, SMALL
+from profiles.models.base import shared_variables
+from profiles.steps_of_simulators import compiled
+from profiles.training import difference
+
+PRECISIONS = ("highest", "high", "default")
+#: Smaller than what is timed, and with products that are large enough for tensor cores.
+SIZES_TO_COMPARE = {**SIZES, "mlp 4096": {"width": 2048, "batch": 512}, "lstm": {**SIZES["lstm"], "steps": 10}}
+#: Of the pictures.
+_CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The costs of some steps, and what the steps added to the shared variables."""
+
+    costs: list[float]
+    steps: list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The largest relative errors of a precision."""
+
+    model: str
+    precision: str
+    cost: float
+    parameters: float
+
+
+def trained(model: models.Model, values: Sequence[Any], data: Sequence[Any], device: str, steps: int) -> Trained:
+    """Make some training steps from some values."""
+    variables = shared_variables(model)
+    for variable, value in zip(variables, values, strict=True):
+        variable.set_value(value.astype(variable.dtype) if _is_float(value) else value)
+    with optdb.SimulatorOCL(compiled(model), device) as sim:
+        costs = [float(np.ravel(sim(*data)[0])[0]) for _ in range(steps)]
+        after = [np.array(sim.get(variable), float) for variable in variables if _is_float(variable.get_value())]
+    before = [value.astype(float) for value in values if _is_float(value)]
+    return Trained(costs, [new - old for new, old in zip(after, before, strict=True)])
+
+
+def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterator[Errors]:
+    """Yield the errors of each precision for a model."""
+    model = models.build(name.split()[0], **sizes)
+    values = [variable.get_value() for variable in shared_variables(model)]
+    with theano.change_flags(floatX="float64"):
+        wide = models.build(name.split()[0], **sizes)
+        data = [value.astype("float64") if _is_float(value) else value for value in model.data]
+        exact = trained(wide, values, data, device, steps)
+    for precision in PRECISIONS:
+        with theano.change_flags(**{"optdb.matmul_precision": precision}):
+            seen = trained(model, values, model.data, device, steps)
+        yield errors_of(name, precision, exact, seen)
+
+
+def errors_of(name: str, precision: str, exact: Trained, seen: Trained) -> Errors:
+    """Return the errors of a training beside an exact one."""
+    cost = difference(np.array(exact.costs), np.array(seen.costs))
+    return Errors(name, precision, cost, max(map(difference, exact.steps, seen.steps), default=0.0))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
+
+
+def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[float]]:
+    """Return the costs of a training of cifar_resnet by each precision, on pictures that change with each step."""
+    costs: dict[str, list[float]] = {}
+    model = models.build("cifar_resnet", **sizes)
+    values = [variable.get_value() for variable in shared_variables(model)]
+    for precision in PRECISIONS:
+        for variable, value in zip(shared_variables(model), values, strict=True):
+            variable.set_value(value)
+        batches = _pictures(model, steps)
+        with (
+            theano.change_flags(**{"optdb.matmul_precision": precision}),
+            optdb.SimulatorOCL(compiled(model), device) as sim,
+        ):
+            costs[precision] = [float(np.ravel(sim(*batch)[0])[0]) for batch in batches]
+    return costs
+
+
+def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
+    """Yield batches of noisy pictures of classes, which a net can learn to tell apart, with their labels."""
+    rng = np.random.default_rng(0)
+    pictures, labels = model.data
+    classes = rng.normal(size=(int(labels.max()) + 1, *pictures.shape[1:]))
+    for _ in range(count):
+        drawn = rng.integers(0, len(classes), labels.shape)
+        noise = rng.normal(size=pictures.shape)
+        yield [(0.2 * classes[drawn] + noise).astype(pictures.dtype), drawn.astype(labels.dtype)]
+
+
+def draw(costs: dict[str, list[float]], path: Path) -> None:
+    """Draw curves of costs, each beside the first one's."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (whole, apart) = plt.subplots(2, sharex=True, figsize=(7, 6), constrained_layout=True)
+    first = np.array(next(iter(costs.values())))
+    for name, values in costs.items():
+        whole.plot(values, label=name, linewidth=1)
+        if values is not costs[next(iter(costs))]:
+            apart.plot(np.abs(values - first) / np.abs(first), label=f"{name} beside highest", linewidth=1)
+    whole.set(ylabel="cost", title="cifar_resnet by each precision of products")
+    is_apart = any(not np.array_equal(values, first) for values in costs.values())
+    apart.set(xlabel="step", ylabel="relative difference", yscale="log" if is_apart else "linear")
+    whole.legend()
+    apart.legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _table(rows: Sequence[Errors]) -> Table:
+    table = Table("model", "precision", "error of costs", "error of what parameters gain", title="Errors by precision")
+    for row in rows:
+        table.add_row(row.model, row.precision, f"{row.cost:.1e}", f"{row.parameters:.1e}")
+    return table
+
+
+@click.command(help=__doc__.split("\n\n")[1])
+@click.argument("names", nargs=-1, type=click.Choice(sorted(SIZES_TO_COMPARE)))
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Steps of each model.")
+@click.option("--small", is_flag=True, help="Models at their small sizes, to try whether it works.")
+@click.option("--curves", "picture", type=click.Path(path_type=Path), help="Draw training curves into this file.")
+@click.option("--curve-steps", type=click.IntRange(min=1), default=200, show_default=True, help="Steps of the curves.")
+def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: Path | None, curve_steps: int) -> None:
+    """Tell the errors of models."""
+    theano.config.floatX = "float32"
+    if picture is not None:
+        costs = curves(device, curve_steps, SMALL["cifar_resnet"] if small else _CURVE_SIZES)
+        draw(costs, picture)
+        for precision, values in costs.items():
+            click.echo(f"{precision}: the cost goes from {values[0]:.4f} to {np.mean(values[-20:]):.4f}")
+        if not names:
+            return
+    rows: list[Errors] = []
+    for name in names or SIZES_TO_COMPARE:
+        sizes = SMALL.get(name.split()[0], {}) if small else SIZES_TO_COMPARE[name]
+        for row in errors(name, sizes, device, steps):
+            rows.append(row)
+            click.echo(f"{row.model}, {row.precision}: {row.cost:.1e} {row.parameters:.1e}", err=True)
+    screen.console().print(_table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""Products by tensor cores: all indices by emulated instructions, and when a device takes them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from optdb.codegen.gemm import tensor_cores
+from optdb.codegen.gemm.launches import run, total_kernel
+from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.gemm.tensor_cores import TensorBlock, along_terms, kernel_name, plan, tensor_kernel
+from optdb.codegen.kernels import compile_kernels
+from optdb.codegen.kernels.bodies import bodies_of
+from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime.arrays import from_host, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.errors import DeviceError
+from tests.codegen.test_matmul import context_of, put
+
+#: So small that Oclgrind, the memory checker, gets through several of them.
+SMALL = TensorBlock(32, 32, 16, 2, 16, 32)
+OTHER = TensorBlock(32, 64, 32, 2, 16, 32)
+HALVES = TensorBlock(64, 64, 16, 2, 32, 32)
+#: The largest relative error of a product of two numbers.
+EPS = {"tf32": 2 * 2 / 3 * 2.0**-10, "tf32x3": 2.0**-19, "float16": 0.0}
+DTYPE = {"tf32": "float32", "tf32x3": "float32", "float16": "float16"}
+
+
+@functools.cache
+def checker():
+    """Return a context of Oclgrind: PoCL 3.1 computes other numbers where barriers are in loops of loops."""
+    try:
+        context = Context("oclgrind")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    context.profile = context.profile.as_kind("gpu", 1)
+    return context
+
+
+@functools.cache
+def compiled(block, arithmetic, along):
+    kernels = [tensor_kernel(block, arithmetic, along, "emulated"), total_kernel(DTYPE[arithmetic])]
+    return compile_kernels(kernels, checker())
+
+
+def sample(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(((0, 1, 2), (1, 1, 1)),) * 3, units=1):
+    """Return the product of batches of matrices, whose axes lie in some orders."""
+    context = checker()
+    batch = y.shape[0]
+    a, b, y = (value.astype(DTYPE[arithmetic]) for value in (a, b, y))
+    x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
+    added = steps(z, batch)
+    problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
+    launches = plan(problem, block, arithmetic, units)
+    kernels = compiled(block, arithmetic, along_terms(problem))
+    run(launches, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    return to_host(z), launches
+
+
+def check(got, a, b, y, alpha, beta, arithmetic):
+    a, b, y = (value.astype(DTYPE[arithmetic]).astype("float64") for value in (a, b, y))
+    want, magnitude = alpha * (a @ b) + beta * y, abs(alpha) * (abs(a) @ abs(b)) + abs(beta * y)
+    rounding = 2.0**-10 if arithmetic == "float16" else 2.0**-22
+    assert (abs(got - want) <= (EPS[arithmetic] + rounding) * magnitude + 1e-30).all()
+
+
+_SLOW = pytest.mark.slow
+ARITHMETICS = ["tf32", pytest.param("tf32x3", marks=_SLOW), pytest.param("float16", marks=_SLOW)]
+BLOCKS = [(SMALL, "tf32"), pytest.param(HALVES, "float16", marks=_SLOW)]
+ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("left", ORDERS)
+@pytest.mark.parametrize("right", ORDERS)
+def test_each_order_of_the_matrices(left, right, arithmetic):
+    block = HALVES if arithmetic == "float16" else SMALL if left == right else OTHER
+    # Whole pieces of 16 bytes, with rows and terms beyond the last.
+    a, b, y = sample(1, 40, 24), sample(1, 24, 72), sample(1, 40, 72)
+    got, _ = multiply(block, arithmetic, a, b, y, 1.5, 0.5, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
+    check(got, a, b, y, 1.5, 0.5, arithmetic)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("columns", "rows")]
+)
+@pytest.mark.parametrize(("block", "arithmetic"), BLOCKS)
+def test_whole_tiles(left, right, block, arithmetic):
+    side = block.rows
+    a, b, y = sample(1, side, 64), sample(1, 64, side), sample(1, side, side)
+    got, _ = multiply(block, arithmetic, a, b, y, 1.0, 0.0, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
+    check(got, a, b, y, 1.0, 0.0, arithmetic)
+
+
+@pytest.mark.parametrize("right", ["rows", "columns"])
+@pytest.mark.parametrize(("block", "arithmetic"), BLOCKS)
+def test_numbers_that_are_not_aligned(right, block, arithmetic):
+    a, b, y = sample(2, 33, 19), sample(1, 19, 35), sample(2, 33, 35)
+    layouts = ((0, 1, 2), (1, 2, 1)), ORDERS[right], ((1, 0, 2), (1, -1, 2))
+    got, _ = multiply(block, arithmetic, a, b, y, -0.5, 2.0, layouts)
+    check(got, a, b, y, -0.5, 2.0, arithmetic)
+
+
+@pytest.mark.parametrize("depth", [8, 16, pytest.param(32, marks=_SLOW)])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_any_number_of_stages(depth, stages):
+    block = TensorBlock(32, 32, depth, stages, 16, 32)
+    a, b, y = sample(1, 32, 100), sample(1, 100, 32), sample(1, 32, 32)
+    got, _ = multiply(block, "tf32", a, b, y)
+    check(got, a, b, y, 1.0, 0.0, "tf32")
+
+
+@_SLOW
+def test_sums_are_cut_into_parts(monkeypatch):
+    monkeypatch.setattr(tensor_cores, "PART", 16)
+    a, b, y = sample(1, 33, 50), sample(1, 50, 33), sample(1, 33, 33)
+    got, launches = multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, units=16)
+    assert launches.launches[-1].kernel == "matmul_total" and launches.memory == 2 * 33 * 33
+    check(got, a, b, y, 1.0, 1.0, "tf32")
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_sums_of_no_terms(beta):
+    a, b, y = sample(1, 33, 0), sample(1, 0, 34), sample(1, 33, 34)
+    got, _ = multiply(SMALL, "tf32", a, b, y, 1.0, beta)
+    np.testing.assert_array_equal(got, np.float32(beta) * y)
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS[:2])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_infinities_and_nans_go_where_they_do_elsewhere(arithmetic):
+    a, b, y = sample(1, 40, 20), sample(1, 20, 36), sample(1, 40, 36)
+    a[0, 3, 5], a[0, 20, 0], a[0, 39, 19], b[0, 7, 11] = np.inf, -np.inf, np.nan, np.inf
+    # No bits of an infinity, or of a NaN with few bits, may be lost.
+    a[0, 8, 8] = np.uint32(0x7F800001).view(np.float32)
+    # Nor may a NaN be counted up to a number.
+    a[0, 9, 9] = np.uint32(0x7FFFFFFF).view(np.float32)
+    b[0, 5, 2] = b[0, 0, 3] = 0
+    got, _ = multiply(SMALL, arithmetic, a, b, y)
+    want = a.astype("float64") @ b.astype("float64")
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.isinf(want).sum() > 80 and np.isnan(want).sum() > 70
+
+
+@_SLOW
+def test_three_passes_keep_large_numbers_finite():
+    a, b, y = sample(1, 32, 16), np.zeros((1, 16, 32), "float32"), sample(1, 32, 32)
+    # Rounded to TF32, it is an infinity.
+    a[0, 0, 0], b[0, 0] = np.finfo("float32").max, 0.5
+    got, _ = multiply(SMALL, "tf32x3", a, b, y)
+    want = a.astype("float64") @ b.astype("float64")
+    np.testing.assert_allclose(got, want.astype("float32"), 1e-6)
+
+
+# Which products
+
+
+@pytest.fixture
+def with_tensor_cores(monkeypatch):
+    """Return a context of a device that seems to have tensor cores; its kernels emulate them."""
+    context = checker()
+    quirks = replace(context.profile.quirks, takes_ptx=True)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
+    monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
+    emulated = functools.partial(tensor_kernel, instructions="emulated")
+    monkeypatch.setattr(tensor_cores, "tensor_kernel", emulated)
+    monkeypatch.delitem(context.kept, tensor_cores.__name__, raising=False)
+    yield context
+    context.kept.pop(tensor_cores.__name__, None)
+
+
+def product(context, a, b, precision, dtype="float32", order=(0, 1)):
+    x, v = (from_host(context, value.astype(dtype)) for value in (a, b))
+    z = put(context, np.full((a.shape[0], b.shape[1]), np.nan, dtype), order, (1, 1))
+    matmul(compile_kernels(matmul_kernels(dtype, context), context), context, x, v, z, precision=precision)
+    return to_host(z)
+
+
+#: A number that TF32 rounds to 1.
+FINE = np.float32(1 + 2**-13)
+
+
+@_SLOW
+def test_precisions_of_one_process_share_nothing(with_tensor_cores):
+    a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
+    for precision, want in [("default", 16), ("highest", 16 * FINE), ("high", 16 * FINE), ("default", 16)]:
+        assert (product(with_tensor_cores, a, b, precision) == want).all(), precision
+
+
+def test_columns_of_a_result_are_taken_for_rows(with_tensor_cores):
+    a, b = sample(25, 20), sample(20, 33)
+    got = product(with_tensor_cores, a, b, "default", order=(1, 0))
+    check(got, a, b, np.zeros(1), 1.0, 0.0, "tf32")
+    assert not np.array_equal(got, product(with_tensor_cores, a, b, "highest"))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(24, 40, 16), (40, 24, 16), (25, 25, 15)])
+def test_small_products_are_of_the_highest_precision(with_tensor_cores, m, n, k):
+    got = product(with_tensor_cores, np.full((m, k), FINE), np.ones((k, n), "float32"), "default")
+    np.testing.assert_array_equal(got, k * FINE)
+
+
+def test_other_dtypes_are_of_the_highest_precision(with_tensor_cores):
+    a = np.full((25, 16), 1 + 2.0**-40)
+    assert (product(with_tensor_cores, a, np.ones((16, 26)), "default", "float64") == 16 * a[0, 0]).all()
+
+
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("precision", ["high", "default"])
+def test_devices_without_tensor_cores_change_nothing(device_kind, precision):
+    context = context_of(device_kind)
+    if context.profile.has_tensor_cores:
+        pytest.skip("the device has them")
+    a, b = sample(40, 33), sample(33, 50)
+    np.testing.assert_array_equal(product(context, a, b, precision), product(context, a, b, "highest"))
+
+
+def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch, caplog):
+    monkeypatch.setattr(tensor_cores, "tensor_kernel", tensor_kernel)  # Oclgrind takes no PTX
+    a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
+    assert (product(with_tensor_cores, a, b, "default") == 16 * FINE).all()
+    assert "highest precision" in caplog.text
+
+
+def test_blocks_fit_a_gpu():
+    for block in tensor_cores._BLOCKS.values():
+        assert block.unsupported_reason() is None
+        assert block.local_bytes <= 48 << 10 and block.items <= 1024
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        TensorBlock(48, 64, 16, 2, 16, 32),
+        TensorBlock(64, 64, 16, 1, 32, 32),
+        TensorBlock(64, 64, 4, 2, 32, 32),
+        TensorBlock(64, 64, 16, 2, 64, 64),
+        TensorBlock(64, 64, 16, 2, 32, 8),
+    ],
+)
+def test_blocks_that_there_cannot_be(block):
+    assert block.unsupported_reason()
+
+
+def test_other_kernels_do_not_run_them_as_a_part():
+    kernel = tensor_kernel(SMALL, "tf32", (True, False))
+    assert kernel.name == kernel_name(SMALL, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"
+    assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
+
+
+def test_files_take_no_ptx(with_tensor_cores):
+    assert with_tensor_cores.profile.has_tensor_cores
+    assert not with_tensor_cores.profile.for_any_driver("gpu", 8).has_tensor_cores
+
+
+# On a GPU
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "precision"), tensor_cores.ARITHMETIC)
+def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
+    context = Context("opencl")
+    if not context.profile.has_tensor_cores:
+        pytest.skip("the device has no tensor cores")
+    rng = np.random.default_rng(1)
+    kernels = compile_kernels(matmul_kernels(dtype, context), context)
+    for _ in range(300):
+        m, n, k = rng.integers(25, 2 * 128 + 2, 3)
+        a, b, y = (value.astype(dtype) for value in (sample(1, m, k), sample(1, k, n), sample(1, m, n)))
+        orders = [list(ORDERS.values())[number] for number in rng.integers(0, 2, 3)]
+        x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
+        matmul(kernels, context, x, v, z, 1.5, z, 0.5, precision)
+        check(to_host(z), a, b, y, 1.5, 0.5, tensor_cores.ARITHMETIC[dtype, precision])
