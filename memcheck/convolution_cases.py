@@ -30,6 +30,19 @@ CONVOLUTION_CASES = [
     *_three(_plain(3, 4, 5, 19), _plain(4, 1, 1, 2), _plain(3, 4, 5, 18), num_groups=4),
     *_three(_plain(2, 3, 1, 1), _plain(5, 3, 1, 1), _plain(2, 5, 1, 1)),
     *_three(_plain(2, 5, 3, 7), _plain(17, 5, 1, 1), _plain(2, 17, 3, 7)),
+    # Tiles of a graphics card for more filters or channels; and sums of so many terms that these are divided.
+    *(
+        case
+        for rows in (20, 64, 128)
+        for case in _three(floats(1, 4, 1, 2), floats(rows, 4, 1, 1), floats(1, rows, 1, 2))
+    ),
+    *(
+        case
+        for rows in (20, 64, 128)
+        for case in _three(floats(1, rows, 1, 2), floats(4, rows, 1, 1), floats(1, 4, 1, 2))
+    ),
+    *_three(_plain(1, 512, 1, 1), _plain(4, 512, 1, 1), _plain(1, 4, 1, 1)),
+    *_three(_plain(1, 4, 1, 1), _plain(512, 4, 1, 1), _plain(1, 512, 1, 1)),
     *_three(_plain(2, 3, 4, 3, 5), _plain(5, 3, 2, 2, 3), _plain(2, 5, 5, 4, 7), border_mode="full"),
     *_three(
         _plain(2, 4, 3, 5), _plain(6, 3, 2, 2, 1, 3), _plain(2, 6, 3, 2), unshared=True, num_groups=2, subsample=(1, 2)

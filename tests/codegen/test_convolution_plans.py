@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.convolve.geometry import Axis, axes_of, paddings, phases_of
-from optdb.codegen.convolve.plan import backward, cover, forward
+from optdb.codegen.convolve.plan import backward, cover, forward, reading_of
 from tests.codegen.convolved import Reference, convolutions, lengths_of
 from tests.effort import examples
 
@@ -119,3 +119,67 @@ def test_tables_give_results_and_gradients(convolution, width):
     np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
     written = sum((product.targets >= 0).sum() for product in plan.products)
     assert plan.complete == (written == np.prod(image))
+
+
+def by_readings(readings, source, channel, matrix, rows, out):
+    """Compute a result from readings of channels of `channel` elements; what no output reads must not be there."""
+    result = np.zeros((rows, int(np.prod(out))))
+    for reading in readings:
+        met = (reading.inside[:, None] & reading.bits) != 0
+        at = np.where(met, reading.starts[:, None] + reading.offsets, 0)
+        assert at.min() >= 0 and at.max() < channel
+        columns = np.where(met, source.reshape(-1, channel)[:, at], 0)
+        result[:, reading.targets] = np.einsum("rct,clt->rl", matrix[:, :, reading.taps], columns)
+    return result
+
+
+@given(convolutions())
+@settings(max_examples=examples(100))
+def test_readings_give_results_and_gradients(convolution):
+    image, taps, parameters = convolution
+    axes, lengths = axes_and_lengths(*convolution)
+    if min(lengths) <= 0:
+        return
+    rng = np.random.default_rng(0)
+    x, w, t = (rng.normal(size=shape) for shape in ((1, 2, *image), (3, 2, *taps), (1, 3, *lengths)))
+    reference, flip = Reference(x, w, t, parameters), parameters["filter_flip"]
+    matrix = w.reshape(3, 2, -1)
+    plan = forward(axes, flip, 1)
+    got = by_readings(plan.readings, x, np.prod(image), matrix, 3, lengths)
+    np.testing.assert_allclose(got.reshape(t.shape), reference.forward(), atol=1e-12)
+    # Gradients for filters take terms in the order of the taps.
+    assert (plan.readings[0].taps == np.arange(np.prod(taps))).all() and plan.readings[0].in_order
+    got = by_readings(backward(axes, flip, 1).readings, t, np.prod(lengths), matrix.transpose(1, 0, 2), 2, image)
+    np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
+
+
+def test_filters_of_more_taps_than_bits_have_no_readings():
+    axes = axes_of((9, 9), (3, 11), "half", (1, 1), (1, 1))
+    assert forward(axes, True, 1).readings is None and backward(axes, True, 1).readings is None
+    axes = axes_of((9, 9), (4, 8), "half", (1, 1), (1, 1))
+    (reading,) = forward(axes, True, 1).readings
+    assert len(set(reading.bits)) == 32
+    # Each phase of a gradient with steps has some of the taps.
+    axes = axes_of((9, 9), (7, 7), "half", (2, 2), (1, 1))
+    assert forward(axes, True, 1).readings is None and len(backward(axes, True, 1).readings) == 4
+
+
+def test_vectors_have_no_readings():
+    axes = axes_of((9, 9), (3, 3), "half", (1, 1), (1, 1))
+    assert forward(axes, True, 16).readings is None and backward(axes, True, 16).readings is None
+
+
+@given(convolutions())
+@settings(max_examples=examples(40))
+def test_products_of_laid_out_images_are_readings(convolution):
+    axes, lengths = axes_and_lengths(*convolution)
+    if min(lengths) <= 0:
+        return
+    for plan in (forward(axes, True, 1), backward(axes, True, 1)):
+        for product in plan.products:
+            reading = reading_of(product)
+            assert (reading.inside[:, None] & reading.bits).all() and (product.targets >= 0).all()
+            np.testing.assert_array_equal(
+                reading.starts[:, None] + reading.offsets, product.starts[:, None] + product.offsets
+            )
+            np.testing.assert_array_equal(reading.targets, product.targets.ravel())

@@ -60,56 +60,7 @@ OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_s
         }
 }
 
-/* For graphics cards. A column is an output of an image. Lane by lane, the groups read neighbours. */
-KERNEL void correlate(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
-    ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
-    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets, ARRAY T *z)
-{
-    LOCAL_MEM W left[STEP][TILE];
-    LOCAL_MEM W right[STEP][TILE];
-    const int flat = LID_1 * 16 + LID_0, lane = flat % TILE, first = flat / TILE;
-    const ga_size columns = images * vectors, column = GID_0 * TILE + lane;
-    const int valid = column < columns;
-    const GLOBAL_MEM W *from = x + GID_2 * x_group;
-    if (valid)
-        from += column / vectors * x_image + starts[column % vectors];
-    w += (GID_2 * blocks + GID_1) * depth * TILE + lane;
-    W acc[4][4];
-    for (int r = 0; r < 4; ++r)
-        for (int c = 0; c < 4; ++c)
-            acc[r][c] = 0;
-    for (ga_size k0 = 0; k0 < depth; k0 += STEP) {
-        for (int s = first; s < STEP; s += 256 / TILE) {
-            const ga_size k = k0 + s;
-            left[s][lane] = k < depth ? w[k * TILE] : 0;
-            right[s][lane] = valid && k < depth ? from[offsets[k]] : 0;
-        }
-        local_barrier();
-        for (int s = 0; s < STEP; ++s) {
-            W a[4], b[4];
-            for (int r = 0; r < 4; ++r) {
-                a[r] = left[s][LID_1 + 16 * r];
-                b[r] = right[s][LID_0 + 16 * r];
-            }
-            for (int r = 0; r < 4; ++r)
-                for (int c = 0; c < 4; ++c)
-                    acc[r][c] += a[r] * b[c];
-        }
-        local_barrier();
-    }
-    for (int c = 0; c < 4; ++c) {
-        const ga_size mine = GID_0 * TILE + LID_0 + 16 * c;
-        if (mine >= columns)
-            continue;
-        const ga_size image = mine / vectors, target = targets[mine % vectors];
-        for (int r = 0; r < 4; ++r) {
-            const ga_size row = GID_1 * TILE + LID_1 + 16 * r;
-            if (row < rows)
-                z[((image * groups + GID_2) * rows + row) * plane + target] = STORE(acc[r][c]);
-        }
-    }
-}
-
+/* For graphics cards. */
 KERNEL void correlate_few(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
     ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
     ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets, ARRAY T *z)

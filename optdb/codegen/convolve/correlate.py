@@ -1,7 +1,7 @@
 """Products of filters with images that are laid out for them: results, and gradients for images.
 
 A processor's work item computes blocks of some filters by some vectors of neighbouring outputs
-in registers; a group of a graphics card computes a tile in local memory. Where a group
+in registers; graphics cards compute tiles, see :mod:`optdb.codegen.convolve.tiles`. Where a group
 of channels has few filters, as in a depthwise convolution, a second kernel computes them one
 by one, and more outputs at a time.
 
@@ -12,7 +12,7 @@ nothing is gathered, and no matrix written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from optdb.codegen.convolve.packing import (
     Kernels,
@@ -25,6 +25,13 @@ from optdb.codegen.convolve.packing import (
     width_of,
 )
 from optdb.codegen.convolve.plan import ConvolutionPlan
+from optdb.codegen.convolve.tiles import (
+    FilterGroups,
+    correlate_by_tiles,
+    correlate_tile_kernels,
+    correlate_tiles,
+    suits,
+)
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, share, size_of
 from optdb.codegen.scratch import scratch
@@ -37,24 +44,10 @@ if TYPE_CHECKING:
 
 #: Filters by vectors (of outputs) that an item of a processor computes at a time.
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
-#: Filters by outputs that a group of a graphics card computes at a time, and the products it sums up at a time.
-_TILE, _STEP = 64, 16
-#: The most filters that are computed one by one.
+#: The most filters that a processor computes one by one.
 _FEW = 3
 #: Elements of images that an item of a processor reads before the next filters.
 _NEAR = 32768
-
-
-class FilterGroups(NamedTuple):
-    """The filters as matrices, one for each group of channels."""
-
-    groups: int
-    #: Channels of the result, of each group.
-    rows: int
-    #: Channels that are summed over, of each group.
-    channels: int
-    #: From one group, row and channel to the next, in elements of the filters.
-    strides: tuple[int, int, int]
 
 
 def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
@@ -65,9 +58,9 @@ def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
             filled(code["CORRELATE"], CORRELATE=name, ROWS=rows, VECTORS=vectors)
             for name, (rows, vectors) in _BLOCKS.items()
         )
-    else:
-        text = filled(code["correlate"] + code["correlate_few"], TILE=_TILE, STEP=_STEP)
-    return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
+        return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
+    few = convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
+    return [*few, *correlate_tile_kernels(dtype, correlate_tiles(context, dtype))]
 
 
 def lanes(dtype: str, context: Context) -> int:
@@ -91,9 +84,13 @@ def correlate(
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape
+    serial = context.profile.runs_items_serially
+    if not serial and suits(plan, channels, rows, size_of(out.shape[2:])):
+        correlate_by_tiles(kernels, context, plan, images, filters, shape, out)
+        return
     work = work_dtype(out.dtype)
-    name = "correlate_few" if rows <= _FEW else "correlate"
-    block = _BLOCKS[name][0] if context.profile.runs_items_serially or rows <= _FEW else _TILE
+    name = "correlate" if serial and rows > _FEW else "correlate_few"
+    block = _BLOCKS[name][0]
     blocks = -(-rows // block)
     shifts, of_products = tables_of(context, plan, channels)
     in_place = _fits_as_it_is(images, plan, work)
@@ -136,11 +133,7 @@ def _launch(
     _, rows, blocks, images, groups, vectors = sizes
     columns = images * vectors
     if not context.profile.runs_items_serially:
-        args = [*sizes, 1, 1, *steps, *arrays]
-        if name == "correlate":
-            kernels[name].call((-(-columns // _TILE) * 16, blocks * 16, groups), (16, 16, 1), *args)
-        else:
-            kernels[name].scall((columns, groups * rows), *args)
+        kernels[name].scall((columns, groups * rows), *sizes, 1, 1, *steps, *arrays)
         return
     target_items = context.profile.compute_units * 8
     parts = largest(-(-target_items // groups), -(-columns // near))

@@ -25,6 +25,8 @@ from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
 
 #: The number of plans in the cache.
 _KEPT = 256
+#: The most taps of a reading: those whose bits a number of 32 bits holds.
+_BITS = 32
 #: Each row has its own vectors if that takes at most this many times as many.
 _ROWS_MAY_COST = 1.15
 
@@ -78,6 +80,8 @@ class ConvolutionPlan:
     products: tuple[TapProduct, ...]
     #: Whether they write all of the result.
     complete: bool = True
+    #: The same products, in the same order, of images without zeros around them; None if filters have too many taps.
+    readings: tuple[Reading, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,65 @@ class TapProduct:
         return bool(last < layout.channel)
 
 
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One product of matrices, from images that may have no zeros around them.
+
+    Tap i of output j is element ``starts[j] + offsets[i]`` of a channel, or zero where ``inside[j] & bits[i]`` is 0.
+    All arrays are of int32.
+    """
+
+    #: Which taps, as the filter has them in memory.
+    taps: np.ndarray
+    #: For each of these.
+    offsets: np.ndarray
+    bits: np.ndarray
+    #: For each output.
+    starts: np.ndarray
+    inside: np.ndarray
+    #: Where each output goes in a channel of the result.
+    targets: np.ndarray
+
+    @property
+    def in_order(self) -> bool:
+        """Whether outputs are written one after the other, from the first element of the result on."""
+        return bool((self.targets == np.arange(len(self.targets))).all())
+
+
+def reading_of(product: TapProduct) -> Reading:
+    """Return a product of images that are laid out with zeros around them, in vectors of one lane, as a reading."""
+    offsets, starts = product.offsets.astype(np.int32), product.starts.astype(np.int32)
+    ones = np.ones_like(offsets), np.ones_like(starts)
+    return Reading(product.taps, offsets, ones[0], starts, ones[1], product.targets.ravel().astype(np.int32))
+
+
+def _reading(
+    taps: Sequence[int],
+    shifts: Sequence[Sequence[int]],
+    bases: Sequence[np.ndarray],
+    lengths: Sequence[int],
+    targets: np.ndarray,
+) -> Reading:
+    """Return a reading of channels of `lengths`.
+
+    `taps` are the products of `shifts`, which are what each axis adds to `bases` for each tap along it. `targets` has
+    an axis for each one of `bases`.
+    """
+    offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
+    starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)
+    for base, length in zip(bases, lengths):
+        starts = starts[..., None] * length + base
+    for i, moves in enumerate(itertools.product(*shifts)):
+        met = np.ones((), bool)
+        for base, move, length in zip(bases, moves, lengths):
+            offsets[i] = offsets[i] * length + move
+            met = met[..., None] & (base + move >= 0) & (base + move < length)
+        inside |= np.where(met, bits[i], 0).astype(np.uint32)
+    by_tap = np.argsort(taps)
+    numbers = (offsets[by_tap], bits.view(np.int32)[by_tap], starts, inside.view(np.int32), targets)
+    return Reading(np.sort(taps), *(each.ravel().astype(np.int32) for each in numbers))
+
+
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return a plan of one product, by vectors of `width` lanes; `flip` says to reverse filters.
@@ -130,7 +193,14 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     # A filter reversed along all its axes has its taps from the last to the first.
     offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
     starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
-    return ConvolutionPlan(layout, (TapProduct(np.arange(len(offsets)), offsets, starts, targets),))
+    taps = np.arange(len(offsets))
+    readings = None
+    if width == 1 and len(taps) <= _BITS:
+        shifts = [[tap * axis.dilation for tap in range(axis.taps)] for axis in axes]
+        bases = [np.arange(axis.out) * axis.step - axis.low for axis in axes]
+        order = taps[::-1] if flip else taps
+        readings = (_reading(order, shifts, bases, layout.lengths, np.arange(math.prod(out)).reshape(out)),)
+    return ConvolutionPlan(layout, (TapProduct(taps, offsets, starts, targets),), readings=readings)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -142,7 +212,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
         out = tuple(axis.out for axis in axes)
-        return ConvolutionPlan(ChannelLayout(out, (1, 1, 1), ((0,), (0,), (0,)), out), (), complete=False)
+        return ConvolutionPlan(ChannelLayout(out, (1, 1, 1), ((0,), (0,), (0,)), out), (), complete=False, readings=())
     bounds = [_bounds(phases) for phases in by_axis]
     layout = ChannelLayout(
         lengths=tuple(axis.out for axis in axes),
@@ -151,7 +221,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         extents=tuple(high - low + 1 for low, high in bounds),
     )
     count = math.prod(axis.taps for axis in axes)
-    products = []
+    products, readings = [], []
     for phases in itertools.product(*by_axis):
         taps, offsets = [], []
         for pairs in itertools.product(*[phase.taps for phase in phases]):
@@ -170,8 +240,22 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
             width,
         )
         products.append(TapProduct(np.array(taps), np.array(offsets, np.int64), starts, targets))
+        if width == 1 and len(taps) <= _BITS:
+            shifts = [[-back for _, back in phase.taps] for phase in phases]
+            bases = [phase.origin + np.arange(phase.count) for phase in phases]
+            readings.append(_reading(taps, shifts, bases, layout.lengths, _targets(phases, axes)))
     written = sum(int((product.targets >= 0).sum()) for product in products)
-    return ConvolutionPlan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
+    complete = written == math.prod(axis.length for axis in axes)
+    in_place = tuple(readings) if len(readings) == len(products) else None
+    return ConvolutionPlan(layout, tuple(products), complete, in_place)
+
+
+def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> np.ndarray:
+    """Return the indexes of the elements of some phases, one for each axis, in an image."""
+    targets = np.zeros((), np.int64)
+    for phase, axis in zip(phases, axes):
+        targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step
+    return targets
 
 
 def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:

@@ -45,59 +45,6 @@ OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size featu
     }
 }
 
-/* For graphics cards. */
-KERNEL void weights_tiles(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
-    ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
-    ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_long *offsets,
-    ARRAY ga_long *pixels, ARRAY W *parts)
-{
-    LOCAL_MEM W left[STEP][TILE + 1];
-    LOCAL_MEM W right[STEP][TILE + 1];
-    const int flat = LID_1 * 16 + LID_0, pixel = flat % STEP, first = flat / STEP;
-    const ga_size f_tiles = (features + TILE - 1) / TILE;
-    const ga_size k0 = GID_0 / f_tiles * TILE, f0 = GID_0 % f_tiles * TILE, group = GID_1, part = GID_2;
-    const ga_size plane = out0 * out1 * out2;
-    const ga_size l_first = part * rows_each * out2, l_last = min(l_first + rows_each * out2, rows * out2);
-    W acc[4][4];
-    for (int r = 0; r < 4; ++r)
-        for (int c = 0; c < 4; ++c)
-            acc[r][c] = 0;
-    for (ga_size l0 = l_first; l0 < l_last; l0 += STEP) {
-        const ga_size l = l0 + pixel, image = l / plane, p = l % plane;
-        const int valid = l < l_last;
-        const GLOBAL_MEM W *from = x + group * x_group;
-        const GLOBAL_MEM T *by = t;
-        if (valid) {
-            from += image * x_image + pixels[p];
-            by += (image * groups + group) * features * plane + p;
-        }
-        for (int i = first; i < TILE; i += 256 / STEP) {
-            left[pixel][i] = valid && k0 + i < depth ? from[offsets[k0 + i]] : 0;
-            right[pixel][i] = valid && f0 + i < features ? LOAD(by[(f0 + i) * plane]) : 0;
-        }
-        local_barrier();
-        for (int s = 0; s < STEP; ++s) {
-            W a[4], b[4];
-            for (int r = 0; r < 4; ++r) {
-                a[r] = left[s][LID_1 + 16 * r];
-                b[r] = right[s][LID_0 + 16 * r];
-            }
-            for (int r = 0; r < 4; ++r)
-                for (int c = 0; c < 4; ++c)
-                    acc[r][c] += a[r] * b[c];
-        }
-        local_barrier();
-    }
-    for (int r = 0; r < 4; ++r)
-        for (int c = 0; c < 4; ++c) {
-            const ga_size k = k0 + LID_1 + 16 * r, f = f0 + LID_0 + 16 * c;
-            if (k < depth && f < features) {
-                GLOBAL_MEM W *sum = parts + ((part * groups + group) * depth + k) * padded + f;
-                *sum = fresh ? acc[r][c] : *sum + acc[r][c];
-            }
-        }
-}
-
 /* One feature, one channel and one tap, on all devices. */
 KERNEL void weights_few(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
     ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,

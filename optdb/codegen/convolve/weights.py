@@ -5,8 +5,8 @@ work items, each of which adds up a part of all sums; a second kernel adds up th
 their order, so that results are deterministic.
 
 A processor multiplies one pixel of some channels and taps with a vector of features at a time:
-the features of a pixel are packed for that. A graphics card computes a tile of
-channels and taps by features in local memory.
+the features of a pixel are packed for that. Graphics cards compute tiles, see
+:mod:`optdb.codegen.convolve.tiles`, but where there are few features.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from optdb.codegen.convolve.packing import (
     width_of,
 )
 from optdb.codegen.convolve.plan import forward
+from optdb.codegen.convolve.tiles import suits, weight_tile_kernels, weight_tiles, weights_by_tiles
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
 from optdb.codegen.scratch import scratch
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 
 #: Channels and taps that an item of a processor multiplies with a vector of features.
 _BLOCK = 8
-#: Channels and taps, and features, of a graphics card's tile, and the pixels it sums up at a time.
-_TILE, _STEP = 64, 16
-#: The most features that are computed one by one.
+#: The most features that a processor computes one by one.
 _FEW = 3
 #: Elements of images and features that an item reads before the next tile.
 _NEAR = 65536
@@ -53,10 +52,11 @@ _PARTS = 2**22
 def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `weights` takes."""
     code, on_cpu = functions("convolve/weights.cl"), context.profile.runs_items_serially
-    text = code["weights_blocks" if on_cpu else "weights_tiles"] + code["weights_few"] + code["add_up"]
-    words = {"BLOCK": _BLOCK, "TILE": _TILE, "STEP": _STEP, "SQUARE": _SQUARES[context.profile.device_kind]}
+    text = (code["weights_blocks"] if on_cpu else "") + code["weights_few"] + code["add_up"]
+    text = filled(text, BLOCK=_BLOCK, SQUARE=_SQUARES[context.profile.device_kind])
     packing = ["pack_images", "pack_features"] if on_cpu else ["pack_images"]
-    return convolution_kernels(dtype, context, filled(text, **words), packing)
+    kernels = convolution_kernels(dtype, context, text, packing)
+    return kernels if on_cpu else [*kernels, *weight_tile_kernels(dtype, weight_tiles(context, dtype))]
 
 
 def weights(
@@ -67,9 +67,13 @@ def weights(
     The convolution reverses filters if `flip` is true, and has `groups` groups of channels. Images may have any
     strides; `t` and the result, `out`, have no gaps; none is empty.
     """
-    sizes = _WeightGradientSizes(context, axes, groups, x, t)
     plan = forward(tuple(axes), flip, 1)
     layout = plan.layout
+    serial, channels, features = context.profile.runs_items_serially, x.shape[1] // groups, t.shape[1] // groups
+    if not serial and suits(plan, channels, features, size_of(t.shape[2:])):
+        weights_by_tiles(kernels, context, plan, groups, x, t, out)
+        return
+    sizes = _WeightGradientSizes(context, axes, groups, x, t)
     work = work_dtype(out.dtype)
     in_place = x.dtype.name == work and layout.as_it_is and is_contiguous(x)
     image = x.shape[1] * layout.channel
@@ -108,9 +112,9 @@ class _WeightGradientSizes:
         self.depth = self.channels * size_of([axis.taps for axis in axes])
         #: Rows of pixels, and pixels, of an image of the result.
         self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
-        #: Whether features are computed one by one, and whether those of a pixel are packed.
-        self.few = self.features <= _FEW
-        self.packing = context.profile.runs_items_serially and not self.few
+        #: Whether features are computed one by one; if not, those of a pixel are packed.
+        self.few = self.features <= _FEW or not context.profile.runs_items_serially
+        self.packing = not self.few
         #: The features that a group is padded to, and the elements of an image's packed features.
         self.padded = -(-self.features // width) * width if self.packing else self.features
         self.image = self.plane * groups * self.padded if self.packing else 0
@@ -118,17 +122,15 @@ class _WeightGradientSizes:
         self.sums = groups * self.depth * self.padded
         if self.few:
             self.tiles = groups * self.depth * self.features
-        elif self.packing:
-            self.tiles = groups * -(-self.depth // _BLOCK) * (self.padded // width)
         else:
-            self.tiles = groups * -(-self.depth // _TILE) * -(-self.features // _TILE)
+            self.tiles = groups * -(-self.depth // _BLOCK) * (self.padded // width)
 
 
 def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
     """Return how many rows of pixels are added up by one item, or one group of them."""
     items = context.profile.compute_units * 4
     if not context.profile.runs_items_serially:
-        items = -(-items * (256 if sizes.few else 1) // sizes.tiles)
+        items = -(-items * 256 // sizes.tiles)
     return share(rows, smallest(items, max(_PARTS // sizes.sums, 1)))[1]
 
 
@@ -148,8 +150,5 @@ def _launch(
         kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
         items, chunk = share(tiles, -(-context.profile.compute_units * 4 // parts))
         kernel.call((items, parts), (1, 1), *numbers, chunk, int(fresh), *args)
-    elif sizes.few:
-        kernels["weights_few"].scall((tiles, parts), *numbers, 1, int(fresh), *args)
     else:
-        whole = (tiles // sizes.groups * 16, sizes.groups * 16, parts)
-        kernels["weights_tiles"].call(whole, (16, 16, 1), *numbers, 1, int(fresh), *args)
+        kernels["weights_few"].scall((tiles, parts), *numbers, 1, int(fresh), *args)

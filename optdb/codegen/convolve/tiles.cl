@@ -1,0 +1,265 @@
+/* Kernels of GPUs: products of matrices whose elements are read from images where they lie, see tiles.py. */
+
+/* Filters by outputs, summed over a part of the terms. Terms are pairs of an offset and the bit of a tap, read a tile ahead; spots are pairs of the index from which an
+   output reads and the bits of the taps that meet the image there. */
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs, ga_int in_order, ga_int each,
+    ga_size x_image, ga_size x_group, ga_size plane, ga_size z_part, ARRAY W *x, ARRAY W *w, ARRAY ga_int *terms, ARRAY ga_int *spots,
+    ARRAY ga_int *targets, ARRAY T *z)
+{
+    __local W left[2][DEPTH][ROWS] __attribute__((aligned(16)));
+    __local W right[2][DEPTH][COLS] __attribute__((aligned(16)));
+    const int item = get_local_id(0), tx = TX, ty = TY, blocks = (rows + ROWS - 1) / ROWS;
+    const int block = get_group_id(0) % blocks, i0 = block * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
+    const ga_size group = get_group_id(1), groups = get_num_groups(1);
+    const int part = get_group_id(2) * each, end = min(part + each, depth);
+    /* A part may have no terms: it loads some, and adds up none. */
+    const int begin = min(part, depth - DEPTH);
+    const int lane = item % COLS, first = item / COLS * X_LOADS, column = j0 + lane;
+    const GLOBAL_MEM VEC *filters = (const GLOBAL_MEM VEC *)(w + ((group * blocks + block) * depth + begin) * ROWS) + item;
+    const GLOBAL_MEM int4 *pairs = (const GLOBAL_MEM int4 *)terms + (begin + first) / 2;
+    const GLOBAL_MEM W *from = x + group * x_group;
+    int inside = 0;
+    if (column < columns) {
+        const int2 spot = ((const GLOBAL_MEM int2 *)spots)[column % outputs];
+        from += (ga_size)(column / outputs) * x_image + spot.s0;
+        inside = spot.s1;
+    }
+    VEC w_next[W_LOADS];
+    W x_next[X_LOADS], acc[ITEM_ROWS][ITEM_COLS];
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r)
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; ++c)
+            acc[r][c] = 0;
+
+    int4 pair[X_LOADS / 2];
+#define LOAD_PAIRS \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS / 2; ++v) \
+        pair[v] = pairs[v]; \
+    pairs += DEPTH / 2;
+#define LOAD_TILES \
+    _Pragma("unroll") \
+    for (int v = 0; v < W_LOADS; ++v) \
+        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
+            w_next[v] = filters[v * ITEMS]; \
+    filters += W_VECS; \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS; v += 2) { \
+        x_next[v] = pair[v / 2].s1 & inside ? from[pair[v / 2].s0] : 0; \
+        x_next[v + 1] = pair[v / 2].s3 & inside ? from[pair[v / 2].s2] : 0; \
+    } \
+    LOAD_PAIRS
+#define KEEP_TILES(side) \
+    _Pragma("unroll") \
+    for (int v = 0; v < W_LOADS; ++v) \
+        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
+            ((__local VEC *)left[side])[item + v * ITEMS] = w_next[v]; \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS; ++v) \
+        right[side][first + v][lane] = x_next[v];
+
+    LOAD_PAIRS
+    LOAD_TILES
+    KEEP_TILES(0)
+    local_barrier();
+    int side = 0;
+    for (int rest = end - part - DEPTH; rest >= 0; rest -= DEPTH) {
+        if (rest > 0) {
+            LOAD_TILES
+        }
+        MULTIPLY
+        if (rest > 0) {
+            KEEP_TILES(!side)
+            side = !side;
+        }
+        local_barrier();
+    }
+#undef LOAD_PAIRS
+#undef LOAD_TILES
+#undef KEEP_TILES
+    const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
+    z += group * rows * plane + get_group_id(2) * z_part;
+    #pragma unroll
+    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+        const int j = j0 + c * (COLS / ITEM_COLS) + tx * WIDE;
+        if (vectors) {
+            if (j >= columns)
+                continue;
+            GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; ++r)
+                if (ROW(r) < rows)
+                    STORE_VECTOR(to + ROW(r) * plane, r, c);
+            continue;
+        }
+        #pragma unroll
+        for (int d = c; d < c + WIDE; ++d) {
+            if (j + d - c >= columns)
+                continue;
+            const int spot = (j + d - c) % outputs;
+            GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; ++r)
+                if (ROW(r) < rows)
+                    to[ROW(r) * plane] = STORE(acc[r][d]);
+        }
+    }
+}
+
+/* Features by terms, summed over the pixels of a part of all images. */
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh, ga_int pixels, ga_int each,
+    ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_int *terms, ARRAY ga_int *spots, ARRAY W *sums)
+{
+    __local W left[2][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
+    __local W right[2][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
+    const int item = get_local_id(0), tx = TX, ty = TY, blocks = (features + ROWS - 1) / ROWS;
+    const int i0 = get_group_id(0) % blocks * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
+    const ga_size group = get_group_id(1), groups = get_num_groups(1), part = get_group_id(2);
+    const int lane = item % DEPTH, first = item / DEPTH;
+    const int begin = part * each, stop = min(begin + each, pixels) - lane;
+    const int image = (begin + lane) / outputs;
+    const ga_size t_image = groups * features * outputs;
+    int l = begin, pixel = (begin + lane) % outputs;
+    const GLOBAL_MEM W *from = x + image * x_image + group * x_group;
+    const GLOBAL_MEM T *by = t + (image * groups + group) * features * outputs + pixel;
+    int t_at[T_LOADS], x_at[X_LOADS], bits[X_LOADS];
+    #pragma unroll
+    for (int v = 0; v < T_LOADS; ++v)
+        t_at[v] = min(i0 + first + v * (ITEMS / DEPTH), features - 1) * outputs;
+    #pragma unroll
+    for (int v = 0; v < X_LOADS; ++v) {
+        const int j = j0 + first + v * (ITEMS / DEPTH);
+        x_at[v] = j < depth ? terms[j * 2] : 0;
+        bits[v] = j < depth ? terms[j * 2 + 1] : 0;
+    }
+    int2 spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
+    W t_next[T_LOADS], x_next[X_LOADS], acc[ITEM_ROWS][ITEM_COLS];
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r)
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; ++c)
+            acc[r][c] = 0;
+
+#define LOAD_TILES \
+    { \
+        const int mask = l < stop ? spot.s1 : 0; \
+        _Pragma("unroll") \
+        for (int v = 0; v < T_LOADS; ++v) \
+            t_next[v] = l < stop ? LOAD(by[t_at[v]]) : 0; \
+        _Pragma("unroll") \
+        for (int v = 0; v < X_LOADS; ++v) \
+            x_next[v] = mask & bits[v] ? from[spot.s0 + x_at[v]] : 0; \
+        l += DEPTH; \
+        by += DEPTH; \
+        pixel += DEPTH; \
+        while (pixel >= outputs) { \
+            pixel -= outputs; \
+            by += t_image - outputs; \
+            from += x_image; \
+        } \
+        spot = ((const GLOBAL_MEM int2 *)spots)[pixel]; \
+    }
+#define KEEP_TILES(side) \
+    _Pragma("unroll") \
+    for (int v = 0; v < T_LOADS; ++v) \
+        left[side][lane][first + v * (ITEMS / DEPTH)] = t_next[v]; \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS; ++v) \
+        right[side][lane][first + v * (ITEMS / DEPTH)] = x_next[v];
+
+    const int end = min(begin + each, pixels);
+    LOAD_TILES
+    KEEP_TILES(0)
+    local_barrier();
+    int side = 0;
+    for (int done = begin; done < end; done += DEPTH) {
+        const int more = done + DEPTH < end;
+        if (more)
+            LOAD_TILES
+        MULTIPLY
+        if (more) {
+            KEEP_TILES(!side)
+            side = !side;
+        }
+        local_barrier();
+    }
+#undef LOAD_TILES
+#undef KEEP_TILES
+    sums += (part * groups + group) * features * depth;
+    const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
+    #pragma unroll
+    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+        const int j = j0 + c * (COLS / ITEM_COLS) + tx * WIDE;
+        #pragma unroll
+        for (int r = 0; r < ITEM_ROWS; ++r) {
+            if (ROW(r) >= features)
+                continue;
+            GLOBAL_MEM W *to = sums + (ga_size)ROW(r) * depth + j;
+            if (vectors) {
+                if (j < depth)
+                    STORE_VECTOR(to, r, c);
+                continue;
+            }
+            #pragma unroll
+            for (int d = 0; d < WIDE; ++d)
+                if (j + d < depth)
+                    to[d] = fresh ? acc[r][c + d] : to[d] + acc[r][c + d];
+        }
+    }
+}
+
+/* The sums of a step of both tiles. */
+void MULTIPLY()
+{
+    #pragma unroll
+    for (int l = 0; l < DEPTH; ++l) {
+        W a[ITEM_ROWS], b[ITEM_COLS];
+        #pragma unroll
+        for (int r = 0; r < ITEM_ROWS; r += WIDE)
+            READ(a + r, left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE]);
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; c += WIDE)
+            READ(b + c, right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE]);
+        #pragma unroll
+        for (int r = 0; r < ITEM_ROWS; ++r)
+            #pragma unroll
+            for (int c = 0; c < ITEM_COLS; ++c)
+                acc[r][c] += a[r] * b[c];
+    }
+}
+
+/* Filters of a block lie together, term by term, filled up with zeros. */
+KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks, ga_int depth, ga_int padded,
+    ga_ssize by_group, ga_ssize by_row, ARRAY ga_int *places, ARRAY T *x, ARRAY W *y)
+{
+    const ga_size i = get_global_id(0);
+    if (i >= count)
+        return;
+    const ga_size line = i / block;
+    const int term = line % padded, row = (int)(line / padded % blocks) * block + (int)(i % block);
+    const GLOBAL_MEM T *from = x + (ga_ssize)(line / padded / blocks) * by_group;
+    y[i] = row < rows && term < depth ? LOAD(from[(ga_ssize)row * by_row + places[term]]) : 0;
+}
+
+/* A group adds up neighbouring sums; its items share the parts of each. */
+__attribute__((reqd_work_group_size(256, 1, 1)))
+KERNEL void total_of_parts(ga_size count, ga_int parts, ARRAY W *sums, ARRAY T *z)
+{
+    __local W shares[8][32];
+    const int lane = get_local_id(0) % 32, slice = get_local_id(0) / 32;
+    const ga_size i = get_group_id(0) * (ga_size)32 + lane;
+    W sum = 0;
+    if (i < count)
+        for (int part = slice; part < parts; part += 8)
+            sum += sums[part * count + i];
+    shares[slice][lane] = sum;
+    local_barrier();
+    if (slice || i >= count)
+        return;
+    for (int other = 1; other < 8; ++other)
+        sum += shares[other][lane];
+    z[i] = STORE(sum);
+}

@@ -1,0 +1,169 @@
+"""The kernels of convolutions for graphics cards, tile by tile, against NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.convolve import packing, plan, tiles
+from optdb.codegen.convolve.geometry import axes_of
+from optdb.codegen.convolve.tiles import FilterGroups, Tile
+from optdb.codegen.kernels import compile_kernels
+from optdb.runtime.arrays import empty, to_host
+from tests.codegen.convolved import Reference, case, close, convolutions, lengths_of
+from tests.codegen.layouts import context, device_array
+from tests.effort import examples
+
+#: Tiles that small images fill; items of the last one do not form rectangles of 32.
+SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4)]
+DTYPES = ["float16", "float32", "float64"]
+_compiled = {}
+
+
+@pytest.fixture(autouse=True)
+def as_a_graphics_card(monkeypatch):
+    monkeypatch.setattr(context(), "profile", context().profile.as_kind("gpu"))
+
+
+def kernels_of(dtype, tile):
+    """Return the kernels of a tile; those of a test's profile serve the others, too."""
+    if (dtype, tile) not in _compiled:
+        kernels = [*tiles.correlate_tile_kernels(dtype, [tile]), *tiles.weight_tile_kernels(dtype, [tile])]
+        kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
+        unique = {kernel.name: kernel for kernel in kernels}
+        _compiled[dtype, tile] = compile_kernels(unique.values(), context(), "a test")
+    return _compiled[dtype, tile]
+
+
+def compute(arrays, parameters, dtype, tile, parts=1, steps=1):
+    """Return the result and both gradients by tiles."""
+    x, w, t = (array.astype(dtype) for array in arrays)
+    kernels, groups, flip = kernels_of(dtype, tile), parameters.get("num_groups", 1), parameters["filter_flip"]
+    axes = axes_of(
+        x.shape[2:], w.shape[2:], *(parameters[name] for name in ("border_mode", "subsample", "filter_dilation"))
+    )
+    forward, backward = plan.forward(axes, flip, 1), plan.backward(axes, flip, 1)
+    rows, channels, taps = w.shape[0] // groups, w.shape[1], int(np.prod(w.shape[2:]))
+    strided = [steps] + [1] * (x.ndim - 1)
+    on_device = device_array(x, strided), device_array(w), device_array(t)
+    results = [empty(context(), value.shape, dtype) for value in (t, w, x)]
+    image, filters, top = on_device
+    of_rows, of_channels = (
+        (rows * channels * taps, channels * taps, taps),
+        (rows * channels * taps, taps, channels * taps),
+    )
+    shape = FilterGroups(groups, rows, channels, of_rows)
+    tiles.correlate_by_tiles(kernels, context(), forward, image, filters, shape, results[0], tile, parts)
+    tiles.weights_by_tiles(kernels, context(), forward, groups, image, top, results[1], tile, parts)
+    if backward.complete:
+        shape = FilterGroups(groups, channels, rows, of_channels)
+        tiles.correlate_by_tiles(kernels, context(), backward, top, filters, shape, results[2], tile, parts)
+    reference = Reference(x, w, t, parameters)
+    pairs = [(results[0], reference.forward()), (results[1], reference.weights()), (results[2], reference.inputs())]
+    return [(to_host(got), want) for got, want in (pairs if backward.complete else pairs[:2])]
+
+
+def check(arrays, parameters, dtype, *others):
+    for got, want in compute(arrays, parameters, dtype, *others):
+        close(got, want, dtype)
+
+
+@st.composite
+def cases(draw):
+    """Images, filters, a gradient of the result, and parameters, of any channels and groups."""
+    image, taps, parameters = draw(convolutions())
+    if draw(st.booleans()):  # of rows that vectors divide
+        image = tuple(4 * -(-length // 4) for length in image)
+    numbers = [parameters[name] for name in ("border_mode", "subsample", "filter_dilation")]
+    groups, images = draw(st.sampled_from([1, 1, 2, 3])), draw(st.integers(1, 4))
+    channels, features = draw(st.integers(1, 9)), draw(st.sampled_from([1, 3, 8, 17, 33]))
+    if min(lengths_of(image, taps, *numbers)) <= 0:
+        image = tuple(length + 12 for length in image)
+    others = {"num_groups": groups, "filter_flip": parameters["filter_flip"]}
+    return case(images, channels * groups, features * groups, image, taps, *numbers, **others)
+
+
+@given(
+    cases(), st.sampled_from(SMALL), st.sampled_from(DTYPES), st.sampled_from([1, 1, 2, 5]), st.sampled_from([1, -2])
+)
+@settings(max_examples=examples(120), deadline=None)
+def test_any_convolution(case, tile, dtype, parts, steps):
+    check(*case, dtype, tile, parts, steps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_tiles(dtype):
+    for tile in {*tiles.correlate_tiles(context(), dtype), *tiles.weight_tiles(context(), dtype)}:
+        check(*case(3, 5, 37, (9, 8), (3, 3), "half", filter_flip=False), dtype, tile)
+        check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), dtype, tile, 2)
+
+
+def test_three_axes():
+    arrays, parameters = case(2, 3, 4, (4, 5, 6), (2, 3, 2), (1, 0, 1), step=(1, 2, 1), filter_flip=True)
+    check(arrays, parameters, "float32", SMALL[0])
+
+
+@pytest.mark.parametrize("taps", [(5, 7), (6, 6)])
+def test_more_taps_than_bits(taps):
+    check(*case(2, 3, 5, (9, 8), taps, "half", filter_flip=True), "float32", SMALL[0])
+
+
+def test_what_is_not_finite_stays_where_it_is():
+    arrays, parameters = case(2, 3, 5, (9, 8), (3, 3), "half", filter_flip=True)
+    x, _, t = arrays
+    x[1, 2, 8, 7], t[0, 4, 0, 0] = np.inf, np.nan
+    for got, want in compute(arrays, parameters, "float32", SMALL[0]):
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+
+
+def test_parts_are_added_up_in_their_order():
+    arrays, parameters = case(5, 9, 17, (12, 12), (3, 3), "half", filter_flip=True)
+    once, again = (compute(arrays, parameters, "float32", SMALL[0], 4) for _ in range(2))
+    for (one, _), (other, _) in zip(once, again):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_images_that_are_laid_out_a_few_at_a_time(monkeypatch, images):
+    arrays, parameters = case(5, 4, 9, (9, 8), (3, 3), "half", filter_flip=True)
+    monkeypatch.setattr(packing, "LARGEST", images * 4 * 11 * 10 * 4)
+    check(arrays, parameters, "float32", SMALL[0], 2, -2)
+
+
+def test_indexes_of_32_bits():
+    axes = axes_of((30000, 30000), (3, 3), "half", (1, 1), (1, 1))
+    layout = plan.ChannelLayout((1, 30000, 30000), (1, 1, 1), ((0,), (-1,), (-1,)), (1, 30002, 30002))
+    product = plan.TapProduct(np.arange(9), np.arange(9), np.arange(1), np.zeros((1, 1), int))
+    large = plan.ConvolutionPlan(layout, (product,))
+    assert axes[1].out == 30000 and tiles.suits(large, 2, 4, 100)
+    assert not tiles.suits(large, 3, 4, 100) and not tiles.suits(large, 1, 4, 30000**2)
+
+
+def test_few_features_of_few_channels_are_no_work_for_tiles():
+    plans = plan.forward(axes_of((9, 9), (3, 3), "half", (1, 1), (1, 1)), True, 1)
+    assert tiles.suits(plans, 3, 4, 81) and tiles.suits(plans, 64, 1, 81) and not tiles.suits(plans, 3, 3, 81)
+
+
+def test_tiles_have_room_for_rows_and_parts_for_all_units():
+    float32, rows = tiles.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
+    assert [tiles.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
+    units = context().profile.compute_units
+    tile = float32[1]
+    assert tiles.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
+    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 10000) == 4
+    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 600) == 2
+    assert tiles.parts_of_terms(context(), tile, 1, 1, 100) == 1
+    assert tiles.parts_of_pixels(context(), tile, 1, 2**25) == 1
+    assert tiles.parts_of_pixels(context(), tile, 1, 100) == 4 * units
+
+
+def test_tiles_fit_local_memory(monkeypatch):
+    monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=32768))
+    for dtype in DTYPES:
+        for tile in (*tiles.correlate_tiles(context(), dtype), *tiles.weight_tiles(context(), dtype)):
+            assert tile.local_bytes(dtype) <= 32768
+    assert tiles.weight_tiles(context(), "float32")[0].depth == 8
