@@ -8,7 +8,7 @@ describes how to add another.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,8 @@ class Device:
     contiguous : callable
         ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
+    notes : callable
+        ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Device:
     host_result_ops: tuple[type, ...] = ()
     is_host_input: Callable[[Op, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
+    notes: Callable[[ContextName], Sequence[str]] = field(default=lambda context_name: ())
 
     def __post_init__(self) -> None:
         transfers = (self.from_host, self.to_host, self.between)

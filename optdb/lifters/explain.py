@@ -55,6 +55,8 @@ class Explanation(HtmlTables):
         The transfers of one call, if one was made.
     c_code : Tier or None
         How far its C code is, if it is compiled in tiers.
+    notes : tuple of (str, str)
+        Places, and what is to be known of settings there.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Explanation(HtmlTables):
     transfers: Counter[str]
     traffic: Traffic | None = None
     c_code: Tier | None = None
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return text_of(self.render())
@@ -79,6 +82,7 @@ class Explanation(HtmlTables):
         tables = [
             self._summary(),
             self._tiers(),
+            self._notes(),
             *[table for report in self.reports for table in report.render().renderables],
         ]
         return Group(*[table for table in tables if table.row_count])
@@ -119,6 +123,10 @@ class Explanation(HtmlTables):
             rows = [("nodes in C", self.c_code.in_c), ("nodes in Python", self.c_code.in_python)]
             rows += [("modules to build", self.c_code.modules_left), ("modules not built", self.c_code.modules_failed)]
         return new_table(f"{self.name}: its C code", ("tiers",), ("number",), [(name, str(n)) for name, n in rows])
+
+    def _notes(self) -> Table:
+        rows = [(name, note) for name, note in self.notes]
+        return new_table(f"{self.name}: settings", ("place", "note"), (), rows)
 
     def _moved(self, kind: str) -> list[str]:
         if self.traffic is None:
@@ -178,7 +186,17 @@ def explained(
     c_code: Tier | None = None,
 ) -> Explanation:
     """Explain where the ops of a graph run, and why; the parameters are those of `Explanation`."""
-    return Explanation(name, graph, reports, *_count(graph), traffic, c_code)
+    return Explanation(name, graph, reports, *_count(graph), traffic, c_code, _notes_on(graph))
+
+
+def _notes_on(graph: FunctionGraph) -> tuple[tuple[str, str], ...]:
+    """Return the notes of the devices that a graph has variables on."""
+    found: dict[tuple[str, str], None] = {}
+    for device in devices():
+        names = {var.type.context_name for var in graph.variables if device.has(var)}
+        for name in sorted(names, key=str):
+            found.update(dict.fromkeys((_device_name(device, name), note) for note in device.notes(name)))
+    return tuple(found)
 
 
 def _count(graph: FunctionGraph) -> tuple[Counter[str], Counter[str]]:

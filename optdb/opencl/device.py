@@ -96,6 +96,16 @@ def _unsupported_reason(dtype: str, context_name: ContextName) -> str | None:
     return None if reason is None else f"{context_name} cannot take arrays of {dtype}: {reason}"
 
 
+def _notes(context_name: ContextName) -> list[str]:
+    """Tell of flags that change nothing on a context."""
+    precision, profile = config.optdb.matmul_precision, get_context(context_name).profile
+    if precision == "highest" or profile.has_tensor_cores:
+        return []
+    return [
+        f"optdb.matmul_precision={precision} changes nothing: {profile.name} has no tensor cores that optdb can use"
+    ]
+
+
 OPENCL = Device(
     name="opencl",
     array_type=OpenCLArrayType,
@@ -111,6 +121,7 @@ OPENCL = Device(
     host_result_ops=HOST_RESULT_OPS,
     is_host_input=is_host_input,
     contiguous=opencl_contiguous,
+    notes=_notes,
 )
 
 lifters_db = GraphToGPUDB(OPENCL)

@@ -9,7 +9,9 @@ import theano.tensor as tt
 from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
+import optdb
 from optdb.codegen.gemm import tensor_cores
+from optdb.opencl import get_context
 from optdb.opencl.ops import blas, softmax
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -150,3 +152,13 @@ def test_each_function_keeps_the_precision_that_it_was_compiled_with(kind, asked
         asked.clear()
         function(*values)
         assert asked and set(asked) == {precision}
+
+
+def test_explain_tells_that_a_precision_changes_nothing(monkeypatch):
+    inputs, output = of_matrices("dot")
+    function = lifted_function(inputs, [output])
+    assert "matmul_precision" not in str(optdb.explain(function))
+    with theano.change_flags(**{"optdb.matmul_precision": "default"}):
+        text = " ".join(str(optdb.explain(function)).split())
+        has_tensor_cores = get_context("dev0").profile.has_tensor_cores
+        assert ("optdb.matmul_precision=default changes nothing" in text) != has_tensor_cores
