@@ -372,8 +372,8 @@ FLAGS: tuple[Flag, ...] = (
         "highest",
         "How a device multiplies matrices of float32: as float32 (highest), or where it has tensor cores that optdb "
         "can use, by numbers that are each divided into two of TF32 (high), or rounded to TF32 (default), as in JAX. "
-        "Both multiply float16 there, too. The flag is read when a function is compiled; exported files are as of "
-        "highest.",
+        "Both multiply float16 there, too, and default convolves. The flag is read when a function is compiled; "
+        "exported files are as of highest.",
         spellings=(("highest", "highest"), ("high", "high"), ("default", "default")),
     ),
     Flag(

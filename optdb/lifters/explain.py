@@ -125,8 +125,7 @@ class Explanation(HtmlTables):
         return new_table(f"{self.name}: its C code", ("tiers",), ("number",), [(name, str(n)) for name, n in rows])
 
     def _notes(self) -> Table:
-        rows = [(name, note) for name, note in self.notes]
-        return new_table(f"{self.name}: settings", ("place", "note"), (), rows)
+        return new_table(f"{self.name}: settings", ("place", "note"), (), self.notes)
 
     def _moved(self, kind: str) -> list[str]:
         if self.traffic is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import empty, to_host
 from tests.codegen.convolved import Reference, case, close, convolutions, lengths_of
 from tests.codegen.layouts import context, device_array
+from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
 #: Tiles that small images fill; items of the last one do not form rectangles of 32.
@@ -39,7 +41,7 @@ def kernels_of(dtype, tile):
     return _compiled[dtype, tile]
 
 
-def compute(arrays, parameters, dtype, tile, parts=1, steps=1):
+def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, kernels_of=kernels_of):
     """Return the result and both gradients by tiles."""
     x, w, t = (array.astype(dtype) for array in arrays)
     kernels, groups, flip = kernels_of(dtype, tile), parameters.get("num_groups", 1), parameters["filter_flip"]
@@ -49,7 +51,7 @@ def compute(arrays, parameters, dtype, tile, parts=1, steps=1):
     forward, backward = plan.forward(axes, flip, 1), plan.backward(axes, flip, 1)
     rows, channels, taps = w.shape[0] // groups, w.shape[1], int(np.prod(w.shape[2:]))
     strided = [steps] + [1] * (x.ndim - 1)
-    on_device = device_array(x, strided), device_array(w), device_array(t)
+    on_device = (device_array(value, how, context) for value, how in ((x, strided), (w, None), (t, None)))
     results = [empty(context(), value.shape, dtype) for value in (t, w, x)]
     image, filters, top = on_device
     of_rows, of_channels = (
@@ -167,3 +169,57 @@ def test_tiles_fit_local_memory(monkeypatch):
         for tile in (*tiles.correlate_tiles(context(), dtype), *tiles.weight_tiles(context(), dtype)):
             assert tile.local_bytes(dtype) <= 32768
     assert tiles.weight_tiles(context(), "float32")[0].depth == 8
+
+
+# By tensor cores, whose instructions Oclgrind emulates
+
+#: Tiles of one warp, and of two beside each other.
+TENSOR = [Tile(16, 16, 8, 2, 4, True), Tile(32, 32, 16, 2, 8, True), Tile(16, 64, 8, 2, 8, True)]
+
+
+@functools.cache
+def tensor_kernels_of(dtype, tile):
+    kernels = [*tiles.correlate_tile_kernels(dtype, [tile], "emulated")]
+    kernels += tiles.weight_tile_kernels(dtype, [tile], "emulated")
+    kernels += packing.convolution_kernels(dtype, checker(), "", ["pack_images"])
+    unique = {kernel.name: kernel for kernel in kernels}
+    return compile_kernels(unique.values(), checker(), "a test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", TENSOR, ids=str)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_tensor_cores(tile, parts):
+    for number in range(2):
+        lengths, taps, step = [((6, 8), (3, 3), (1, 1)), ((5, 7), (2, 3), (2, 1))][number]
+        # Whole numbers that TF32 has, so that all sums are exact.
+        arrays, parameters = case(2, 3, 18, lengths, taps, "half", step=step, filter_flip=True)
+        arrays = [np.round(3 * array) for array in arrays]
+        for got, want in compute(arrays, parameters, "float32", tile, parts, 1, checker, tensor_kernels_of):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_numbers_are_rounded_for_tensor_cores():
+    arrays, parameters = case(1, 2, 16, (4, 4), (1, 1), "valid", filter_flip=True)
+    arrays = [np.full(array.shape, 1 + 2.0**-13) for array in arrays]
+    (got, _), *_ = compute(arrays, parameters, "float32", TENSOR[0], 1, 1, checker, tensor_kernels_of)
+    assert (got == 2).all()
+
+
+def test_the_precision_chooses_tiles(monkeypatch):
+    quirks = replace(context().profile.quirks, takes_ptx=True)
+    profile = replace(context().profile, quirks=quirks, compute_capability=(9, 0))
+    for precision, dtype, has in [
+        ("default", "float32", True),
+        ("high", "float32", False),
+        ("default", "float64", False),
+    ]:
+        for found in (tiles.correlate_tiles, tiles.weight_tiles):
+            assert not any(tile.tensor for tile in found(context(), dtype, precision))
+            with monkeypatch.context() as patch:
+                patch.setattr(context(), "profile", profile)
+                chosen = found(context(), dtype, precision)
+            assert {tile.tensor for tile in chosen} == {has}
+    for tile in tiles._TENSOR_TILES + tiles._TENSOR_WEIGHT_TILES:
+        warps = (tile.rows // tile.warp_rows) * (tile.cols // tile.warp_cols)
+        assert tile.items == 32 * warps and tile.local_bytes("float32") <= 48 << 10

@@ -32,6 +32,7 @@ from optdb.codegen.convolve.tiles import (
     correlate_tiles,
     suits,
 )
+from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, share, size_of
 from optdb.codegen.scratch import scratch
@@ -50,7 +51,7 @@ _FEW = 3
 _NEAR = 32768
 
 
-def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
+def correlate_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
     """Return the kernels that `correlate` takes."""
     code = functions("convolve/correlate.cl")
     if context.profile.runs_items_serially:
@@ -60,7 +61,7 @@ def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
         )
         return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
     few = convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
-    return [*few, *correlate_tile_kernels(dtype, correlate_tiles(context, dtype))]
+    return [*few, *correlate_tile_kernels(dtype, correlate_tiles(context, dtype, precision))]
 
 
 def lanes(dtype: str, context: Context) -> int:
@@ -76,6 +77,7 @@ def correlate(
     filters: Array,
     shape: FilterGroups,
     out: Array,
+    precision: Precision = "highest",
 ) -> None:
     """Compute products of filters and images by the kernels of `correlate_kernels`.
 
@@ -86,7 +88,7 @@ def correlate(
     groups, rows, channels, strides = shape
     serial = context.profile.runs_items_serially
     if not serial and suits(plan, channels, rows, size_of(out.shape[2:])):
-        correlate_by_tiles(kernels, context, plan, images, filters, shape, out)
+        correlate_by_tiles(kernels, context, plan, images, filters, shape, out, precision=precision)
         return
     work = work_dtype(out.dtype)
     name = "correlate" if serial and rows > _FEW else "correlate_few"

@@ -16,6 +16,7 @@ from optdb.codegen.convolve.geometry import Axis, BorderMode, axes_of
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.runtime.arrays import Array
@@ -47,12 +48,14 @@ class ConvolutionOperation(Operation):
 
     #: The name of the kernel for filters that are not shared, and the function that returns the kernels for others.
     unshared_kernel: ClassVar[str]
-    shared_kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
+    shared_kernels: ClassVar[Callable[[str, Context, Precision], list[Kernel]]]
 
     #: The arrays.
     first: ArraySpec
     second: ArraySpec
     settings: ConvolutionSettings
+    #: Of products with filters that are shared.
+    precision: Precision = "highest"
 
     @property
     def contiguous_inputs(self) -> tuple[int, ...]:
@@ -64,7 +67,7 @@ class ConvolutionOperation(Operation):
         if self.settings.unshared:
             kernels = unshared_kernels(dtype, context, self.unshared_kernel)
         else:
-            kernels = self.shared_kernels(dtype, context)
+            kernels = self.shared_kernels(dtype, context, self.precision)
         for i in self.contiguous_inputs:
             kernels += copying((self.first, self.second)[i], f"copy{i}").kernels()
         return kernels
@@ -136,7 +139,7 @@ class Convolve(ConvolutionOperation):
         rows, channels = kernel.shape[0] // how.groups, kernel.shape[1]
         taps = kernel.size // (kernel.shape[0] * channels)
         filters = FilterGroups(how.groups, rows, channels, (rows * channels * taps, channels * taps, taps))
-        correlate(kernels, context, products, image, kernel, filters, out)
+        correlate(kernels, context, products, image, kernel, filters, out, self.precision)
 
 
 class FilterGradient(ConvolutionOperation):
@@ -163,7 +166,7 @@ class FilterGradient(ConvolutionOperation):
         if how.unshared:
             unshared(kernels, context, self.unshared_kernel, *args)
         else:
-            weights(kernels, context, *args)
+            weights(kernels, context, *args, self.precision)
 
 
 class ImageGradient(ConvolutionOperation):
@@ -201,4 +204,4 @@ class ImageGradient(ConvolutionOperation):
         rows = kernel.shape[0] // how.groups
         taps = kernel.size // (kernel.shape[0] * channels)
         filters = FilterGroups(how.groups, channels, rows, (rows * channels * taps, taps, channels * taps))
-        correlate(kernels, context, products, top, kernel, filters, out)
+        correlate(kernels, context, products, top, kernel, filters, out, self.precision)

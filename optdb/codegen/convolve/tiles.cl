@@ -7,8 +7,9 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     ga_size x_image, ga_size x_group, ga_size plane, ga_size z_part, ARRAY W *x, ARRAY W *w, ARRAY ga_int *terms, ARRAY ga_int *spots,
     ARRAY ga_int *targets, ARRAY T *z)
 {
-    __local W left[2][DEPTH][ROWS] __attribute__((aligned(16)));
-    __local W right[2][DEPTH][COLS] __attribute__((aligned(16)));
+    SHARED
+    __local W left[2][DEPTH][ROWS + TENSOR_PADDING] __attribute__((aligned(16)));
+    __local W right[2][DEPTH][COLS + TENSOR_PADDING] __attribute__((aligned(16)));
     const int item = get_local_id(0), tx = TX, ty = TY, blocks = (rows + ROWS - 1) / ROWS;
     const int block = get_group_id(0) % blocks, i0 = block * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
     const ga_size group = get_group_id(1), groups = get_num_groups(1);
@@ -55,7 +56,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     _Pragma("unroll") \
     for (int v = 0; v < W_LOADS; ++v) \
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
-            ((__local VEC *)left[side])[item + v * ITEMS] = w_next[v]; \
+            VECTOR_OF(left[side], item + v * ITEMS) = w_next[v]; \
     _Pragma("unroll") \
     for (int v = 0; v < X_LOADS; ++v) \
         right[side][first + v][lane] = x_next[v];
@@ -83,7 +84,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     z += group * rows * plane + get_group_id(2) * z_part;
     #pragma unroll
     for (int c = 0; c < ITEM_COLS; c += WIDE) {
-        const int j = j0 + c * (COLS / ITEM_COLS) + tx * WIDE;
+        const int j = j0 + COLUMN(c);
         if (vectors) {
             if (j >= columns)
                 continue;
@@ -113,6 +114,7 @@ __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh, ga_int pixels, ga_int each,
     ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_int *terms, ARRAY ga_int *spots, ARRAY W *sums)
 {
+    SHARED
     __local W left[2][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
     __local W right[2][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
     const int item = get_local_id(0), tx = TX, ty = TY, blocks = (features + ROWS - 1) / ROWS;
@@ -192,7 +194,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
     #pragma unroll
     for (int c = 0; c < ITEM_COLS; c += WIDE) {
-        const int j = j0 + c * (COLS / ITEM_COLS) + tx * WIDE;
+        const int j = j0 + COLUMN(c);
         #pragma unroll
         for (int r = 0; r < ITEM_ROWS; ++r) {
             if (ROW(r) >= features)
@@ -228,6 +230,39 @@ void MULTIPLY()
             #pragma unroll
             for (int c = 0; c < ITEM_COLS; ++c)
                 acc[r][c] += a[r] * b[c];
+    }
+}
+
+/* The same by tensor cores, which multiply numbers rounded to TF32: fragments of 16 by 8 and of 8 by 8 numbers are
+   spread over 32 items, see tensor_cores.cl. */
+void MULTIPLY_TF32()
+{
+    #pragma unroll
+    for (int l = 0; l < DEPTH; l += 8) {
+        uint a[ITEM_ROWS / 2][4], b[ITEM_COLS / 2][2];
+        #pragma unroll
+        for (int i = 0; i < ITEM_ROWS / 2; ++i)
+            #pragma unroll
+            for (int c = 0; c < 4; ++c)
+                a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8] * ROUNDING);
+        #pragma unroll
+        for (int j = 0; j < ITEM_COLS / 2; ++j)
+            #pragma unroll
+            for (int c = 0; c < 2; ++c)
+                b[j][c] = as_uint(right[side][l + tx + c * 4][FIRST_COLUMN + j * 8 + ty] * ROUNDING);
+        #pragma unroll
+        for (int i = 0; i < ITEM_ROWS / 2; ++i)
+            #pragma unroll
+            for (int j = 0; j < ITEM_COLS / 2; ++j) {
+                float sums[4];
+                #pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    sums[c] = acc[2 * i + c / 2][2 * j + c % 2];
+                multiply_add(EXCHANGE, sums, a[i], b[j]);
+                #pragma unroll
+                for (int c = 0; c < 4; ++c)
+                    acc[2 * i + c / 2][2 * j + c % 2] = sums[c];
+            }
     }
 }
 

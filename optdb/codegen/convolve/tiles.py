@@ -22,6 +22,7 @@ import numpy as np
 
 from optdb.codegen.convolve.packing import Kernels, images_at_once, laid_out, some_of, tables_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
+from optdb.codegen.gemm.tensor_cores import ROUNDING, Instructions, Precision, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, size_of
 from optdb.codegen.scalars.types import C_TYPES
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _READ = 16
 #: Elements between the rows of a tile whose columns are written one by one, so that these lie in different banks.
 _PADDING = 4
+#: The same where items read fragments for tensor cores: eight numbers of each of four rows.
+_TENSOR_PADDING = 8
 #: The most elements that indexes of 32 bits reach, with some room for tiles that are not full.
 _REACH = 2**31 - 2**16
 #: The most terms of a tile.
@@ -65,20 +68,37 @@ class Tile:
     depth: int
     item_rows: int
     item_cols: int
+    #: Whether tensor cores multiply, by numbers of TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
+    tensor: bool = False
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows that 32 items compute with tensor cores: each has two of sixteen."""
+        return 8 * self.item_rows
+
+    @property
+    def warp_cols(self) -> int:
+        """Columns that 32 items compute with tensor cores: each has two of eight."""
+        return 4 * self.item_cols
 
     @property
     def name(self) -> str:
         """How kernels with this tile are called, after what they compute."""
-        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}"
+        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{'_tf32' * self.tensor}"
 
     @property
     def items(self) -> int:
         """Work items in a group."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
+    @property
+    def padding(self) -> int:
+        """Elements between the rows of a tile in local memory."""
+        return _TENSOR_PADDING if self.tensor else _PADDING
+
     def local_bytes(self, dtype: str) -> int:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
-        return 2 * self.depth * (self.rows + self.cols + 2 * _PADDING) * np.dtype(work_dtype(dtype)).itemsize
+        return 2 * self.depth * (self.rows + self.cols + 2 * self.padding) * np.dtype(work_dtype(dtype)).itemsize
 
 
 #: By the bytes of an element: tiles of results and of gradients for images, and tiles of gradients for filters.
@@ -90,6 +110,17 @@ _WEIGHT_TILES = {
     4: [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
     8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
 }
+
+
+#: Those of float32 for tensor cores.
+_TENSOR_TILES = [
+    *(Tile(128, 64, 16, 4, 16, True), Tile(64, 64, 16, 4, 8, True)),
+    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
+]
+_TENSOR_WEIGHT_TILES = [
+    *(Tile(128, 128, 16, 8, 8, True), Tile(64, 64, 16, 4, 8, True)),
+    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
+]
 
 
 class FilterGroups(NamedTuple):
@@ -104,14 +135,23 @@ class FilterGroups(NamedTuple):
     strides: tuple[int, int, int]
 
 
-def correlate_tiles(context: Context, dtype: str) -> list[Tile]:
+def correlate_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
     """Return the tiles of results and of gradients for images."""
+    if _by_tensor_cores(context, dtype, precision):
+        return _TENSOR_TILES
     return _fitting(context, dtype, _TILES)
 
 
-def weight_tiles(context: Context, dtype: str) -> list[Tile]:
+def weight_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
     """Return the tiles of gradients for filters."""
+    if _by_tensor_cores(context, dtype, precision):
+        return _TENSOR_WEIGHT_TILES
     return _fitting(context, dtype, _WEIGHT_TILES)
+
+
+def _by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
+    """Tell whether tensor cores multiply. None of their tiles takes more than 48 kB, which GPUs that have them have."""
+    return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
 
 
 def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) -> list[Tile]:
@@ -123,17 +163,17 @@ def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) 
     ]
 
 
-def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile]) -> list[Kernel]:
+def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
     """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images."""
     code = functions("convolve/tiles.cl")
-    kernels = [_tile_kernel("CORRELATE", dtype, tile) for tile in tiles]
+    kernels = [_tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
     return [*kernels, *(_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
 
 
-def weight_tile_kernels(dtype: str, tiles: Sequence[Tile]) -> list[Kernel]:
+def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
     """Return the kernels that `weights_by_tiles` takes, but the one that lays out images."""
     code = functions("convolve/tiles.cl")
-    kernels = [_tile_kernel("WEIGHTS", dtype, tile) for tile in tiles]
+    kernels = [_tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
     return [*kernels, _kernel(code["total_of_parts"], dtype)]
 
 
@@ -141,7 +181,7 @@ def _kernel(code: str, dtype: str, **words: Any) -> Kernel:
     return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
 
 
-def _tile_kernel(what: str, dtype: str, tile: Tile) -> Kernel:
+def _tile_kernel(what: str, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
     work = work_dtype(dtype)
     wide = _READ // np.dtype(work).itemsize
     across, down = tile.cols // tile.item_cols, tile.rows // tile.item_rows
@@ -152,25 +192,50 @@ def _tile_kernel(what: str, dtype: str, tile: Tile) -> Kernel:
         ty = f"item / 32 / {across // 8} * 4 + item % 32 / 8"
     code = functions("convolve/tiles.cl")
     vector = f"{C_TYPES[work]}{wide}"
-    lanes = ", ".join(f"acc[r][(c) + {i}]" for i in range(wide))
-    defines = [
-        f"#define READ(to, at) vstore{wide}(*(__local const {vector} *)&at, 0, to)",
-        f"#define ROW(r) (i0 + (r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide})",
-        f"#define STORE_VECTOR(to, r, c) *(GLOBAL_MEM {vector} *)(to) = ({vector})({lanes})",
+    defines = [f"#define READ(to, at) vstore{wide}(*(__local const {vector} *)&at, 0, to)"]
+    # How many neighbouring columns an item has, and its rows and columns.
+    near = 2 if tile.tensor else wide
+    row, column = f"(r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide}", f"(c) * {across} + tx * {wide}"
+    at = "((__local VEC *)(tile))[at]"
+    if tile.tensor:
+        tx, ty = "item % 4", "item / 4 % 8"
+        row, column = f"{_first_row(tile)} + (r) * 8 + ty", f"{_first_column(tile)} + (c) / 2 * 8 + tx * 2"
+        pieces = tile.rows // wide
+        at = f"(*(__local VEC *)&(tile)[(at) / {pieces}][(at) % {pieces} * {wide}])"
+    lanes = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
+    stored = f"{C_TYPES[work]}{near}"
+    defines += [
+        f"#define ROW(r) (i0 + {row})",
+        f"#define COLUMN(c) ({column})",
+        f"#define VECTOR_OF(tile, at) {at}",
+        f"#define STORE_VECTOR(to, r, c) *(GLOBAL_MEM {stored} *)(to) = ({stored})({lanes})",
     ]
-    text = code[what].replace("MULTIPLY\n", body(code["MULTIPLY"]).strip() + "\n")
+    name = f"{what.lower()}_{tile.name}"
+    text = code[what].replace("MULTIPLY\n", body(code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"]).strip() + "\n")
+    # Emulated instructions exchange numbers by local memory.
+    is_emulated = tile.tensor and instructions == "emulated"
+    words = {
+        "FIRST_ROW": _first_row(tile),
+        "FIRST_COLUMN": _first_column(tile),
+        "ROUNDING": ROUNDING,
+        "EXCHANGE": "its_exchange" if is_emulated else "0",
+        "SHARED": f"__local uint its_exchange[{6 * tile.items}];" if is_emulated else "",
+        "multiply_add": f"multiply_add_{name}",
+    }
     kernel = typed(
         text,
         dtype,
-        **{what: f"{what.lower()}_{tile.name}"},
+        **{what: name},
+        **words,
         ITEMS=tile.items,
         ROWS=tile.rows,
         COLS=tile.cols,
         DEPTH=tile.depth,
-        PADDING=_PADDING,
+        PADDING=tile.padding,
+        TENSOR_PADDING=_TENSOR_PADDING * tile.tensor,
         ITEM_ROWS=tile.item_rows,
         ITEM_COLS=tile.item_cols,
-        WIDE=wide,
+        WIDE=near,
         VEC=vector,
         SAME=int(work == np.dtype(dtype).name),
         TX=tx,
@@ -180,8 +245,19 @@ def _tile_kernel(what: str, dtype: str, tile: Tile) -> Kernel:
         T_LOADS=tile.rows * tile.depth // tile.items,
         X_LOADS=tile.cols * tile.depth // tile.items,
     )
-    undefined = "\n".join(f"#undef {name}" for name in ("READ", "ROW", "STORE_VECTOR"))
-    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + "\n".join(defines) + "\n" + kernel + undefined + "\n")
+    undefined = "\n".join(f"#undef {name}" for name in ("READ", "ROW", "COLUMN", "VECTOR_OF", "STORE_VECTOR"))
+    called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
+    head = "#pragma OPENCL FP_CONTRACT ON\n" + called + "\n".join(defines) + "\n"
+    return Kernel(head.replace("VEC *", f"{vector} *") + kernel + undefined + "\n", name)
+
+
+def _first_row(tile: Tile) -> str:
+    """Return where in a tile the rows of a warp begin, in the words of the kernel."""
+    return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
+
+
+def _first_column(tile: Tile) -> str:
+    return f"(item / 32 / {tile.rows // tile.warp_rows} * {tile.warp_cols})"
 
 
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
@@ -202,6 +278,7 @@ def correlate_by_tiles(
     out: Array,
     tile: Tile | None = None,
     parts: int | None = None,
+    precision: Precision = "highest",
 ) -> None:
     """Compute products of filters and images, as `optdb.codegen.convolve.correlate.correlate` does."""
     if not plan.products:
@@ -209,7 +286,7 @@ def correlate_by_tiles(
     work = work_dtype(out.dtype)
     reading = _Images(context, plan, images, work)
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
-    tile = tile or choose(correlate_tiles(context, out.dtype.name), shape.rows)
+    tile = tile or choose(correlate_tiles(context, out.dtype.name, precision), shape.rows)
     image = size_of(out.shape[1:])
     if work != out.dtype.name or not plan.complete:
         parts = 1
@@ -272,6 +349,7 @@ def weights_by_tiles(
     out: Array,
     tile: Tile | None = None,
     parts: int | None = None,
+    precision: Precision = "highest",
 ) -> None:
     """Compute the gradient for filters, as `optdb.codegen.convolve.weights.weights` does."""
     work = work_dtype(out.dtype)
@@ -280,7 +358,7 @@ def weights_by_tiles(
     product = reading.readings[0]
     depth, outputs = channels * len(product.taps), len(product.targets)
     terms, spots, _, _ = reading.tables(channels, 0, 0)
-    tile = tile or choose(weight_tiles(context, out.dtype.name), features)
+    tile = tile or choose(weight_tiles(context, out.dtype.name, precision), features)
     tiles = -(-features // tile.rows) * -(-depth // tile.cols)
     parts = parts or parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
     pixels = reading.at_once * outputs

@@ -27,6 +27,7 @@ from optdb.codegen.convolve.packing import (
 )
 from optdb.codegen.convolve.plan import forward
 from optdb.codegen.convolve.tiles import suits, weight_tile_kernels, weight_tiles, weights_by_tiles
+from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
 from optdb.codegen.scratch import scratch
@@ -49,18 +50,26 @@ _SQUARES = {"cpu": 16, "gpu": 1}
 _PARTS = 2**22
 
 
-def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
+def weights_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
     """Return the kernels that `weights` takes."""
     code, on_cpu = functions("convolve/weights.cl"), context.profile.runs_items_serially
     text = (code["weights_blocks"] if on_cpu else "") + code["weights_few"] + code["add_up"]
     text = filled(text, BLOCK=_BLOCK, SQUARE=_SQUARES[context.profile.device_kind])
     packing = ["pack_images", "pack_features"] if on_cpu else ["pack_images"]
     kernels = convolution_kernels(dtype, context, text, packing)
-    return kernels if on_cpu else [*kernels, *weight_tile_kernels(dtype, weight_tiles(context, dtype))]
+    return kernels if on_cpu else [*kernels, *weight_tile_kernels(dtype, weight_tiles(context, dtype, precision))]
 
 
 def weights(
-    kernels: Kernels, context: Context, axes: Sequence[Axis], flip: bool, groups: int, x: Array, t: Array, out: Array
+    kernels: Kernels,
+    context: Context,
+    axes: Sequence[Axis],
+    flip: bool,
+    groups: int,
+    x: Array,
+    t: Array,
+    out: Array,
+    precision: Precision = "highest",
 ) -> None:
     """Compute the gradient for filters from images `x` and the gradient `t` of the result, by `weights_kernels`.
 
@@ -71,7 +80,7 @@ def weights(
     layout = plan.layout
     serial, channels, features = context.profile.runs_items_serially, x.shape[1] // groups, t.shape[1] // groups
     if not serial and suits(plan, channels, features, size_of(t.shape[2:])):
-        weights_by_tiles(kernels, context, plan, groups, x, t, out)
+        weights_by_tiles(kernels, context, plan, groups, x, t, out, precision=precision)
         return
     sizes = _WeightGradientSizes(context, axes, groups, x, t)
     work = work_dtype(out.dtype)

@@ -55,14 +55,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     /* Stages in which nothing is beyond the last row or column, or the last term. */
     const int whole = a_wide && b_wide && rows == ROWS && cols == COLS ? (int)(k / TERMS) : 0;
 
-#define LOAD_NEXT(set) \
-            if (step == DEPTH / 8 - 1) { \
-                await_copies(); \
-                side = side == STAGES - 1 ? 0 : side + 1; \
-            } \
-            LOAD_A(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, left_at, left[set]); \
-            LOAD_B(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, right_at, right[set]);
-
 #define COPY(stage, side) { \
         const uint base = (side) * STAGE_WORDS; \
         if ((stage) < whole) { \
@@ -90,30 +82,29 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             COPY(stage, stage)
         commit_copies();
     }
-    /* Fragments are loaded one step ahead, into two sets of registers in turns. */
-    uint left[2][WARP_ROWS / 16][4], right[2][WARP_COLS / 8][2];
+    uint left[WARP_ROWS / 16][4], right[WARP_COLS / 8][2];
     int side = 0, next = STAGES - 1;
     await_copies();
-    LOAD_A(memory, 0, 0, left_at, left[0]);
-    LOAD_B(memory, 0, 0, right_at, right[0]);
+    LOAD_A(memory, 0, 0, left_at, left);
+    LOAD_B(memory, 0, 0, right_at, right);
     for (int stage = 0; stage < stages; ++stage) {
         BEGIN_STAGE
         #pragma unroll
         for (int step = 0; step < DEPTH / 8; ++step) {
-            const int now = AHEAD ? step % 2 : 0, later = AHEAD ? (step + 1) % 2 : 0;
-            if (AHEAD) {
-                LOAD_NEXT(later)
-            }
+            /* Copies begin between the loads of fragments and their use. */
             if (step == 0) {
                 if (stage + STAGES - 1 < stages)
                     COPY(stage + STAGES - 1, next)
                 commit_copies();
                 next = next == STAGES - 1 ? 0 : next + 1;
             }
-            MULTIPLY(memory, SUMS, left[now], right[now]);
-            if (!AHEAD) {
-                LOAD_NEXT(later)
+            MULTIPLY(memory, SUMS, left, right);
+            if (step == DEPTH / 8 - 1) {
+                await_copies();
+                side = side == STAGES - 1 ? 0 : side + 1;
             }
+            LOAD_A(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, left_at, left);
+            LOAD_B(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, right_at, right);
         }
         END_STAGE
     }
@@ -134,11 +125,11 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         barrier(CLK_LOCAL_MEM_FENCE);
         #pragma unroll 1
         for (int e = item; e < ROWS / WARP_ROWS * 16 * COLS; e += ITEMS) {
-            const int ti = e / COLS / 16 * WARP_ROWS + i * 16 + e / COLS % 16, tj = e % COLS;
+            const int ti = e / COLS / 16 * WARP_ROWS + ROW_OF(i * 16 + e / COLS % 16), tj = e % COLS;
             if (ti >= rows || tj >= cols)
                 continue;
             const ga_ssize zi = i0 + ti, zj = j0 + tj;
-            float sum = sums[e / COLS * (COLS + 8) + tj];
+            float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + PLACE_OF(tj % WARP_COLS)];
             REPEAT_NAN
             if (parts > 1) {
                 w[zi * n + zj] = sum;
@@ -151,7 +142,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         }
     }
 #undef COPY
-#undef LOAD_NEXT
 }
 
 /* Where an item copies its first piece of 16 bytes to: a row's terms of the sums stand side by side, and the pieces of
@@ -243,15 +233,18 @@ static uint right_place_along(uint wj, uint place, uint lane)
     return (wj + col) * DEPTH + ((place * 2 + lane / 8 % 2) ^ SWIZZLED(col)) * 4;
 }
 
-/* Where it finds its number of eight rows, so many eights from its first ones on, in a tile copied across. */
+/* Where it finds the numbers of its rows, which stand side by side, in a tile copied across: an item has as many
+   neighbours as there are eights of rows, so rows are in another order than in a tile copied along the sums. */
 static uint left_place_across(uint wi, uint place, uint lane)
 {
-    return lane % 4 * ROWS + ((wi / 8 + place) ^ (lane % 4)) * 8 + lane / 4;
+    const uint row = wi + lane / 4 * (WARP_ROWS / 8);
+    return (lane % 4 * (ROWS / 4) + ((row / 4 + place) ^ EXCHANGED(lane))) * 4 + row % 4;
 }
 
 static uint right_place_across(uint wj, uint place, uint lane)
 {
-    return lane % 4 * COLS + ((wj / 8 + place) ^ (lane % 4)) * 8 + lane / 4;
+    const uint col = wj + lane / 4 * (WARP_COLS / 8);
+    return (lane % 4 * (COLS / 4) + ((col / 4 + place) ^ EXCHANGED(lane))) * 4 + col % 4;
 }
 
 /* The same of numbers of 16 bits: the instruction transposes their matrices. */
@@ -276,11 +269,13 @@ static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, ui
 static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
 {
     #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
+    for (int c = 0; c < 2; ++c) {
+        uint numbers[WARP_ROWS / 8];
+        LOAD_ROWS(memory, base + (l + c * 4) * ROWS, at, numbers);
         #pragma unroll
-        for (int c = 0; c < 4; ++c)
-            x[i][c] = load_word(memory, base + at[(i * 2 + c % 2) % A_PLACES] + (l + c / 2 * 4) * ROWS
-                                            + (i * 2 + c % 2) / A_PLACES * 8 * A_PLACES);
+        for (int i = 0; i < WARP_ROWS / 8; ++i)
+            x[i / 2][i % 2 + 2 * c] = numbers[i];
+    }
 }
 
 static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
@@ -319,10 +314,30 @@ static void load_right_along(MEMORY memory, uint base, uint l, const uint *at, u
 static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
     #pragma unroll
-    for (int j = 0; j < WARP_COLS / 8; ++j)
+    for (int c = 0; c < 2; ++c) {
+        uint numbers[WARP_COLS / 8];
+        LOAD_COLS(memory, base + (l + c * 4) * COLS, at, numbers);
         #pragma unroll
-        for (int c = 0; c < 2; ++c)
-            v[j][c] = load_word(memory, base + at[j % B_PLACES] + (l + c * 4) * COLS + j / B_PLACES * 8 * B_PLACES);
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            v[j][c] = numbers[j];
+    }
+}
+
+/* Load two, four or eight neighbours; the eight lie in two pieces of 16 bytes. */
+static void load_2(MEMORY memory, uint base, const uint *at, uint *x)
+{
+    load_two(memory, base + at[0], x);
+}
+
+static void load_4(MEMORY memory, uint base, const uint *at, uint *x)
+{
+    load_four(memory, base + at[0], x);
+}
+
+static void load_8(MEMORY memory, uint base, const uint *at, uint *x)
+{
+    load_four(memory, base + at[0], x);
+    load_four(memory, base + at[1], x + 4);
 }
 
 /* Adds the products of two sets of fragments. The instruction cuts off bits below TF32's: numbers are first increased

@@ -61,11 +61,11 @@ _STEP = 8
 _PIECE = 16
 #: What numbers are multiplied by before the bits below TF32's are cut off. It adds a half of what these can be on
 #: average, and less than would change a number of TF32.
-_ROUNDING = "(1 + 0x1.555556p-12f)"
+ROUNDING = "(1 + 0x1.555556p-12f)"
 #: Rows of tiles that groups compute side by side.
 _BAND = 8
-#: Terms of a part of a sum, at least.
-PART = 256
+#: Terms of a part of a sum, at least: adding up takes a launch of its own.
+PART = 1024
 #: Items of a group that adds up parts.
 _TOTAL = 64
 #: Bytes of numbers.
@@ -153,15 +153,24 @@ def tensor_kernel(
             names = {f"{what}_{kind}_SIDE": name, f"piece_{kind}_SIDE": f"piece_{kind}_{side}"}
             copies[name] = filled(code[f"{what}_{kind}_SIDE"], **names, SIDE=side)
     loads: list[str] = []
+    orders: dict[str, tuple[int, int]] = {}
     for letter, side, length, flag in zip("AB", ("left", "right"), (block.warp_rows, block.warp_cols), along):
         kind = "along" if flag else "across" if dtype == "float32" else "transposed"
-        places = {"along": block.depth // _STEP, "across": min(length // 8, 4), "transposed": length // 16}
+        places = {"along": block.depth // _STEP, "across": max(length // 32, 1), "transposed": length // 16}
         calls[f"{letter}_PLACES"] = places[kind]
         calls[f"{letter}_PLACE"], calls[f"LOAD_{letter}"] = f"{side}_place_{kind}", f"load_{side}_{kind}"
         loads += [f"{side}_place_{kind}", f"load_{side}_{kind}"]
+        # Numbers that stand side by side are rows, or columns, of different fragments.
+        near = length // 8
+        calls["ROW_OF" if letter == "A" else "PLACE_OF"] = ""
+        if kind == "across":
+            calls["LOAD_ROWS" if letter == "A" else "LOAD_COLS"] = f"load_{near}"
+            loads.insert(0, f"load_{near}")
+            calls["ROW_OF" if letter == "A" else "PLACE_OF"] = f"{side}_order"
+            orders[f"{side}_order"] = (8, near) if letter == "A" else (near, 8)
     multiply, is_divided = f"multiply_{arithmetic}", arithmetic == "tf32x3"
     parts = [*functions(f"gemm/tensor_cores_{instructions}.cl").values(), *copies.values()]
-    parts += [code[name] for name in (*loads, *["rest_of"] * is_divided, multiply, "MATMUL")]
+    parts += [code[name] for name in dict.fromkeys((*loads, *["rest_of"] * is_divided, multiply, "MATMUL"))]
     stage = {
         name: filled(body(code[name.lower()]), WARP_ROWS=block.warp_rows, WARP_COLS=block.warp_cols) * is_divided
         for name in ("BEGIN_STAGE", "END_STAGE")
@@ -172,8 +181,7 @@ def tensor_kernel(
         "MATMUL": kernel_name(block, arithmetic, along),
         "PIECE": piece,
         "TERMS": block.depth * piece // 4,
-        "AHEAD": int(is_ahead(block, arithmetic)),
-        "ROUNDING": _ROUNDING,
+        "ROUNDING": ROUNDING,
         "copy_number": f"copy_number_{dtype}",
         "SUMS": "sums_of_stage" if is_divided else "acc",
         **stage,
@@ -199,8 +207,11 @@ def tensor_kernel(
     }
     # Eight pieces of 16 bytes fill the banks once. Pieces of rows that lie in one line of them keep their order, and
     # those of the next line have another.
-    exchanged = "((l) % 4 * 2)" if dtype == "float32" else "((l) % 8)"
+    # Items read one or two pieces next to each other in each of four rows.
+    exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if dtype == "float32" else "((l) % 8)"
     macros = f"#define SWIZZLED(row) ((row) / {lanes_of_line} % {block.depth // 4})\n#define EXCHANGED(l) {exchanged}\n"
+    for name, (inner, outer) in orders.items():
+        macros += f"#define {name}(i) ((i) % {inner} * {outer} + (i) / {inner})\n"
     return product_kernel(macros + filled("\n".join(parts), **words), dtype)
 
 
@@ -209,9 +220,11 @@ def _dtype(arithmetic: Arithmetic) -> str:
     return "float16" if arithmetic == "float16" else "float32"
 
 
-def is_ahead(block: TensorBlock, arithmetic: Arithmetic) -> bool:
-    """Tell whether fragments are loaded while those before are multiplied, into as many registers again."""
-    return arithmetic != "tf32x3" and block.depth > _STEP
+def multiply_add_function(ending: str, instructions: Instructions) -> str:
+    """Return the function ``multiply_add`` for kernels of others, its name and those that it calls with an ending."""
+    code = functions(f"gemm/tensor_cores_{instructions}.cl")
+    called = ["multiply_add"] if instructions == "ptx" else ["half_of", "add_products", "multiply_add"]
+    return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})
 
 
 def along_terms(problem: Problem) -> tuple[bool, bool]:
@@ -260,7 +273,7 @@ _REMEMBERED = 1024
 _BLOCKS = {
     ("square", False): TensorBlock(128, 128, 16, 3, 64, 64),
     ("small", False): TensorBlock(64, 64, 32, 3, 32, 32),
-    ("tiny", False): TensorBlock(64, 64, 32, 3, 32, 32),
+    ("tiny", False): TensorBlock(32, 32, 32, 3, 16, 16),
     ("square", True): TensorBlock(128, 64, 16, 3, 64, 32),
     ("small", True): TensorBlock(64, 64, 32, 3, 32, 32),
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
@@ -302,7 +315,10 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
-    block = _BLOCKS[classify(problem.batch, problem.m, problem.n, profile.compute_units), arithmetic == "tf32x3"]
+    name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
+    # Pieces of float16 are exchanged among eight in each row.
+    name = "small" if name == "tiny" and arithmetic == "float16" else name
+    block = _BLOCKS[name, arithmetic == "tf32x3"]
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return None
     needed = [tensor_kernel(block, arithmetic, along_terms(problem)), total_kernel(_dtype(arithmetic))]

@@ -60,9 +60,14 @@ static void load_transposed(__local uint *memory, uint word, uint *x)
     }
 }
 
-static uint load_word(__local uint *memory, uint word)
+static void load_two(__local uint *memory, uint word, uint *x)
 {
-    return memory[word];
+    vstore2(*(__local const uint2 *)(memory + word), 0, x);
+}
+
+static void load_four(__local uint *memory, uint word, uint *x)
+{
+    vstore4(*(__local const uint4 *)(memory + word), 0, x);
 }
 
 static uint opaque(uint x)

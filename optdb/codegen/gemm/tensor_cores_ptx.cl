@@ -49,11 +49,15 @@ static void load_transposed(uint memory, uint word, uint *x)
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(memory + 4 * word) : "memory");
 }
 
-static uint load_word(uint memory, uint word)
+static void load_two(uint memory, uint word, uint *x)
 {
-    uint x;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(memory + 4 * word) : "memory");
-    return x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"(memory + 4 * word) : "memory");
+}
+
+static void load_four(uint memory, uint word, uint *x)
+{
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(memory + 4 * word) : "memory");
 }
 
 static uint opaque(uint x)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from optdb.codegen.convolve import operations
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.api.scalars import upcast
 from optdb.host.api.variables import patternbroadcast
@@ -47,7 +48,8 @@ class _Convolution(Counterpart, Shell):
     def operation(self, node: Apply) -> Operation:
         numbers = self.convdim, self.border_mode, self.subsample, self.filter_dilation, self.num_groups
         settings = operations.ConvolutionSettings(*numbers, self.filter_flip, self.unshared)
-        return self.computed_by(self.get_context(node), *map(spec_of, node.inputs[:2]), settings)
+        specs = map(spec_of, node.inputs[:2])
+        return self.computed_by(self.get_context(node), *specs, settings, config.optdb.matmul_precision)
 
 
 class OpenCLConv(_Convolution, host.AbstractConv):

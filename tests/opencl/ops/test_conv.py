@@ -11,6 +11,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from theano.tensor.nnet import abstract_conv as host
 
+from optdb.codegen.convolve import operations
 from optdb.codegen.convolve.geometry import axes_of
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
@@ -177,3 +178,28 @@ def test_sizes_of_results_are_worked_out_on_the_host():
     reference = Reference(*values, np.ones((2, 4, 5, 4), "float32"), parameters)
     for got, want in zip(f(*map(device_array, values)), (reference.inputs(), reference.weights())):
         close(np.asarray(got), want, "float32")
+
+
+def test_each_function_keeps_the_precision_that_it_was_compiled_with(monkeypatch):
+    seen = []
+
+    def listening(function):
+        def listen(*args):
+            seen.append(args[-1])
+            return function(*args)
+
+        return listen
+
+    for name in ("correlate", "weights"):
+        monkeypatch.setattr(operations, name, listening(getattr(operations, name)))
+    x, w = tt.ftensor4(), tt.ftensor4()
+    result = tt.nnet.conv2d(x, w)
+    outputs = [result, *theano.grad(result.sum(), [x, w])]
+    functions = {}
+    for precision in ("default", "highest"):
+        with theano.change_flags(**{"optdb.matmul_precision": precision}):
+            functions[precision] = lifted_function([x, w], outputs)
+    for precision, function in functions.items():
+        seen.clear()
+        function(np.ones((2, 4, 5, 5), "float32"), np.ones((5, 4, 3, 3), "float32"))
+        assert seen == [precision] * 3
