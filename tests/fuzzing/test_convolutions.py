@@ -9,7 +9,7 @@ from theano.tensor.signal.pool import Pool
 from fuzzing.convolutions import Case, compare, performed, run
 
 #: ``python -m fuzzing.convolutions`` has as many as one likes.
-QUICK, SLOW = 25, 1000
+QUICK, SLOW = 25, 500
 
 
 def test_random_convolutions_and_poolings():
