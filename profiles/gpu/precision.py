@@ -52,12 +52,13 @@ class Errors:
     parameters: float
 
 
-def trained(model: models.Model, values: Sequence[Any], data: Sequence[Any], device: str, steps: int) -> Trained:
-    """Make some training steps from some values."""
-    variables = shared_variables(model)
+def trained(
+    function: Any, variables: Sequence[Any], values: Sequence[Any], data: Sequence[Any], device: str, steps: int
+) -> Trained:
+    """Make some training steps from some values of shared variables."""
     for variable, value in zip(variables, values, strict=True):
         variable.set_value(value.astype(variable.dtype) if _is_float(value) else value)
-    with optdb.SimulatorOCL(compiled(model), device) as sim:
+    with optdb.SimulatorOCL(function, device) as sim:
         costs = [float(np.ravel(sim(*data)[0])[0]) for _ in range(steps)]
         after = [np.array(sim.get(variable), float) for variable in variables if _is_float(variable.get_value())]
     before = [value.astype(float) for value in values if _is_float(value)]
@@ -67,14 +68,16 @@ def trained(model: models.Model, values: Sequence[Any], data: Sequence[Any], dev
 def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterator[Errors]:
     """Yield the errors of each precision for a model."""
     model = models.build(name.split()[0], **sizes)
-    values = [variable.get_value() for variable in shared_variables(model)]
+    variables = shared_variables(model)
+    values = [variable.get_value() for variable in variables]
     with theano.change_flags(floatX="float64"):
         wide = models.build(name.split()[0], **sizes)
         data = [value.astype("float64") if _is_float(value) else value for value in model.data]
-        exact = trained(wide, values, data, device, steps)
+        exact = trained(compiled(wide), shared_variables(wide), values, data, device, steps)
+    function = compiled(model)
     for precision in PRECISIONS:
         with theano.change_flags(**{"optdb.matmul_precision": precision}):
-            seen = trained(model, values, model.data, device, steps)
+            seen = trained(function, variables, values, model.data, device, steps)
         yield errors_of(name, precision, exact, seen)
 
 
@@ -92,6 +95,7 @@ def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[flo
     """Return the costs of a training of cifar_resnet by each precision, on pictures that change with each step."""
     costs: dict[str, list[float]] = {}
     model = models.build("cifar_resnet", **sizes)
+    function = compiled(model)
     values = [variable.get_value() for variable in shared_variables(model)]
     for precision in PRECISIONS:
         for variable, value in zip(shared_variables(model), values, strict=True):
@@ -99,7 +103,7 @@ def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[flo
         batches = _pictures(model, steps)
         with (
             theano.change_flags(**{"optdb.matmul_precision": precision}),
-            optdb.SimulatorOCL(compiled(model), device) as sim,
+            optdb.SimulatorOCL(function, device) as sim,
         ):
             costs[precision] = [float(np.ravel(sim(*batch)[0])[0]) for batch in batches]
     return costs
