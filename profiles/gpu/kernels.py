@@ -2,7 +2,7 @@
 
 Milliseconds of float32 work whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its rows
 and its columns, and products of matrices (CuPy's is cuBLAS, with tensor cores off). A copy by CuPy tells the bandwidth
-that the device has.
+that the device has. With ``CUPY_TF32=1 THEANO_FLAGS=optdb.matmul_precision=default`` both multiply by tensor cores.
 """
 
 from __future__ import annotations
@@ -106,14 +106,15 @@ def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]
 @click.option("--device", default="gpu", show_default=True, help="Which device.")
 @click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="How often each is done.")
 @click.option("--cupy/--no-cupy", default=find_spec("cupy") is not None, help="Whether to compare with CuPy.")
+@click.option("--only", default="", help="Work whose name has this text, such as product.")
 @click.option("--small", is_flag=True, help="Small operands, to try whether it works.")
-def main(device: str, repeat: int, cupy: bool, small: bool) -> None:
+def main(device: str, repeat: int, cupy: bool, only: str, small: bool) -> None:
     """Measure elementwise work, sums and products."""
     if cupy and find_spec("cupy") is None:
         raise click.UsageError("CuPy is missing. The cure: pip install cupy-cuda12x, or --no-cupy")
     sizes = (SMALL, SMALL_SIDE, SMALL_PRODUCTS) if small else (LARGE, SIDE, PRODUCTS)
-    ours = {name: time_theano(result, device, repeat) for name, result in work_of_theano(*sizes)}
-    theirs = {name: time_cupy(run, repeat) for name, run in work_of_cupy(*sizes)} if cupy else {}
+    ours = {name: time_theano(result, device, repeat) for name, result in work_of_theano(*sizes) if only in name}
+    theirs = {name: time_cupy(run, repeat) for name, run in work_of_cupy(*sizes) if only in name} if cupy else {}
     table = Table("float32", "optdb, ms", "rate", *(["CuPy, ms", "rate"] if cupy else []))
     for name in dict.fromkeys([*ours, *theirs]):
         columns = [times.get(name) for times in ((ours, theirs) if cupy else (ours,))]
