@@ -41,8 +41,12 @@ CONVOLUTION_CASES = [
         for rows in (20, 64, 128)
         for case in _three(floats(1, rows, 1, 2), floats(4, rows, 1, 1), floats(1, 4, 1, 2))
     ),
-    *_three(_plain(1, 512, 1, 1), _plain(4, 512, 1, 1), _plain(1, 4, 1, 1)),
-    *_three(_plain(1, 4, 1, 1), _plain(512, 4, 1, 1), _plain(1, 512, 1, 1)),
+    *(
+        Case(OpenCLConvGradWeights(2), _plain(1, 128, 1, 1), _plain(1, features, 1, 1), np.array((1, 1)))
+        for features in (20, 128)
+    ),
+    *_three(_plain(1, 1024, 1, 1), _plain(4, 1024, 1, 1), _plain(1, 4, 1, 1)),
+    *_three(_plain(1, 4, 1, 1), _plain(1024, 4, 1, 1), _plain(1, 1024, 1, 1)),
     *_three(_plain(2, 3, 4, 3, 5), _plain(5, 3, 2, 2, 3), _plain(2, 5, 5, 4, 7), border_mode="full"),
     *_three(
         _plain(2, 4, 3, 5), _plain(6, 3, 2, 2, 1, 3), _plain(2, 6, 3, 2), unshared=True, num_groups=2, subsample=(1, 2)

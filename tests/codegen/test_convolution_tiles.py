@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from optdb.codegen.convolve import packing, plan, tiles
 from optdb.codegen.convolve.geometry import axes_of
 from optdb.codegen.convolve.tiles import FilterGroups, Tile
-from optdb.codegen.kernels import compile_kernels
+from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
+from optdb.runtime.device_profiles import DeviceProfile
 from tests.codegen.convolved import Reference, case, close, convolutions, lengths_of
 from tests.codegen.layouts import context, device_array
+from tests.codegen.test_convolutions import OPERATIONS, convolved
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
 #: Tiles that small images fill; items of the last one do not form rectangles of 32.
 SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4)]
+#: The same, copied in the background.
+COPIED = [replace(SMALL[0], stages=3), replace(SMALL[1], stages=2), Tile(64, 64, 8, 8, 8, stages=4)]
 DTYPES = ["float16", "float32", "float64"]
 _compiled = {}
 
@@ -34,7 +38,8 @@ def as_a_graphics_card(monkeypatch):
 def kernels_of(dtype, tile):
     """Return the kernels of a tile; those of a test's profile serve the others, too."""
     if (dtype, tile) not in _compiled:
-        kernels = [*tiles.correlate_tile_kernels(dtype, [tile]), *tiles.weight_tile_kernels(dtype, [tile])]
+        kernels = tiles.correlate_tile_kernels(dtype, [tile], "emulated")
+        kernels += tiles.weight_tile_kernels(dtype, [tile], "emulated")
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
         unique = {kernel.name: kernel for kernel in kernels}
         _compiled[dtype, tile] = compile_kernels(unique.values(), context(), "a test")
@@ -90,11 +95,21 @@ def cases(draw):
 
 
 @given(
-    cases(), st.sampled_from(SMALL), st.sampled_from(DTYPES), st.sampled_from([1, 1, 2, 5]), st.sampled_from([1, -2])
+    cases(),
+    st.sampled_from(SMALL),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1, 1, 2, 5, 19]),
+    st.sampled_from([1, -2]),
 )
 @settings(max_examples=examples(120), deadline=None)
 def test_any_convolution(case, tile, dtype, parts, steps):
     check(*case, dtype, tile, parts, steps)
+
+
+@given(cases(), st.sampled_from(COPIED), st.sampled_from([1, 1, 2, 5, 19]), st.sampled_from([1, -2]))
+@settings(max_examples=examples(60), deadline=None)
+def test_tiles_copied_in_the_background(case, tile, parts, steps):
+    check(*case, "float32", tile, parts, steps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -153,14 +168,58 @@ def test_few_features_of_few_channels_are_no_work_for_tiles():
 def test_tiles_have_room_for_rows_and_parts_for_all_units():
     float32, rows = tiles.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
     assert [tiles.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
+    both = [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8)]
+    assert [tiles.choose(both, 256, cols).rows for cols in (9, 64, 128, 600)] == [64, 64, 128, 128]
     units = context().profile.compute_units
     tile = float32[1]
     assert tiles.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
-    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 10000) == 4
-    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 600) == 2
+    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 10000) == 3
+    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 1024) == 2
+    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 1000) == 1
     assert tiles.parts_of_terms(context(), tile, 1, 1, 100) == 1
     assert tiles.parts_of_pixels(context(), tile, 1, 2**25) == 1
     assert tiles.parts_of_pixels(context(), tile, 1, 100) == 4 * units
+
+
+@pytest.fixture
+def copying(monkeypatch):
+    """Let the device have copies in the background, emulated."""
+    monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
+    monkeypatch.setattr(tiles, "_INSTRUCTIONS", "emulated")
+    kept = context().kept.pop(tiles.__name__, None)
+    yield
+    context().kept.pop(tiles.__name__, None)
+    if kept is not None:
+        context().kept[tiles.__name__] = kept
+
+
+@pytest.mark.parametrize("features", [7, 20, 64, 130])
+def test_devices_with_copies_take_tiles_for_them(features, copying):
+    arrays, parameters = case(2, 15, features, (9, 8), (3, 3), "half", filter_flip=True)
+    x, w, t = (array.astype("float32") for array in arrays)
+    reference = Reference(x, w, t, parameters)
+    for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
+        close(convolved(kind, x, w, t, parameters), want, "float32")
+    taken = [(what, tile) for what, tile in context().kept[tiles.__name__]._entries]
+    assert taken and all(tile in tiles._COPIED[what] for what, tile in taken)
+
+
+def test_all_tiles_of_devices_with_copies(copying):
+    for tile in {tile for tiles_of_kind in tiles._COPIED.values() for tile in tiles_of_kind}:
+        assert tile.local_bytes("float32") <= 48000
+        check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), "float32", tile)
+
+
+def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
+    wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
+    monkeypatch.setattr(tiles, "_tile_kernel", lambda *_: wrong)
+    assert tiles._compiled(context(), "CORRELATE", SMALL[0]) is None
+    assert "a kernel does not build" in caplog.text
+
+
+def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
+    monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=8192))
+    assert tiles._compiled(context(), "CORRELATE", tiles._COPIED["CORRELATE"][0]) is None
 
 
 def test_tiles_fit_local_memory(monkeypatch):

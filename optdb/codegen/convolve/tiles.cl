@@ -8,8 +8,8 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     ARRAY ga_int *targets, ARRAY T *z)
 {
     SHARED
-    __local W left[2][DEPTH][ROWS + TENSOR_PADDING] __attribute__((aligned(16)));
-    __local W right[2][DEPTH][COLS + TENSOR_PADDING] __attribute__((aligned(16)));
+    __local W left[SIDES][DEPTH][ROWS + TENSOR_PADDING] __attribute__((aligned(16)));
+    __local W right[SIDES][DEPTH][COLS + TENSOR_PADDING] __attribute__((aligned(16)));
     const int item = get_local_id(0), tx = TX, ty = TY, blocks = (rows + ROWS - 1) / ROWS;
     const int block = get_group_id(0) % blocks, i0 = block * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
     const ga_size group = get_group_id(1), groups = get_num_groups(1);
@@ -26,14 +26,48 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
         from += (ga_size)(column / outputs) * x_image + spot.s0;
         inside = spot.s1;
     }
-    VEC w_next[W_LOADS];
-    W x_next[X_LOADS], acc[ITEM_ROWS][ITEM_COLS];
+    W acc[ITEM_ROWS][ITEM_COLS];
     #pragma unroll
     for (int r = 0; r < ITEM_ROWS; ++r)
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; ++c)
             acc[r][c] = 0;
 
+    LOOP
+    const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
+    z += group * rows * plane + get_group_id(2) * z_part;
+    #pragma unroll
+    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+        const int j = j0 + COLUMN(c);
+        if (vectors) {
+            if (j >= columns)
+                continue;
+            GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; ++r)
+                if (ROW(r) < rows)
+                    STORE_VECTOR(to + ROW(r) * plane, r, c);
+            continue;
+        }
+        #pragma unroll
+        for (int d = c; d < c + WIDE; ++d) {
+            if (j + d - c >= columns)
+                continue;
+            const int spot = (j + d - c) % outputs;
+            GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; ++r)
+                if (ROW(r) < rows)
+                    to[ROW(r) * plane] = STORE(acc[r][d]);
+        }
+    }
+}
+
+/* The loop of CORRELATE whose items load tiles into registers while they multiply those before. */
+void CORRELATE_LOADED()
+{
+    VEC w_next[W_LOADS];
+    W x_next[X_LOADS];
     int4 pair[X_LOADS / 2];
 #define LOAD_PAIRS \
     _Pragma("unroll") \
@@ -80,33 +114,54 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
 #undef LOAD_PAIRS
 #undef LOAD_TILES
 #undef KEEP_TILES
-    const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
-    z += group * rows * plane + get_group_id(2) * z_part;
+}
+
+/* The same with tiles that are copied in the background, some steps ahead. */
+void CORRELATE_COPIED()
+{
+    MEMORY left_memory = (MEMORY)ADDRESS_OF left;
+    MEMORY right_memory = (MEMORY)ADDRESS_OF right;
+    int4 pair[X_LOADS / 2];
+#define LOAD_PAIRS \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS / 2; ++v) \
+        pair[v] = pairs[v]; \
+    pairs += DEPTH / 2;
+#define COPY_TILES(side) \
+    _Pragma("unroll") \
+    for (int v = 0; v < W_LOADS; ++v) \
+        if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
+            copy_async_all(left_memory, ((side) * W_VECS + item + v * ITEMS) * WIDE, filters + v * ITEMS); \
+    filters += W_VECS; \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS; ++v) { \
+        const int2 term = v % 2 ? pair[v / 2].hi : pair[v / 2].lo; \
+        const uint number = ((side) * DEPTH + first + v) * COLS + lane; \
+        copy_number_float32(right_memory, number, from + term.s0, term.s1 & inside); \
+    } \
+    LOAD_PAIRS
+
+    LOAD_PAIRS
     #pragma unroll
-    for (int c = 0; c < ITEM_COLS; c += WIDE) {
-        const int j = j0 + COLUMN(c);
-        if (vectors) {
-            if (j >= columns)
-                continue;
-            GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
-                if (ROW(r) < rows)
-                    STORE_VECTOR(to + ROW(r) * plane, r, c);
-            continue;
+    for (int s = 0; s < SIDES - 1; ++s) {
+        if (s == 0 || end - part > s * DEPTH) {
+            COPY_TILES(s)
         }
-        #pragma unroll
-        for (int d = c; d < c + WIDE; ++d) {
-            if (j + d - c >= columns)
-                continue;
-            const int spot = (j + d - c) % outputs;
-            GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
-                if (ROW(r) < rows)
-                    to[ROW(r) * plane] = STORE(acc[r][d]);
-        }
+        commit_copies();
     }
+    int side = 0, next = SIDES - 1;
+    for (int rest = end - part; rest > 0; rest -= DEPTH) {
+        await_copies();
+        if (rest > (SIDES - 1) * DEPTH) {
+            COPY_TILES(next)
+        }
+        commit_copies();
+        MULTIPLY
+        side = side == SIDES - 1 ? 0 : side + 1;
+        next = next == SIDES - 1 ? 0 : next + 1;
+    }
+#undef LOAD_PAIRS
+#undef COPY_TILES
 }
 
 /* Features by terms, summed over the pixels of a part of all images. */
@@ -115,8 +170,8 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_int *terms, ARRAY ga_int *spots, ARRAY W *sums)
 {
     SHARED
-    __local W left[2][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
-    __local W right[2][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
+    __local W left[SIDES][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
+    __local W right[SIDES][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
     const int item = get_local_id(0), tx = TX, ty = TY, blocks = (features + ROWS - 1) / ROWS;
     const int i0 = get_group_id(0) % blocks * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
     const ga_size group = get_group_id(1), groups = get_num_groups(1), part = get_group_id(2);
@@ -138,13 +193,42 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
         bits[v] = j < depth ? terms[j * 2 + 1] : 0;
     }
     int2 spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
-    W t_next[T_LOADS], x_next[X_LOADS], acc[ITEM_ROWS][ITEM_COLS];
+    W acc[ITEM_ROWS][ITEM_COLS];
     #pragma unroll
     for (int r = 0; r < ITEM_ROWS; ++r)
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; ++c)
             acc[r][c] = 0;
 
+    const int end = min(begin + each, pixels);
+    LOOP
+    sums += (part * groups + group) * features * depth;
+    const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
+    #pragma unroll
+    for (int c = 0; c < ITEM_COLS; c += WIDE) {
+        const int j = j0 + COLUMN(c);
+        #pragma unroll
+        for (int r = 0; r < ITEM_ROWS; ++r) {
+            if (ROW(r) >= features)
+                continue;
+            GLOBAL_MEM W *to = sums + (ga_size)ROW(r) * depth + j;
+            if (vectors) {
+                if (j < depth)
+                    STORE_VECTOR(to, r, c);
+                continue;
+            }
+            #pragma unroll
+            for (int d = 0; d < WIDE; ++d)
+                if (j + d < depth)
+                    to[d] = fresh ? acc[r][c + d] : to[d] + acc[r][c + d];
+        }
+    }
+}
+
+/* The loop of WEIGHTS whose items load tiles into registers while they multiply those before. */
+void WEIGHTS_LOADED()
+{
+    W t_next[T_LOADS], x_next[X_LOADS];
 #define LOAD_TILES \
     { \
         const int mask = l < stop ? spot.s1 : 0; \
@@ -172,7 +256,6 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     for (int v = 0; v < X_LOADS; ++v) \
         right[side][lane][first + v * (ITEMS / DEPTH)] = x_next[v];
 
-    const int end = min(begin + each, pixels);
     LOAD_TILES
     KEEP_TILES(0)
     local_barrier();
@@ -190,27 +273,52 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     }
 #undef LOAD_TILES
 #undef KEEP_TILES
-    sums += (part * groups + group) * features * depth;
-    const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
-    #pragma unroll
-    for (int c = 0; c < ITEM_COLS; c += WIDE) {
-        const int j = j0 + COLUMN(c);
-        #pragma unroll
-        for (int r = 0; r < ITEM_ROWS; ++r) {
-            if (ROW(r) >= features)
-                continue;
-            GLOBAL_MEM W *to = sums + (ga_size)ROW(r) * depth + j;
-            if (vectors) {
-                if (j < depth)
-                    STORE_VECTOR(to, r, c);
-                continue;
-            }
-            #pragma unroll
-            for (int d = 0; d < WIDE; ++d)
-                if (j + d < depth)
-                    to[d] = fresh ? acc[r][c + d] : to[d] + acc[r][c + d];
-        }
+}
+
+/* The same with tiles that are copied in the background, some steps ahead. */
+void WEIGHTS_COPIED()
+{
+    MEMORY left_memory = (MEMORY)ADDRESS_OF left;
+    MEMORY right_memory = (MEMORY)ADDRESS_OF right;
+#define COPY_TILES(side) \
+    { \
+        const int mask = l < stop ? spot.s1 : 0; \
+        const uint row = ((side) * DEPTH + lane) * (ROWS + PADDING), col = ((side) * DEPTH + lane) * (COLS + PADDING); \
+        _Pragma("unroll") \
+        for (int v = 0; v < T_LOADS; ++v) \
+            copy_number_float32(left_memory, row + first + v * (ITEMS / DEPTH), by + t_at[v], l < stop); \
+        _Pragma("unroll") \
+        for (int v = 0; v < X_LOADS; ++v) \
+            copy_number_float32(right_memory, col + first + v * (ITEMS / DEPTH), from + (spot.s0 + x_at[v]), \
+                mask & bits[v]); \
+        l += DEPTH; \
+        by += DEPTH; \
+        pixel += DEPTH; \
+        while (pixel >= outputs) { \
+            pixel -= outputs; \
+            by += t_image - outputs; \
+            from += x_image; \
+        } \
+        spot = ((const GLOBAL_MEM int2 *)spots)[pixel]; \
     }
+
+    #pragma unroll
+    for (int s = 0; s < SIDES - 1; ++s) {
+        COPY_TILES(s)
+        commit_copies();
+    }
+    int side = 0, next = SIDES - 1;
+    for (int done = begin; done < end; done += DEPTH) {
+        await_copies();
+        if (done + (SIDES - 1) * DEPTH < end) {
+            COPY_TILES(next)
+        }
+        commit_copies();
+        MULTIPLY
+        side = side == SIDES - 1 ? 0 : side + 1;
+        next = next == SIDES - 1 ? 0 : next + 1;
+    }
+#undef COPY_TILES
 }
 
 /* The sums of a step of both tiles. */
@@ -279,22 +387,22 @@ KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks,
     y[i] = row < rows && term < depth ? LOAD(from[(ga_ssize)row * by_row + places[term]]) : 0;
 }
 
-/* A group adds up neighbouring sums; its items share the parts of each. */
+/* A group adds up neighbouring sums; where there are many parts, some items share those of a sum. */
 __attribute__((reqd_work_group_size(256, 1, 1)))
-KERNEL void total_of_parts(ga_size count, ga_int parts, ARRAY W *sums, ARRAY T *z)
+KERNEL void total_of_parts(ga_size count, ga_int parts, ga_int slices, ARRAY W *sums, ARRAY T *z)
 {
-    __local W shares[8][32];
-    const int lane = get_local_id(0) % 32, slice = get_local_id(0) / 32;
-    const ga_size i = get_group_id(0) * (ga_size)32 + lane;
+    __local W shares[256];
+    const int item = get_local_id(0), lanes = 256 / slices, slice = item / lanes;
+    const ga_size i = get_group_id(0) * (ga_size)lanes + item % lanes;
     W sum = 0;
     if (i < count)
-        for (int part = slice; part < parts; part += 8)
+        for (int part = slice; part < parts; part += slices)
             sum += sums[part * count + i];
-    shares[slice][lane] = sum;
+    shares[item] = sum;
     local_barrier();
     if (slice || i >= count)
         return;
-    for (int other = 1; other < 8; ++other)
-        sum += shares[other][lane];
+    for (int other = 1; other < slices; ++other)
+        sum += shares[other * lanes + item];
     z[i] = STORE(sum);
 }

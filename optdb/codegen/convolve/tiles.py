@@ -8,12 +8,17 @@ divisions nor comparisons with borders in the loop ("implicit GEMM": Chetlur et 
 deep learning", 2014). Images are laid out, with zeros around them, if they have gaps, if they are of float16, or if
 filters have more taps than bits.
 
+Where a device can, tiles of float32 are copied into local memory in the background, some steps ahead of those that are
+multiplied: copies need no registers, and wait for no item. Gradients for filters profit less: their terms lie side by
+side in images and not in tiles, so that each number is a copy of its own.
+
 Gradients for filters are sums over all pixels of all images. These are divided into parts where a result has too few
 tiles to give all units work, and another kernel adds up the parts, in their order.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,16 +28,20 @@ import numpy as np
 from optdb.codegen.convolve.packing import Kernels, images_at_once, laid_out, some_of, tables_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
 from optdb.codegen.gemm.tensor_cores import ROUNDING, Instructions, Precision, multiply_add_function
-from optdb.codegen.kernels import Kernel
+from optdb.codegen.kernels import BuildError, Kernel, compile_kernels
+from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.layout import is_contiguous, size_of
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import body, functions, typed, work_dtype
 from optdb.runtime.arrays import Array
+from optdb.runtime.commands import tracing
 from optdb.runtime.sizes import largest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+
+_logger = logging.getLogger(__name__)
 
 #: Bytes that an item reads from local memory at once.
 _READ = 16
@@ -44,18 +53,26 @@ _TENSOR_PADDING = 8
 _REACH = 2**31 - 2**16
 #: The most terms of a tile.
 _MOST_TERMS = 32
-#: Items that keep a compute unit busy, with the registers that these kernels take.
-_BUSY = 256
+#: Items that keep a compute unit busy, with the registers that these kernels take, for parts of pixels and of terms.
+_BUSY, _BUSY_BY_TERMS = 256, 192
 #: How fast tiles with few rows are, beside those with more.
 _SPEED = {16: 0.55, 32: 0.85}
-#: Terms, or pixels, of a part of sums, at least, and the most parts that terms are divided in.
-_PART, _MOST_PARTS = 256, 8
+#: The words of kernels with emulated instructions.
+_EMULATED_MEMORY = {"MEMORY": "__local uint *", "ADDRESS_OF": ""}
+#: The functions that copy into local memory in the background.
+_COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
+#: Pixels, and terms, of a part of sums, at least, and the most parts that terms are divided in.
+_PART, _TERMS_OF_PART, _MOST_PARTS = 256, 512, 8
+#: The instructions of tiles that are copied in the background.
+_INSTRUCTIONS: Instructions = "ptx"
+#: The most kernels in the cache of a context.
+_KEPT = 64
 #: The most features and channels of a group that are no work for tiles, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
 #: The most elements of all parts of the sums.
 _PARTS = 2**24
-#: Sums that a group of `total_of_parts` computes, and its items.
-_TOTAL, _TOTAL_ITEMS = 32, 256
+#: Items of a group that adds up parts, and how many of them share a sum of more than a few parts.
+_TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,8 @@ class Tile:
     item_cols: int
     #: Whether tensor cores multiply, by numbers of TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
     tensor: bool = False
+    #: How many tiles of each matrix are copied into local memory ahead; with 0 there are two, which items load.
+    stages: int = 0
 
     @property
     def warp_rows(self) -> int:
@@ -84,7 +103,8 @@ class Tile:
     @property
     def name(self) -> str:
         """How kernels with this tile are called, after what they compute."""
-        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{'_tf32' * self.tensor}"
+        kind = "_tf32" if self.tensor else f"_{self.stages}" if self.stages else ""
+        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
 
     @property
     def items(self) -> int:
@@ -97,8 +117,9 @@ class Tile:
         return _TENSOR_PADDING if self.tensor else _PADDING
 
     def local_bytes(self, dtype: str) -> int:
-        """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
-        return 2 * self.depth * (self.rows + self.cols + 2 * self.padding) * np.dtype(work_dtype(dtype)).itemsize
+        """Return how much local memory a group takes for tiles of both matrices."""
+        numbers = (self.stages or 2) * self.depth * (self.rows + self.cols + 2 * self.padding)
+        return numbers * np.dtype(work_dtype(dtype)).itemsize
 
 
 #: By the bytes of an element: tiles of results and of gradients for images, and tiles of gradients for filters.
@@ -121,6 +142,20 @@ _TENSOR_WEIGHT_TILES = [
     *(Tile(128, 128, 16, 8, 8, True), Tile(64, 64, 16, 4, 8, True)),
     *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
 ]
+
+
+#: Those of float32 where tiles can be copied in the background, or registers hold larger ones.
+_COPIED = {
+    "CORRELATE": [
+        Tile(64, 64, 16, 8, 8, stages=2),
+        Tile(32, 128, 16, 4, 8, stages=3),
+        Tile(16, 128, 16, 4, 4, stages=3),
+    ],
+    "WEIGHTS": [
+        *(Tile(128, 128, 8, 16, 8), Tile(64, 64, 16, 8, 8, stages=2)),
+        *(Tile(32, 128, 16, 4, 8, stages=3), Tile(16, 128, 16, 4, 4)),
+    ],
+}
 
 
 class FilterGroups(NamedTuple):
@@ -164,7 +199,10 @@ def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) 
 
 
 def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
-    """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images."""
+    """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images.
+
+    Some tiles take instructions of the device, or functions that do the same.
+    """
     code = functions("convolve/tiles.cl")
     kernels = [_tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
     return [*kernels, *(_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
@@ -211,7 +249,9 @@ def _tile_kernel(what: str, dtype: str, tile: Tile, instructions: Instructions) 
         f"#define STORE_VECTOR(to, r, c) *(GLOBAL_MEM {stored} *)(to) = ({stored})({lanes})",
     ]
     name = f"{what.lower()}_{tile.name}"
-    text = code[what].replace("MULTIPLY\n", body(code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"]).strip() + "\n")
+    loop = body(code[f"{what}_{'COPIED' if tile.stages else 'LOADED'}"]).strip() + "\n"
+    text = code[what].replace("LOOP\n", loop)
+    text = text.replace("MULTIPLY\n", body(code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"]).strip() + "\n")
     # Emulated instructions exchange numbers by local memory.
     is_emulated = tile.tensor and instructions == "emulated"
     words = {
@@ -222,9 +262,17 @@ def _tile_kernel(what: str, dtype: str, tile: Tile, instructions: Instructions) 
         "SHARED": f"__local uint its_exchange[{6 * tile.items}];" if is_emulated else "",
         "multiply_add": f"multiply_add_{name}",
     }
+    copies = functions(f"gemm/tensor_cores_{instructions}.cl")
+    used = _COPIES if tile.stages else ()
+    if used:
+        # Each kernel of a program has its own.
+        words |= {function: f"{function}_{name}" for function in used}
+        words |= {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"} if instructions == "ptx" else _EMULATED_MEMORY
     kernel = typed(
-        text,
+        "".join([*(copies[function] for function in used), text]),
         dtype,
+        SIDES=tile.stages or 2,
+        PENDING=tile.stages - 2,
         **{what: name},
         **words,
         ITEMS=tile.items,
@@ -286,7 +334,8 @@ def correlate_by_tiles(
     work = work_dtype(out.dtype)
     reading = _Images(context, plan, images, work)
     columns = reading.at_once * max(len(product.targets) for product in reading.readings)
-    tile = tile or choose(correlate_tiles(context, out.dtype.name, precision), shape.rows)
+    if tile is None:
+        kernels, tile = _chosen(kernels, context, "CORRELATE", out.dtype.name, precision, shape.rows)
     image = size_of(out.shape[1:])
     if work != out.dtype.name or not plan.complete:
         parts = 1
@@ -358,7 +407,8 @@ def weights_by_tiles(
     product = reading.readings[0]
     depth, outputs = channels * len(product.taps), len(product.targets)
     terms, spots, _, _ = reading.tables(channels, 0, 0)
-    tile = tile or choose(weight_tiles(context, out.dtype.name, precision), features)
+    if tile is None:
+        kernels, tile = _chosen(kernels, context, "WEIGHTS", out.dtype.name, precision, features, depth)
     tiles = -(-features // tile.rows) * -(-depth // tile.cols)
     parts = parts or parts_of_pixels(context, tile, tiles * groups, groups * features * depth)
     pixels = reading.at_once * outputs
@@ -380,7 +430,9 @@ def weights_by_tiles(
 
 
 def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> None:
-    kernels["total_of_parts"].call(-(-count // _TOTAL) * _TOTAL_ITEMS, _TOTAL_ITEMS, count, parts, sums, z)
+    slices = 1 if parts <= _FEW_PARTS else _SLICES
+    groups = -(-count // (_TOTAL_ITEMS // slices))
+    kernels["total_of_parts"].call(groups * _TOTAL_ITEMS, _TOTAL_ITEMS, count, parts, slices, sums, z)
 
 
 class _Images:
@@ -427,16 +479,51 @@ class _Images:
         return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, y)
 
 
-def choose(tiles: Sequence[Tile], rows: int) -> Tile:
-    """Return the tile that is the fastest for filters, or features: large, but not empty."""
-    return min(tiles, key=lambda tile: (-(-rows // tile.rows) * tile.rows / _SPEED.get(tile.rows, 1), -tile.rows))
+def _chosen(
+    kernels: Kernels, context: Context, what: str, dtype: str, precision: Precision, rows: int, cols: int = 1
+) -> tuple[Kernels, Tile]:
+    """Return the tile for a product, and kernels with it.
+
+    Kernels with the instructions of one vendor's devices are compiled when they are first taken, and not for files.
+    """
+    by_tensor_cores = _by_tensor_cores(context, dtype, precision)
+    if dtype == "float32" and context.profile.has_tensor_cores and not by_tensor_cores and tracing() is None:
+        tile = choose(_COPIED[what], rows, cols)
+        compiled = context.kept.setdefault(__name__, LaunchCache(_KEPT))
+        copied = compiled.get((what, tile), lambda: _compiled(context, what, tile))
+        if copied is not None:
+            return {**kernels, **copied}, tile
+    tiles = correlate_tiles if what == "CORRELATE" else weight_tiles
+    return kernels, choose(tiles(context, dtype, precision), rows, cols)
+
+
+def _compiled(context: Context, what: str, tile: Tile) -> Kernels | None:
+    """Return the kernel with a tile; None if the device cannot have it."""
+    profile = context.profile
+    if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
+        return None
+    try:
+        return compile_kernels([_tile_kernel(what, "float32", tile, _INSTRUCTIONS)], context, "a convolution")
+    except BuildError as error:
+        _logger.warning("Convolutions load tiles through registers, since a kernel does not build:\n%s", error.log)
+        return None
+
+
+def choose(tiles: Sequence[Tile], rows: int, cols: int = 1) -> Tile:
+    """Return the tile that is the fastest for filters, or features by terms: large, but not empty."""
+
+    def cost(tile: Tile) -> tuple[float, int]:
+        padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
+        return padded / _SPEED.get(tile.rows, 1), -tile.rows
+
+    return min(tiles, key=cost)
 
 
 def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
     """Return in how many parts the terms of sums are divided, where tiles are too few to keep all units busy."""
-    most = min(depth // _PART, _MOST_PARTS)
+    most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
     for parts in range(1, most):
-        if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY:
+        if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
             return parts
     return max(most, 1)
 
