@@ -43,6 +43,8 @@ class Link(Protocol):
     shares_memory: bool
     #: Whether the devices of all workers add up what the others lend them.
     lends: bool
+    #: If they share memory: what one of them has computed of a step's rounds, for all.
+    results: dict[Tag, list[np.ndarray]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
@@ -127,6 +129,10 @@ class Exchange:
         self.attempt = attempt
         #: Seconds spent in sums.
         self.seconds = 0.0
+        #: Where rounds have their vectors; what makes several steps gives each exchange the same.
+        self.staging: dict[Any, Any] = {}
+        #: What was given to rounds that have begun: arrays, and what to wait for.
+        self._begun: dict[int, tuple[Sequence[np.ndarray], Any]] = {}
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of the arrays of all workers with a part; all of them call it with the same numbers.
@@ -149,6 +155,54 @@ class Exchange:
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
         self.seconds += time.perf_counter() - start
         return totals
+
+    def begin(self, number: int, arrays: Sequence[np.ndarray], ready: Any) -> None:
+        """Let the others have arrays, which are complete once `ready.wait()` returns; return at once.
+
+        Workers that share memory get the arrays themselves, and what to wait for. So nobody has to wake them: each
+        waits for all devices by itself.
+
+        Parameters
+        ----------
+        number : int
+            As for `all_reduce`.
+        arrays : sequence of ndarray
+            As many on each worker. They are not to be written until the step is over.
+        ready : object
+            Its method `wait` may be called by any thread.
+        """
+        self._begun[number] = arrays, ready
+        if self._link.shares_memory:
+            for rank in self._others:
+                self._link.send(rank, (self.attempt, number, 0), [*arrays, ready])
+
+    def end(self, number: int, combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]) -> list[np.ndarray]:
+        """Wait for the arrays of all workers that `begin` was given; return what `combine` makes of all, by rank.
+
+        Workers that share memory need not combine the same arrays once more: they may get each other's results, which
+        are not to be changed.
+        """
+        start = time.perf_counter()
+        arrays, ready = self._begun.pop(number)
+        ready.wait()
+        tag = self.attempt, number, 0
+        if self._link.shares_memory:
+            results = self._shared_end(tag, arrays, combine)
+        else:
+            results = combine(self._exchanged(tag, arrays))
+        self.seconds += time.perf_counter() - start
+        return results
+
+    def _shared_end(self, tag: Tag, arrays: Sequence[np.ndarray], combine: Callable[[Any], Any]) -> list[np.ndarray]:
+        received = [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
+        known = self._link.results.get(tag)
+        if known is not None:
+            return known
+        for rank in self._others:
+            *received[rank], others_ready = received[rank]
+            others_ready.wait()
+        self._link.results[tag] = results = combine(received)
+        return results
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
         """Write the sums of the vectors of all workers with a part into other vectors.
@@ -224,6 +278,11 @@ class Exchange:
         """Return the arrays that the first worker passes on."""
         return self._link.receive(0, (self.attempt, PASSED_ON, 0))
 
+    @property
+    def _others(self) -> list[int]:
+        """The ranks of all others with a part."""
+        return [rank for rank in range(self._active) if rank != self.rank]
+
     def _everyone(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
         received = self._exchanged((self.attempt, number, 0), vectors)
         totals = [self._sum(*pair) for pair in zip(received[0], received[1], strict=True)]
@@ -238,8 +297,7 @@ class Exchange:
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
         """Send arrays to all others with a part; return those of each, by rank."""
-        others = [rank for rank in range(self._active) if rank != self.rank]
-        for rank in others:
+        for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
 

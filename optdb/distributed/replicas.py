@@ -17,11 +17,16 @@ import numpy as np
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.packing import Summands
 from optdb.distributed.plans import LoosePlan, StepPlan
+from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.opencl.simulator import SimulatorOCL
+from optdb.opencl.simulator.execution.merging import merge_at_once
 from optdb.opencl.simulator.packing import finish
 
-__all__ = ["Part", "Prepared", "Replica", "replica_of"]
+__all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
+
+#: The modules whose lifters are registered when they are imported.
+LIFTED = (rounds,)
 
 
 @dataclass
@@ -130,16 +135,20 @@ class ExactReplica(Replica):
     def __init__(self, plan: StepPlan, device: str) -> None:
         super().__init__(plan, SimulatorOCL(plan.gradients, device, progress_bar=False))
         self._simulator.add_method("update", plan.update)
+        # The device has nothing else to do then, and other devices wait for it in the next step's rounds.
+        merge_at_once(self._simulator["update"])
         if plan.results is not None:
             self._simulator.add_method("results", plan.results)
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
+        self._staging: dict[Any, Any] = {}
 
     def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
         plan = self._plan
         self._summands.close()  # an attempt may have ended in between
         own: list[np.ndarray] = []
         if part.rows:
+            exchange.staging = self._staging
             with taking_part(exchange):
                 own = self._simulator(*part.arguments, part.length, part.first, exchange.attempt)
             finish(self._simulator)

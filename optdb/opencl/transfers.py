@@ -29,6 +29,7 @@ __all__ = [
     "as_opencl_variable",
     "as_typed",
     "host_from_opencl",
+    "record_transfer",
 ]
 
 

@@ -29,6 +29,7 @@ _logger = logging.getLogger(__name__)
 PreparedCall = Callable[[], int]
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
+_NOT_BLOCKING = _Count(0)
 #: The events to wait for, and the pointer to the event: none.
 _NO_EVENTS = (_Count(0), None, None)
 #: What the trial of a device writes.
@@ -43,6 +44,7 @@ class DriverCalls:
         self._launch = loader.clEnqueueNDRangeKernel
         self._copy = loader.clEnqueueCopyBuffer
         self._fill = loader.clEnqueueFillBuffer
+        self._read, self._write = loader.clEnqueueReadBuffer, loader.clEnqueueWriteBuffer
 
     def launch(
         self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: Sequence[int], local_size: Sequence[int] | None
@@ -74,6 +76,28 @@ class DriverCalls:
         content = ctypes.create_string_buffer(value, len(value))
         sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
         return functools.partial(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
+
+    def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: np.ndarray) -> PreparedRead:
+        """Prepare a copy of a buffer's bytes into an array of the host, which is not waited for."""
+        return PreparedRead(self._read, _handle(queue), _handle(source), offset, out)
+
+    def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: np.ndarray) -> PreparedCall:
+        """Prepare a copy of an array of the host into a buffer, which is not waited for."""
+        args = _handle(target), _NOT_BLOCKING, _Size(offset), _Size(value.nbytes), _Handle(value.ctypes.data)
+        return functools.partial(self._write, _handle(queue), *args, *_NO_EVENTS)
+
+
+class PreparedRead:
+    """A prepared call that makes an event: the host waits for it."""
+
+    def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: np.ndarray) -> None:
+        self._event = _Handle()
+        args = source, _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
+        self._call = functools.partial(read, queue, *args, _Count(0), None, ctypes.byref(self._event))
+
+    def __call__(self) -> cl.Event | None:
+        """Enqueue the copy; return its event, or None if it is not in the queue."""
+        return None if self._call() else cl.Event.from_int_ptr(self._event.value, retain=False)
 
 
 #: By device; None for one on which the trial failed.

@@ -13,12 +13,24 @@ from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["PackedVector", "maps_buffers"]
+__all__ = ["PackedVector", "host_vector", "maps_buffers"]
 
 
 def maps_buffers(context: Context) -> bool:
     """Tell whether the host reads and writes a device's buffers where they lie."""
     return context.profile.shares_host_memory and context.profile.writes_wrapped_arrays_directly
+
+
+def host_vector(context: Context, dtype: np.dtype, size: int) -> tuple[Any, np.ndarray]:
+    """Return a vector on the host that a device reads and writes by itself, where its driver has such memory.
+
+    Before it comes what keeps its memory.
+    """
+    dtype = np.dtype(dtype)
+    if not size or context.profile.shares_host_memory:
+        return None, np.empty(size, dtype)
+    owner, memory = _pinned(context, size * dtype.itemsize)
+    return owner, memory.view(dtype)
 
 
 class PackedVector:

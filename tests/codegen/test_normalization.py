@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from optdb.codegen.normalization import channels
-from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormInference, BatchNormTraining
+from optdb.codegen.normalization.operations import (
+    BatchNormGradient,
+    BatchNormInference,
+    BatchNormTraining,
+    ChannelGradientSums,
+    ChannelMoments,
+)
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array
 
@@ -134,6 +140,33 @@ def test_gradient(case, each_device_kind):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_devices_exchange(case, dtype, each_device_kind):
+    x, (_, mean, invstd, _) = sample(case, dtype)
+    dy = np.random.default_rng(3).normal(size=x.shape).astype(dtype)
+    axes, result = CASES[case][1], np.result_type(dtype, "float32")
+    eps = np.finfo(result).eps
+    (moments,) = compute(ChannelMoments(context(), ArraySpec.of(x), axes), device_array(x, [-1] * x.ndim))
+    operation = ChannelGradientSums(context(), ArraySpec.of(x), axes)
+    (sums,) = compute(operation, *[device_array(value, [-1] * value.ndim) for value in (x, dy, mean, invstd)])
+    assert moments.dtype == sums.dtype == result
+    x, dy, mean, invstd = wide(x, dy, mean, invstd)
+    own_mean, rest, squares = wide(moments)[0].reshape(3, -1)
+    want = x.mean(axes)
+    np.testing.assert_allclose(own_mean, want.ravel(), rtol=8 * eps)
+    np.testing.assert_allclose(squares, ((x - x.mean(axes, keepdims=True)) ** 2).sum(axes).ravel(), rtol=99 * eps)
+    if result == "float32":  # in double precision, this computes the mean no better
+        np.testing.assert_allclose(own_mean + rest, want.ravel(), rtol=0, atol=3 * eps)
+    off = x - mean
+    expected = [(dy * off * invstd).sum(axes), dy.sum(axes), off.sum(axes)]
+    size = np.abs(dy * off * invstd).sum()
+    np.testing.assert_allclose(
+        sums, np.concatenate([np.ravel(value) for value in expected]), rtol=9 * eps, atol=eps * size
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("case", ["per activation", "spatial", "every other axis", "no elements"])
 def test_use(case, dtype, each_device_kind):
@@ -210,6 +243,8 @@ def test_kernels_need_no_float64_where_it_is_slow(dtype, monkeypatch):
         BatchNormTraining(context(), x, (0,), running=True),
         BatchNormGradient(context(), x, (0,)),
         BatchNormInference(context(), x, (0,)),
+        ChannelMoments(context(), x, (0,)),
+        ChannelGradientSums(context(), x, (0,)),
     ]
     for operation in operations:
         assert not any("GA_USE_DOUBLE" in kernel.flags or "double" in kernel.code for kernel in operation.kernels())

@@ -148,10 +148,8 @@ void meet()
     }
 }
 
-/* The kernels of numbers.cl with the same names, from moments and sums in parts, which teams of items merge. */
-KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, W epsilon, W factor,
-    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
-    ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
+/* The teams of a group merge the parts of a channel. */
+void merged()
 {
     LOCAL_MEM State shared[GROUP];
     const uint team = (uint)items, lane = (uint)LID_0 % team;
@@ -160,11 +158,19 @@ KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga
     if (k < n) {
         for (ga_size i = lane; i < parts; i += team) {
             const ga_size at = i * n + k;
-            State more = {min(part, m - i * part), means[at], rests[at], deviations[at], 0};
-            merge_moments(&state, more);
+            State more = {PARTIAL};
+            MERGE(&state, more);
         }
     }
     MEET
+}
+
+/* The kernels of numbers.cl with the same names, from moments and sums in parts. */
+KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, W epsilon, W factor,
+    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
+    ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
+{
+    MERGED
     if (lane == 0 && k < n) {
         state = shared[LID_0];
         const W size = m, mean = m ? total(state.mean, state.rest) : NAN;
@@ -183,18 +189,7 @@ KERNEL void gradient_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
     ARRAY T *scale, ARRAY T *mean, ARRAY T *invstd, ARRAY T *g_scale, ARRAY T *g_bias,
     ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
 {
-    LOCAL_MEM State shared[GROUP];
-    const uint team = (uint)items, lane = (uint)LID_0 % team;
-    const ga_size k = GID_0 * (LDIM_0 / team) + LID_0 / team;
-    State state = {0};
-    if (k < n) {
-        for (ga_size i = lane; i < parts; i += team) {
-            const ga_size at = i * n + k;
-            State more = {sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]};
-            merge_sums(&state, more);
-        }
-    }
-    MEET
+    MERGED
     if (lane == 0 && k < n) {
         state = shared[LID_0];
         const W sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
@@ -207,5 +202,30 @@ KERNEL void gradient_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
         slope[k] = by;
         offset[k] = (sum_dy * inv - sum_d * by) / size;
         factor[k] = LOAD(scale[k]);
+    }
+}
+
+KERNEL void moments_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part,
+    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY W *moments)
+{
+    MERGED
+    if (lane == 0 && k < n) {
+        state = shared[LID_0];
+        moments[k] = m ? state.mean : NAN;
+        moments[n + k] = state.rest;
+        moments[2 * n + k] = total(state.squares, state.lost);
+    }
+}
+
+KERNEL void sums_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
+    ARRAY W *sums_dy, ARRAY W *lost_dy, ARRAY W *products, ARRAY W *lost_products, ARRAY W *sums_d, ARRAY W *lost_d,
+    ARRAY T *invstd, ARRAY W *sums)
+{
+    MERGED
+    if (lane == 0 && k < n) {
+        state = shared[LID_0];
+        sums[k] = total(state.product, state.product_lost) * LOAD(invstd[k]);
+        sums[n + k] = total(state.dy, state.dy_lost);
+        sums[2 * n + k] = total(state.d, state.d_lost);
     }
 }

@@ -64,6 +64,8 @@ class Statistic:
     center: bool
     #: What is kept of a state, by the names of the arrays.
     results: Mapping[str, str]
+    #: The members of the state of a part, from the arrays.
+    partial: str
 
     @property
     def declarations(self) -> str:
@@ -82,6 +84,7 @@ MOMENTS = Statistic(
     one="merge_elements(&state, x, 1);",
     center=False,
     results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
+    partial="min(part, m - i * part), means[at], rests[at], deviations[at], 0",
 )
 GRADIENT_SUMS = Statistic(
     name="Sums",
@@ -97,6 +100,7 @@ GRADIENT_SUMS = Statistic(
         **{"products": "state.product", "lost_products": "state.product_lost"},
         **{"sums_d": "state.d", "lost_d": "state.d_lost"},
     },
+    partial="sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]",
 )
 
 
@@ -173,7 +177,8 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 
     The kernels that merge parts are compiled in one program with those that fold: their helpers have other names.
     """
-    code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
+    merged = body(_CODE["merged"]).replace("PARTIAL", statistic.partial)
+    code = typed(code.replace("MERGED", merged).replace("MEET", body(_CODE["meet"])), dtype, **words)
     code = filled(code, State=statistic.name, MERGE=statistic.merge)
     beginning = "" if row else "merging_"
     names = {name: beginning + name for name in (statistic.name, *statistic.helpers)}

@@ -3,23 +3,40 @@ What is worked out of each channel, `k` of `n`, between a pass over the elements
 channel's m elements, the numbers that all its elements are computed with.
 */
 
+/* Merge the moments of the parts of a channel. */
+void merged_moments()
+{
+    ga_double seen = 0, mean = 0, squares = 0;
+    for (ga_size i = 0; i < parts; ++i) {
+        const ga_double more = min(part, m - i * part), all = seen + more;
+        const ga_double off = means[i * n + k] - mean;
+        /* The mean of a part may be infinite. */
+        mean = isfinite(off) ? mean + off * (more / all) : mean * (seen / all) + means[i * n + k] * (more / all);
+        squares += deviations[i * n + k] + off * off * (seen * more / all);
+        seen = all;
+    }
+    if (seen == 0)
+        mean = NAN;
+}
+
+/* Add up the sums of the parts of a channel. */
+void merged_sums()
+{
+    ga_double sum_dy = 0, product = 0, sum_d = 0;
+    for (ga_size i = 0; i < parts; ++i) {
+        sum_dy += sums_dy[i * n + k];
+        product += products[i * n + k];
+        sum_d += sums_d[i * n + k];
+    }
+}
+
 /* OLD_RUNNING, NEW_RUNNING and UPDATE_RUNNING are for running averages, if there are any. */
 OUTLINED_KERNEL void train_numbers(ga_size n, ga_size m, ga_size parts, ga_size part, ga_double epsilon,
     ga_double factor, ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
     ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
 {
     for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
-        ga_double seen = 0, mean = 0, squares = 0;
-        for (ga_size i = 0; i < parts; ++i) {
-            const ga_double more = min(part, m - i * part), all = seen + more;
-            const ga_double off = means[i * n + k] - mean;
-            /* The mean of a part may be infinite. */
-            mean = isfinite(off) ? mean + off * (more / all) : mean * (seen / all) + means[i * n + k] * (more / all);
-            squares += deviations[i * n + k] + off * off * (seen * more / all);
-            seen = all;
-        }
-        if (seen == 0)
-            mean = NAN;
+        MERGED
         const ga_double size = m, var = squares / seen;
         const ga_double inverse = 1 / sqrt(var + epsilon);
         batch_mean[k] = STORE(mean);
@@ -37,12 +54,7 @@ OUTLINED_KERNEL void gradient_numbers(ga_size n, ga_size m, ga_size parts,
     ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
 {
     for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
-        ga_double sum_dy = 0, product = 0, sum_d = 0;
-        for (ga_size i = 0; i < parts; ++i) {
-            sum_dy += sums_dy[i * n + k];
-            product += products[i * n + k];
-            sum_d += sums_d[i * n + k];
-        }
+        MERGED
         const ga_double size = m, inv = LOAD(invstd[k]);
         const ga_double by = product / size * inv * inv * inv;
         g_scale[k] = STORE(product * inv);
@@ -52,6 +64,29 @@ OUTLINED_KERNEL void gradient_numbers(ga_size n, ga_size m, ga_size parts,
         slope[k] = by;
         offset[k] = (sum_dy * inv - sum_d * by) / size;
         factor[k] = LOAD(scale[k]);
+    }
+}
+
+/* The mean is in two numbers: what W holds of it, and the rest. */
+OUTLINED_KERNEL void moments_numbers(ga_size n, ga_size m, ga_size parts, ga_size part,
+    ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY W *moments)
+{
+    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+        MERGED
+        moments[k] = mean;
+        moments[n + k] = isfinite(mean) ? mean - (ga_double)(W)mean : 0;
+        moments[2 * n + k] = squares;
+    }
+}
+
+OUTLINED_KERNEL void sums_numbers(ga_size n, ga_size m, ga_size parts,
+    ARRAY ga_double *sums_dy, ARRAY ga_double *products, ARRAY ga_double *sums_d, ARRAY T *invstd, ARRAY W *sums)
+{
+    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+        MERGED
+        sums[k] = product * LOAD(invstd[k]);
+        sums[n + k] = sum_dy;
+        sums[2 * n + k] = sum_d;
     }
 }
 

@@ -5,7 +5,8 @@ Training launches three kernels. The first goes over the elements of each channe
 while that is in the cache) for the mean, and then for the deviations from it. The second merges the
 parts and computes the factor of every element. The third normalizes. Parts are merged as in Chan,
 Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
-The gradient launches three kernels likewise, and normalization by given numbers two. Processors accumulate in
+The gradient launches three kernels likewise, and normalization by given numbers two. Where other devices have other
+parts of a batch, the first two kernels of either give what is exchanged between them. Processors accumulate in
 float64, and other devices by compensated sums, in one pass.
 
 All arrays have one dtype, of floats.
@@ -32,7 +33,7 @@ from optdb.codegen.normalization.compensated import (
     merging_kernel,
 )
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
+from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 
@@ -62,7 +63,7 @@ class _OfChannels(Operation):
     """The base of the operations of this module.
 
     `_fold` is the reduction of each channel, if there is one; `_numbers` the kernel that computes numbers of each
-    channel, and `_map` what computes each element with them.
+    channel, and `_map` what computes each element with them, if anything does.
     """
 
     #: The array that is normalized.
@@ -73,24 +74,23 @@ class _OfChannels(Operation):
     def __post_init__(self) -> None:
         self._runs = Runs.of(self.x.ndim, self.axes)
         self._fold: ChannelFold | CompensatedFold | None = None
+        self._map: ChannelMap | None = None
 
     def kernels(self) -> list[Kernel]:
         folding = [] if self._fold is None else self._fold.kernels()
-        return [
-            *folding,
-            self._numbers,
-            *self._map.kernels(self.context.profile.runs_items_serially),
-            *copying(self.x).kernels(),
-        ]
+        mapping = [] if self._map is None else self._map.kernels(self.context.profile.runs_items_serially)
+        return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
-    def _kernel_of_numbers(self, name: str, **words: str) -> Kernel:
+    def _kernel_of_numbers(self, name: str, merged: str = "", **words: str) -> Kernel:
         code = filled(_NUMBERS[name], **words) if words else _NUMBERS[name]
+        code = code.replace("MERGED", body(_NUMBERS[merged]) if merged else "")
         return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
 
     def _fold_and_merge(self, fold: ChannelFold, name: str, statistic: Statistic, **words: str) -> None:
         """Choose the kernels that compute the numbers of each channel: by `fold` in float64, or by a statistic."""
         if self.context.profile.accumulates_in_float64:
-            self._fold, self._numbers = fold, self._kernel_of_numbers(name, **words)
+            merged = "merged_moments" if statistic is MOMENTS else "merged_sums"
+            self._fold, self._numbers = fold, self._kernel_of_numbers(name, merged, **words)
             return
         self._fold = CompensatedFold(self.x.dtype, self._runs, statistic)
         self._numbers = merging_kernel(name, self.x.dtype, statistic, **words)
@@ -104,12 +104,15 @@ class _OfChannels(Operation):
             self._fold.launch(kernels, self.context, channels, parts, part, [*arrays, *sums])
         return sums
 
+    def _launch_numbers(self, kernels: Kernels, channels: Channels, *args: Any) -> None:
+        launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
+        launch(kernels[self._numbers.name], self.context, channels.number, *args)
+
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
         n, *inputs, out = channels.number, *arrays
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
-        launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
-        launch(kernels[self._numbers.name], self.context, n, *args, *numbers)
+        self._launch_numbers(kernels, channels, *args, *numbers)
         self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
@@ -195,6 +198,59 @@ class BatchNormGradient(_OfChannels):
         sums = self._folded(kernels, channels, parts, part, [x, dy, mean])
         args = [channels.size, parts, *sums, scale, mean, invstd, *sums_out]
         self._compute(kernels, channels, args, x, dy, gx)
+
+
+@dataclass(eq=False)
+class ChannelMoments(_OfChannels):
+    """The moments of each channel, as a vector: means, what rounding has left of them, and sums of squared deviations.
+
+    The input is the array.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENT_PASSES, ("mean", "s1"))
+        self._fold_and_merge(fold, "moments_numbers", MOMENTS)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        channels = Channels.of(x.shape, self.axes)
+        out = output_array(outputs[0], self.context, (3 * channels.number,), work_dtype(x.dtype))
+        if not channels.number:
+            return
+        x = contiguous(x, self.x, kernels, self.context)
+        parts, part = channels.parts(self.context, x.dtype.itemsize)
+        sums = self._folded(kernels, channels, parts, part, [x])
+        self._launch_numbers(kernels, channels, channels.size, parts, part, *sums, out)
+
+
+@dataclass(eq=False)
+class ChannelGradientSums(_OfChannels):
+    """The sums of each channel that a gradient of batch normalization takes, as a vector.
+
+    They are the gradients of the factors and of the terms, and sums of deviations from the means. The inputs are the
+    array, the gradient of the result, the means and the inverse deviations.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sums = ("s0", "s1", "s2")
+        fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_PASSES, sums, center=True)
+        self._fold_and_merge(fold, "sums_numbers", GRADIENT_SUMS)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, dy, *of_channel = inputs
+        check_shapes(self, x.shape, dy.shape)
+        self._check_all_there(of_channel, x.shape)
+        channels = Channels.of(x.shape, self.axes)
+        out = output_array(outputs[0], self.context, (3 * channels.number,), work_dtype(x.dtype))
+        if not channels.number:
+            return
+        x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
+        mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
+        parts, part = channels.parts(self.context, 2 * x.dtype.itemsize)
+        sums = self._folded(kernels, channels, parts, part, [x, dy, mean])
+        self._launch_numbers(kernels, channels, channels.size, parts, *sums, invstd, out)
 
 
 @dataclass(eq=False)

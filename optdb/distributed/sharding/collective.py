@@ -1,27 +1,58 @@
-"""AllReduce: an op of the host whose results are the sums of its inputs over all workers.
+"""Sums and moments over all workers: what a worker's graph asks for, and the op of the host that waits for them.
 
-The op knows its number and nothing of workers. What computes it is the thread's `Exchange` (``taking_part``).
+While the graph of one worker is made, an `AllReduce` stands for a sum over workers, and a `MergeMoments` for a mean and
+a variance over workers. Then a `Round` replaces all that do not depend on each other: workers wait for each other once
+in each. A round knows its number and nothing of workers. What computes it is the thread's `Exchange` (``taking_part``).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.functions.channel_statistics import NUMBERS
 
-__all__ = ["AllReduce", "Reducer", "taking_part"]
+__all__ = ["MOMENTS", "SUM", "AllReduce", "MergeMoments", "Reducer", "Round", "combined", "reducer", "taking_part"]
+
+#: What becomes of the vectors of all workers.
+SUM, MOMENTS = "sum", "moments"
+#: How many numbers of each channel come of moments.
+GOT = 2
+
+
+#: Takes the arrays of each worker, by rank.
+Combine = Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]
 
 
 class Reducer(Protocol):
-    """Adds up arrays of all workers."""
+    """Exchanges vectors with all workers; `number` is the same in all of them."""
+
+    #: Where vectors lie on the host while they are exchanged; it outlives the step.
+    staging: dict[Any, Any]
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the sums of the arrays of all workers; `number` is the same in all of them."""
+        """Return the sums of the arrays of all workers."""
+
+    def begin(self, number: int, arrays: Sequence[np.ndarray], ready: Any) -> None:
+        """Let the others have arrays, which are complete once `ready.wait()` returns; return at once."""
+
+    def end(self, number: int, combine: Combine) -> list[np.ndarray]:
+        """Wait for the arrays of all workers that `begin` was given; return what a function makes of all.
+
+        It takes the arrays of each worker, by rank, and may be another worker's of the same process.
+        """
+
+
+class _Complete:
+    """What arrays of the host are: there is nothing to wait for."""
+
+    def wait(self) -> None:
+        """Return."""
 
 
 _thread = threading.local()
@@ -37,35 +68,165 @@ def taking_part(reducer: Reducer) -> Iterator[None]:
         _thread.reducer = None
 
 
-class AllReduce(Op):
-    """Sums of arrays over all workers.
+def reducer() -> Reducer:
+    """Return what exchanges this thread's vectors; raise RuntimeError outside of a step."""
+    found = getattr(_thread, "reducer", None)
+    if found is None:
+        raise RuntimeError(
+            "a sum over workers was computed outside of a training step.\n"
+            "The cure: call the DataParallel object, and not its parts"
+        )
+    return found
 
-    Inputs are a token and arrays; outputs are a token, and the sums. The token of one op is the input of the next one,
-    so that all workers have the same order. It is a float array, and always 0.
-    """
+
+class _Mark(Op):
+    """Base of ops that are never computed: rounds take their place."""
 
     __props__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def make_node(self, token: Variable, *arrays: Variable) -> Apply:
-        """Make a node; the sums have the types of the arrays."""
-        return Apply(self, [token, *arrays], [token.type(), *(var.type() for var in arrays)])
+    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+        """Raise: no machine computes it."""
+        raise RuntimeError(f"{self} stands for a part of a round, and computes nothing")
+
+
+class AllReduce(_Mark):
+    """The sum of an array over all workers."""
+
+    def make_node(self, summand: Variable) -> Apply:
+        """Make a node; the sum has the type of the array."""
+        return Apply(self, [summand], [summand.type()])
+
+
+class MergeMoments(_Mark):
+    """The mean and the variance of each channel over the elements of all workers.
+
+    Inputs are how many elements of each channel a worker has, and their `ChannelMoments`.
+    """
+
+    def make_node(self, count: Variable, moments: Variable) -> Apply:
+        """Make a node; the result is a vector of all means, and then all variances."""
+        return Apply(self, [count, moments], [moments.type()])
+
+
+class Round(Op):
+    """Vectors of all workers combined, each as `kinds` says.
+
+    Inputs are a token and, for each kind, a vector; for moments, it is followed by the lengths of the vectors that it
+    is made of, and by how many elements a worker has in each channel of these. Outputs are a token, and a vector for
+    each kind: sums, or means and then variances. The token of one round is the input of the next one, so that all
+    workers have the same order. It is whatever the caller gives to the first one.
+    """
+
+    __props__ = ("number", "kinds")
+
+    def __init__(self, number: int, kinds: Sequence[str]) -> None:
+        self.number, self.kinds = number, tuple(kinds)
+
+    def make_node(self, token: Variable, *inputs: Variable) -> Apply:
+        """Make a node; the results have the types of the vectors."""
+        vectors = [inputs[slot] for slot in self.vector_slots]
+        return Apply(self, [token, *inputs], [token.type(), *(var.type() for var in vectors)])
+
+    @property
+    def vector_slots(self) -> list[int]:
+        """Which inputs after the token are vectors."""
+        slots, slot = [], 0
+        for kind in self.kinds:
+            slots.append(slot)
+            slot += 3 if kind == MOMENTS else 1
+        return slots
+
+    def host_slots(self, offset: int) -> list[int]:
+        """Return which inputs after the token are lengths of pieces (`offset` 1), or numbers of elements (2)."""
+        return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
-        """Wait for the other workers' arrays; add them all up."""
-        reducer = getattr(_thread, "reducer", None)
-        if reducer is None:
-            raise RuntimeError(
-                "a sum over workers was computed outside of a training step.\n"
-                "The cure: call the DataParallel object, and not its parts"
-            )
-        token, *arrays = inputs
+        """Wait for the other workers' vectors; combine them all."""
+        token, *given = inputs
+        vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
+        found = reducer()
+        if MOMENTS in self.kinds:
+            found.begin(self.number, [*vectors, *(given[slot] for slot in self.host_slots(2))], _Complete())
+            lengths = [given[slot] for slot in self.host_slots(1)]
+            results = found.end(self.number, lambda received: combined(self.kinds, received, lengths))
+        else:
+            results = found.all_reduce(self.number, vectors)
         outputs[0][0] = token
-        for cell, total in zip(outputs[1:], reducer.all_reduce(self.number, arrays), strict=True):
-            cell[0] = total
+        for cell, result in zip(outputs[1:], results, strict=True):
+            cell[0] = np.asarray(result)
 
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
-        """Return the shapes of the inputs: sums have the same."""
-        return shapes
+        """Return the lengths: sums have those of their summands."""
+        return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
+
+    def result_shapes(self, shapes: Sequence[Any]) -> list[Any]:
+        """Return the shapes of the results for those of the vectors."""
+        pairs = zip(self.kinds, shapes, strict=True)
+        return [(length // NUMBERS * GOT if kind == MOMENTS else length,) for kind, (length,) in pairs]
+
+
+def combined(
+    kinds: Sequence[str], received: Sequence[Sequence[np.ndarray]], lengths: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return a round's results.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        As of the `Round`.
+    received : sequence of sequence of ndarray
+        For each worker, by rank, its vectors, and then the elements of pieces for each of moments.
+    lengths : sequence of ndarray
+        The lengths of pieces for each of moments.
+    """
+    results, pieces = [], iter(range(len(kinds), len(received[0])))
+    of_moments = iter(lengths)
+    for number, kind in enumerate(kinds):
+        vectors = [arrays[number] for arrays in received]
+        if kind == SUM:
+            results.append(_sum(vectors))
+            continue
+        piece = next(pieces)
+        results.append(_merged(vectors, [arrays[piece] for arrays in received], next(of_moments)))
+    return results
+
+
+def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of vectors, added up in their order."""
+    total = vectors[0].copy() if len(vectors) == 1 else vectors[0] + vectors[1]
+    for vector in vectors[2:]:
+        total += vector
+    return total
+
+
+def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+    """Return the results of moments in pieces."""
+    found, start = [], 0
+    for piece, length in enumerate(lengths.tolist()):
+        of_piece = [vector[start : start + length] for vector in vectors]
+        found += _merged_moments(of_piece, [float(elements[piece]) for elements in counts])
+        start += length
+    return np.concatenate(found).astype(vectors[0].dtype)
+
+
+def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> list[np.ndarray]:
+    """Return means and variances over the elements of all workers, after Chan, Golub and LeVeque (1979).
+
+    No difference of large numbers is taken but that of two means, and all is computed in double precision.
+    """
+    seen, mean, squares = 0.0, np.float64(0), np.float64(0)
+    with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
+        for vector, more in zip(vectors, counts, strict=True):
+            own_mean, rest, own_squares = vector.astype("float64").reshape(NUMBERS, -1)
+            own_mean += rest
+            if not seen:
+                seen, mean, squares = more, own_mean, own_squares
+                continue
+            off, total = own_mean - mean, seen + more
+            squares = squares + own_squares + off * off * (seen * more / total)
+            together = own_mean * (more / total) + mean * (seen / total)  # where a mean is infinite
+            mean, seen = np.where(np.isfinite(off), mean + off * (more / total), together), total
+        return [mean, squares / np.float64(seen)]

@@ -2,7 +2,7 @@
 
 ``gradients``
     takes the worker's part of the batch, and leaves summands in shared variables of their own. A sum over workers that
-    it needs itself (a mean of the whole batch, for normalization) is an ``AllReduce`` inside of it.
+    it needs itself (a mean of the whole batch, for normalization) is a ``Round`` inside of it.
 ``results``
     returns those of the user's outputs that are computed from sums, which are in further shared variables.
 ``update``
@@ -20,18 +20,21 @@ from typing import Any
 from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
-from optdb.distributed.sharding.collective import AllReduce
+from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, MergeMoments, Round
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
 from optdb.host.api.variables import SharedVariable, TensorType
-from optdb.host.functions.originals import Original, compile_step, held_variable, int_scalar
+from optdb.host.functions.channel_statistics import NUMBERS
+from optdb.host.functions.originals import Original, compile_step, held_variable, int_scalar, tensor
 
 __all__ = ["exact_plan"]
 
 #: The modules whose rules are registered when they are imported.
 RULE_MODULES = (loops, randomness, rules, statistics)
+#: Ops that put together what all workers have.
+_OVER_WORKERS = (AllReduce, MergeMoments)
 
 
 def exact_plan(
@@ -185,23 +188,24 @@ class _Cut:
     ) -> StepPlan:
         """Return the functions; `roots` are the values that all workers have, `own` those of a worker."""
         nodes = io_toposort([], [*roots, *own])
-        reduces = [node for node in nodes if isinstance(node.op, AllReduce)]
-        early = set(io_toposort([], [*own, *(node.inputs[1] for node in reduces)]))
-        final = [node for node in reduces if node not in early]
+        reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
+        early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
+        # Only sums are left to the end, as vectors that lie next to each other.
+        final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         self._final = set(final)
-        self._late = _downstream(nodes, {node.outputs[1] for node in final})
-        self._of_part = _downstream(nodes, self._local, stop=AllReduce)
+        self._late = _downstream(nodes, {node.outputs[0] for node in final})
+        self._of_part = _downstream(nodes, self._local, stop=_OVER_WORKERS)
         carried: dict[Variable, None] = {}
         for root in roots:
             self._carry(root, carried)
-        inner = [node for node in reduces if node in early]
-        outputs = [*(node.inputs[1] for node in final), *carried, *own]
+        inner = [node for node in reduces if node not in self._final]
+        outputs = [*(node.inputs[0] for node in final), *carried, *own]
         rebuilt, rounds = self._bundled(inner, outputs)
-        summands = [_held(node.inputs[1], f"summand {i}") for i, node in enumerate(final)]
-        sums = [_held(node.inputs[1], f"sum {i}") for i, node in enumerate(final)]
+        summands = [_held(node.inputs[0], f"summand {i}") for i, node in enumerate(final)]
+        sums = [_held(node.inputs[0], f"sum {i}") for i, node in enumerate(final)]
         kept = [_held(var, f"carried {i}") for i, var in enumerate(carried)]
         following = dict(zip([*summands, *kept], rebuilt, strict=False))
-        fresh = {node.outputs[1]: _taken(held, node.outputs[1]) for held, node in zip(sums, final, strict=True)}
+        fresh = {node.outputs[0]: _taken(held, node.outputs[0]) for held, node in zip(sums, final, strict=True)}
         fresh.update((var, _taken(held, var)) for held, var in zip(kept, carried, strict=True))
         late = _rebuild(roots, fresh)
         wholes, next_values = late[: len(late) - len(updates)], late[len(late) - len(updates) :]
@@ -241,22 +245,22 @@ class _Cut:
                 if var in self._local:
                     carried[var] = None
                 continue
-            is_sum = isinstance(node.op, AllReduce)
+            is_sum = isinstance(node.op, _OVER_WORKERS)
             if is_sum or (var in self._of_part and var not in self._late):
                 carried[var] = None
                 continue
             todo += node.inputs
 
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
-        """Copy a graph, with one op for all inner sums that do not depend on each other.
+        """Copy a graph, with one round for all inner sums and moments that do not depend on each other.
 
-        Return the outputs, and how many such ops there are. Each takes the token of the one before: all workers have
-        one order.
+        Return the outputs, and how many rounds there are. Each takes the token of the one before: all workers have one
+        order.
         """
         levels: dict[int, list[Apply]] = {}
         depth: dict[Variable, int] = {}
         of_inner = set(inner)
-        for node in io_toposort([], [node.outputs[1] for node in inner]):
+        for node in io_toposort([], [node.outputs[0] for node in inner]):
             level = max((depth.get(var, 0) for var in node.inputs), default=0)
             if node in of_inner:
                 levels.setdefault(level, []).append(node)
@@ -265,10 +269,49 @@ class _Cut:
         copies: dict[Variable, Variable] = {}
         token = self._token
         for level in sorted(levels):
-            arrays = _rebuild([node.inputs[1] for node in levels[level]], copies)
-            token, *sums = AllReduce(level).make_node(token, *arrays).outputs
-            copies.update(zip((node.outputs[1] for node in levels[level]), sums, strict=True))
+            token = _round(level, levels[level], token, copies)
         return _rebuild(outputs, copies), len(levels)
+
+
+def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
+    """Make the round that stands for some nodes; enter its results in `copies`, and return its token.
+
+    Arrays that are alike are packed into one vector: each vector is a transfer and a message.
+    """
+    groups: dict[tuple[str, str], list[tuple[Apply, list[Variable]]]] = {}
+    for node in nodes:
+        kind = SUM if isinstance(node.op, AllReduce) else MOMENTS
+        dtype = node.outputs[0].dtype
+        groups.setdefault((kind, dtype), []).append((node, _rebuild(node.inputs, copies)))
+    inputs: list[Variable] = []
+    for (kind, _), members in groups.items():
+        if kind == SUM:
+            inputs.append(_packed([summand for _, (summand,) in members]))
+            continue
+        inputs.append(_packed([moments for _, (_, moments) in members]))
+        inputs.append(tensor.stack([moments.shape[0] for _, (_, moments) in members]))
+        inputs.append(tensor.stack([count for _, (count, _) in members]))
+    token, *vectors = Round(number, [kind for kind, _ in groups]).make_node(token, *inputs).outputs
+    for vector, ((kind, _), members) in zip(vectors, groups.items(), strict=True):
+        start = tensor.constant(0, dtype="int64")
+        for node, arrays in members:
+            stop = start + (arrays[0].size if kind == SUM else arrays[1].size // NUMBERS * GOT)
+            part = vector if len(members) == 1 else vector[start:stop]
+            copies[node.outputs[0]] = _shaped(part, arrays[0]) if kind == SUM else part
+            start = stop
+    return token
+
+
+def _packed(arrays: Sequence[Variable]) -> Variable:
+    """Return the elements of arrays as one vector."""
+    vectors = [var if var.ndim == 1 else var.flatten() for var in arrays]
+    return vectors[0] if len(vectors) == 1 else tensor.join(0, *vectors)
+
+
+def _shaped(vector: Variable, like: Variable) -> Variable:
+    """Return the elements of a vector as an array of the type and the shape of another one."""
+    shaped = vector if like.ndim == 1 else vector.reshape(like.shape, ndim=like.ndim)
+    return like.type.filter_variable(tensor.patternbroadcast(shaped, like.broadcastable))
 
 
 def _held(var: Variable, name: str) -> SharedVariable:
@@ -293,11 +336,11 @@ def _taken(held: SharedVariable, var: Variable) -> Variable:
     return held.dimshuffle() if held.ndim > var.ndim else held
 
 
-def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: type | None = None) -> set[Variable]:
+def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:
     """Return the variables that are computed from some others, and these; not those that ops of class `stop` give."""
     reached = set(starts)
     for node in nodes:
-        if (stop is None or not isinstance(node.op, stop)) and not reached.isdisjoint(node.inputs):
+        if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
             reached.update(node.outputs)
     return reached
 

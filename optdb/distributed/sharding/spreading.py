@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.collective import AllReduce
+from optdb.distributed.sharding.collective import AllReduce, MergeMoments
 from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
 from optdb.host.api.graph import Apply, Constant, Op, Variable, io_toposort
 from optdb.host.api.scalars import Second
@@ -68,6 +68,7 @@ class Spreader:
         self.in_loop = in_loop
         self.values: dict[Variable, Value] = {var: Sharded(var, axis) for var, axis in splits.items()}
         self._wholes: dict[Variable, Variable] = {}
+        self._merges = 0
         #: The length of the worker's part.
         self.own_length = next((var.shape[axis] for var, axis in splits.items()), None)
 
@@ -128,13 +129,19 @@ class Spreader:
         if self.in_loop:
             raise NotSplittable(node, f"it needs {value.var} summed up over all workers in each turn of a loop")
         if value.var not in self._wholes:
-            token = tensor.constant(0, dtype="int64")
-            self._wholes[value.var] = AllReduce(len(self._wholes))(token, value.var)[1]
+            self._wholes[value.var] = AllReduce(len(self._wholes))(value.var)
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
         """Return values that all workers have."""
         return [self.whole(value, node) for value in values]
+
+    def moments(self, node: Apply, count: Variable, own: Variable) -> Variable:
+        """Return means and variances over all workers, for a node; see `MergeMoments`."""
+        if self.in_loop:
+            raise NotSplittable(node, f"it needs {own} of all workers in each turn of a loop")
+        self._merges += 1
+        return MergeMoments(self._merges)(count, own)
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
         """Return the worker's rows of an array that has the rows of the whole batch, on all workers."""

@@ -1,8 +1,9 @@
 """The rules of batch normalization: of the whole batch, or, if that is asked for, of each worker's part.
 
-With statistics of the whole batch, the op is written out: means and variances are sums over all workers, which wait for
-each other twice in each layer, and once more for its gradient. With those of parts nobody waits. Each worker then
-normalizes by its own statistics, which is not what one device does, and running averages are means over workers.
+With statistics of the whole batch, the op is written out: means and variances are put together from those of all
+workers, which wait for each other once in each layer, and once more for its gradient. With those of parts nobody
+waits. Each worker then normalizes by its own statistics, which is not what one device does, and running averages are
+means over workers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
 from optdb.host.api.graph import Apply, Variable
+from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
 from optdb.host.functions.originals import tensor
 
 
@@ -33,8 +35,9 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     scale, bias, epsilon, factor, *running = (value.var for value in others)
     count = _count(spreader, x, axes)
     dtype = x.var.dtype
-    mean = _total(spreader, node, x.var, axes) / count
-    variance = _total(spreader, node, tensor.sqr(x.var - mean), axes) / count
+    own = tensor.mul(*(x.var.shape[axis] for axis in axes), tensor.constant(1, dtype="int64"))
+    vector = spreader.moments(node, own, ChannelMoments(axes)(x.var))
+    mean, variance = (of_channels(x.var, axes, vector, number, 2) for number in range(2))
     inverse = tensor.inv(tensor.sqrt(variance + epsilon.astype(dtype)))
     out = (x.var - mean) * (scale * inverse) + bias
     results = [out, mean, inverse]
@@ -61,27 +64,22 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
         return [_rows(x, dx), Partial(dscale), Partial(dbias)]
     scale, mean, inverse, _ = (spreader.whole(value, node).var for value in rest)
     count = _count(spreader, x, axes)
-    centred = x.var - mean
-    own_scale = (dy.var * centred * inverse).sum(axes, keepdims=True)
-    own_bias = dy.var.sum(axes, keepdims=True)
-    types = [out.type for out in node.outputs]
-    own_scale, own_bias = (
-        kind.filter_variable(tensor.patternbroadcast(var, kind.broadcastable))
-        for kind, var in zip(types[1:], (own_scale, own_bias), strict=True)
+    own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
+    total = spreader.whole(Partial(own), node).var
+    dscale, dbias, off = (of_channels(x.var, axes, total, number, 3) for number in range(3))
+    # As on one device: the mean is rounded, so that deviations from it need not add up to 0.
+    slope = dscale / count * inverse * inverse
+    offset = (dbias * inverse - off * slope) / count
+    dx = scale * ((dy.var * inverse - (x.var - mean) * slope) - offset)
+    dx, dscale, dbias = (
+        out.type.filter_variable(tensor.patternbroadcast(new.astype(out.dtype), out.broadcastable))
+        for out, new in zip(node.outputs, (dx, dscale, dbias), strict=True)
     )
-    total_scale, total_bias = (spreader.whole(Partial(var), node).var for var in (own_scale, own_bias))
-    dx = scale * inverse * (dy.var - total_bias / count - centred * inverse * total_scale / count)
-    return [_rows(x, types[0].filter_variable(dx.astype(types[0].dtype))), Partial(own_scale), Partial(own_bias)]
+    return [_rows(x, dx), Replicated(dscale), Replicated(dbias)]
 
 
 def _rows(x: Sharded, var: Variable) -> Sharded:
     return Sharded(var, x.axis, x.unit, x.interleaved)
-
-
-def _total(spreader: Spreader, node: Apply, var: Variable, axes: tuple[int, ...]) -> Variable:
-    """Return the sum over all workers and some axes, which are kept."""
-    own = tensor.addbroadcast(var.sum(axes, keepdims=True), *axes)
-    return spreader.whole(Partial(own), node).var
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> Variable:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.codegen.normalization import operations
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormInference, BatchNormTraining
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Op
+from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import counterpart_of
@@ -57,6 +59,20 @@ class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
         return BatchNormInference(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
+class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
+    """The moments of the channels of a part of a batch."""
+
+    def operation(self, node: Apply) -> Operation:
+        return operations.ChannelMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+
+
+class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
+    """The sums of the channels of a part of a batch that a gradient of batch normalization takes."""
+
+    def operation(self, node: Apply) -> Operation:
+        return operations.ChannelGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+
+
 def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     ndim = inputs[0].type.ndim
     device_slots = counterpart_of(type(op)).device_slots(len(inputs))
@@ -74,7 +90,7 @@ def _training_unsupported_reason(op: Op, context_name: str | None, inputs: Input
     return reason or unsupported_reason(context_name, ["float64"])
 
 
-_TRAINING = (host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad)
+_TRAINING = (host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad, ChannelMoments, ChannelGradientSums)
 register_counterparts("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason)
 _INFERENCE = (host.AbstractBatchNormInference,)
 register_counterparts("lift_batch_norm_inference", 64, _INFERENCE, _normalization_unsupported_reason)

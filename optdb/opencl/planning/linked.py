@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.linking import raise_with_op
 from optdb.opencl.aliasing import exposed_variables
@@ -45,7 +46,22 @@ class LinkedFunction:
     external_outputs: dict[Variable, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     #: Inputs on the device whose present values nobody reads: the next ones may be written there early (``donation``).
     scratch: frozenset[Variable] = frozenset()
+    #: Whether its plans merge small launches at once, and not when that has paid: others wait for each of its calls.
+    merges_at_once: bool = False
     _roles: dict[tuple[Path, frozenset[Apply]], Roles] = field(init=False, default_factory=dict)
+
+    @property
+    def merge_launches(self) -> str:
+        """How small launches are merged: the flag ``optdb.merge_launches``, if nothing else is known."""
+        return self._sooner(config.optdb.merge_launches)
+
+    @property
+    def persistent_launches(self) -> str:
+        """Whether and when persistent launches replace others: as of the flag, if nothing else is known."""
+        return self._sooner(config.optdb.persistent_launches)
+
+    def _sooner(self, wish: str) -> str:
+        return "always" if self.merges_at_once and wish == "auto" else wish
 
     @functools.cached_property
     def branches(self) -> Branches:

@@ -18,6 +18,7 @@ from optdb.host.functions.optimized import change_output, plain_outputs, replace
 from optdb.opencl.aliasing import may_lie_in, overwriting
 from optdb.opencl.inplace import PLAIN
 from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
+from optdb.opencl.planning.waiting import has_waits, waits_late
 
 __all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
 
@@ -33,9 +34,13 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Return the nodes in an order in which those that overwrite state come last, where possible."""
+    """Return the nodes in an order in which those that overwrite state come last, where possible.
+
+    Among the others, the host waits for the device late (``waiting``).
+    """
     order = _NodeOrder(fgraph, state)
-    return sorted(order.nodes, key=order.late.__contains__)
+    nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
+    return sorted(nodes, key=order.late.__contains__)
 
 
 def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
@@ -99,17 +104,17 @@ class _NodeOrder:
         self.nodes = fgraph.toposort()
         self._state = state
         self._overwriting = overwriting(self.nodes, state)
-        self._before = fgraph.orderings() if self._overwriting else {}
+        self._before = fgraph.orderings() if self._overwriting or has_waits(self.nodes) else {}
         #: The nodes that overwrite state, and those that come after them.
         self.late = set(self._overwriting)
         for node in self.nodes if self.late else ():
-            if not self.late.isdisjoint(self._prior(node)):
+            if not self.late.isdisjoint(self.prior(node)):
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
         """Return the nodes that overwrite state before a node that cannot be held back, or are one."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
-        reached = reachable(blocking, self._prior)
+        reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
@@ -118,9 +123,10 @@ class _NodeOrder:
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes
         overwritten = may_lie_in(*[nodes[0].inputs[slot] for slot in destroyed_slots(nodes[0])])
-        runs_last = len(reachable(nodes, self._prior)) == len(self.nodes)
+        runs_last = len(reachable(nodes, self.prior)) == len(self.nodes)
         return [] if runs_last and self._state <= overwritten else nodes
 
-    def _prior(self, node: Apply) -> list[Apply]:
+    def prior(self, node: Apply) -> list[Apply]:
+        """Return the nodes that have to run before one."""
         owners = (var.owner for var in node.inputs if var.owner is not None)
         return [*owners, *self._before.get(node, ())]

@@ -92,9 +92,9 @@ class Plan:
 
     def _chosen_merging(self, segments: Sequence[CommandList]) -> Merging | PersistentMerging:
         """Return what merges small launches: into persistent ones where the device has them."""
-        merge, persist = config.optdb.merge_launches, config.optdb.persistent_launches
+        merge, persist = self.linked.merge_launches, self.linked.persistent_launches
         names = {var.type.context_name for var in self._arrays}
-        chosen = {context: residency(context, persist) for context in map(get_context, names)}
+        chosen = {context: residency(context, config.optdb.persistent_launches) for context in map(get_context, names)}
         residencies = {context.queue.int_ptr: resident for context, resident in chosen.items() if resident is not None}
         if merge == "never" or not residencies:
             return Merging(segments, merge, Sequencer())

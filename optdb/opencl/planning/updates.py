@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from optdb.codegen.kernels.copies import calls_until_gathering, gathered
-from optdb.host.api.config import config
 from optdb.host.api.graph import Variable
 from optdb.opencl.kernel_ops.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.linked import LinkedFunction
@@ -185,5 +184,4 @@ class CommitUpdates:
         self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))
         self._calls_left = math.inf
         if self._context is not None:
-            wish = config.optdb.merge_launches
-            self._calls_left = calls_until_gathering(self._context, self._commands, wish)
+            self._calls_left = calls_until_gathering(self._context, self._commands, self._linked.merge_launches)

@@ -8,11 +8,17 @@ import theano
 import theano.tensor as tt
 from theano.tensor.signal.pool import pool_2d
 
+from optdb.distributed.batches import axes_of
 from optdb.distributed.errors import NoGradients
+from optdb.distributed.sharding.collective import MOMENTS, SUM, Round
+from optdb.distributed.sharding.cutting import exact_plan
+from optdb.host.functions.originals import original_of
 from tests.distributed.hosts import check_step, compiled, spread_step
 
 RNG = np.random.RandomState(0)
 ROWS = 7
+#: The least that batch normalization admits.
+EPSILON = 1e-5
 
 
 def floats(*shape):
@@ -177,6 +183,58 @@ def test_batch_normalization_of_the_whole_batch(axes):
     updates += [(mean, new_mean), (variance, new_variance)]
     f = compiled([pictures], [cost, out, tt.grad(cost, pictures)], updates)
     check_step(f, [floats(ROWS, 2, 3, 3)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_batch_normalization_keeps_digits_beside_a_large_mean(dtype):
+    eps = np.finfo(dtype).eps
+    inputs, changed = tt.tensor4("inputs", dtype), tt.tensor4("changed", dtype)
+    ones, zeros = (np.full((1, 3, 1, 1), value, dtype) for value in (1, 0))
+    scale, bias = (theano.shared(value, broadcastable=(True, False, True, True)) for value in (ones, zeros))
+    mean, variance = (theano.shared(zeros, broadcastable=(True, False, True, True)) for _ in range(2))
+    out, _, _, new_mean, new_variance = tt.nnet.bn.batch_normalization_train(
+        inputs,
+        scale,
+        bias,
+        "spatial",
+        epsilon=EPSILON,
+        running_average_factor=1.0,
+        running_mean=mean,
+        running_var=variance,
+    )
+    gradient = tt.grad((out * changed).sum(), inputs)
+    f = compiled([inputs, changed], [out, gradient], [(mean, new_mean), (variance, new_variance)])
+    value = (1e5 + RNG.standard_normal((6, 3, 8, 9)) + 50 * np.arange(6).reshape(6, 1, 1, 1)).astype(dtype)
+    dy = floats(*value.shape).astype(dtype)
+    exact = value.astype("float64")
+    for workers in (1, 2, 3):
+        (found, slope), states = spread_step(f, [value, dy], workers)
+        by_shared = dict(zip(f.get_shared(), states[0], strict=True))
+        wanted, size = exact.var((0, 2, 3)), value[:, 0].size
+        np.testing.assert_allclose(by_shared[mean].ravel(), exact.mean((0, 2, 3)), rtol=2 * eps)
+        np.testing.assert_allclose(by_shared[variance].ravel(), wanted * size / (size - 1), rtol=max(8 * eps, 1e-12))
+        off = exact - by_shared[mean]  # which is rounded, on one device, too
+        inverse = 1 / np.sqrt(wanted.reshape(1, 3, 1, 1) + EPSILON)
+        np.testing.assert_allclose(found, off * inverse, rtol=1e3 * eps, atol=1e2 * eps)
+        off = exact - exact.mean((0, 2, 3), keepdims=True)
+        product = (dy * off).sum((0, 2, 3), keepdims=True)
+        want = inverse * (dy - dy.mean((0, 2, 3), keepdims=True, dtype="float64") - off * inverse**2 * product / size)
+        np.testing.assert_allclose(slope, want, rtol=1e-4 if dtype == "float32" else 1e-9, atol=30 * eps)
+
+
+def test_independent_normalizations_are_one_round():
+    scale, bias = (theano.shared(np.ones((1, 2, 1, 1)), broadcastable=(1, 0, 1, 1)) for _ in range(2))
+    one, other = (tt.nnet.bn.batch_normalization_train(x, scale, bias, "spatial")[0] for x in (pictures, 3 * pictures))
+    deeper, _, _ = tt.nnet.bn.batch_normalization_train(tt.tanh(one) + other, scale, bias, "spatial")
+    loss = tt.tanh(deeper).sum()
+    f = compiled([pictures], [loss], [(scale, scale - tt.grad(loss, scale)), (bias, bias - tt.grad(loss, bias))])
+    original = original_of(f)
+    plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
+    rounds = [node.op for node in plan.gradients.maker.fgraph.toposort() if isinstance(node.op, Round)]
+    # Forward, one for two layers, and one for the last; one for the gradient of the last. The others' go at the end.
+    assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
+    assert plan.rounds == 3
+    check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])
 
 
 def test_batch_normalization_of_parts():

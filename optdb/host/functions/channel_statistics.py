@@ -1,0 +1,92 @@
+"""Ops that compute what devices exchange of a batch normalization of which each has a part of the batch.
+
+Arrays have channels: all elements that share their places along the axes that are not normalized over. A channel's
+numbers are in vectors, in C order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from theano.tensor import TensorType, as_tensor_variable, constant, mul
+
+from optdb.host.api.graph import Apply, Op, Variable
+
+__all__ = ["NUMBERS", "ChannelGradientSums", "ChannelMoments", "of_channels"]
+
+#: How many numbers of each channel the vectors have.
+NUMBERS = 3
+
+
+class _ChannelStatistics(Op):
+    """Base of the ops: a vector of `NUMBERS` numbers for each channel, the first one of all channels first."""
+
+    __props__ = ("axes",)
+    _f16_ok = True
+
+    def __init__(self, axes: Sequence[int]) -> None:
+        self.axes = tuple(axes)
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Make a node for arrays of floats; the numbers of arrays of float16 are of float32."""
+        arrays = [as_tensor_variable(x) for x in inputs]
+        dtype = arrays[0].type.dtype
+        if not dtype.startswith("float"):
+            raise TypeError(f"{self} normalizes floats, not arrays of {dtype}")
+        return Apply(self, arrays, [TensorType("float32" if dtype == "float16" else dtype, [False])()])
+
+    def perform(self, node: Apply, inputs: list[Any], output_storage: list[list[Any]]) -> None:
+        """Compute in double precision."""
+        with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
+            numbers = self._numbers(*(np.asarray(x, "float64") for x in inputs), node.outputs[0].type.dtype)
+        vector = np.concatenate([np.ravel(number) for number in numbers])
+        output_storage[0][0] = vector.astype(node.outputs[0].type.dtype)
+
+    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+        """Return the length of the vector."""
+        kept = [length for axis, length in enumerate(shapes[0]) if axis not in self.axes]
+        return [(mul(*kept, constant(NUMBERS, dtype="int64"), constant(1, dtype="int64")),)]
+
+    def _numbers(self, *arrays: Any) -> list[np.ndarray]:
+        raise NotImplementedError
+
+    def _sum(self, x: np.ndarray) -> np.ndarray:
+        return x.sum(self.axes, keepdims=True)
+
+
+class ChannelMoments(_ChannelStatistics):
+    """Means, what rounding has left of them, and the sums of the squares of what elements deviate from the means.
+
+    The input is the array.
+    """
+
+    def _numbers(self, x: np.ndarray, dtype: str) -> list[np.ndarray]:
+        mean = x.mean(self.axes, keepdims=True)
+        rest = np.where(np.isfinite(mean), mean - mean.astype(dtype), 0.0)
+        return [mean, rest, self._sum((x - mean) ** 2)]
+
+
+class ChannelGradientSums(_ChannelStatistics):
+    """Gradients of the factors and of the terms of channels, and sums of what elements deviate from the means.
+
+    The inputs are the array, the gradient of the normalized array, and the means and the inverse deviations by which it
+    was normalized.
+    """
+
+    def _numbers(
+        self, x: np.ndarray, dy: np.ndarray, mean: np.ndarray, inverse: np.ndarray, dtype: str
+    ) -> list[np.ndarray]:
+        off = x - mean
+        return [self._sum(dy * off) * inverse, self._sum(dy), self._sum(off)]
+
+
+def of_channels(x: Variable, axes: Sequence[int], vector: Variable, number: int, count: int) -> Variable:
+    """Return one of the `count` numbers of each channel in a vector, as an array of length 1 along the axes."""
+    lengths = [x.shape[axis] for axis in range(x.ndim) if axis not in axes]
+    size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
+    part = vector.reshape((count, size))[number] if count > 1 else vector
+    kept = part.reshape(lengths, ndim=len(lengths))
+    order = iter(range(len(lengths)))
+    return kept.dimshuffle(*("x" if axis in axes else next(order) for axis in range(x.ndim)))

@@ -1,0 +1,83 @@
+"""Vectors on the host beside vectors on a device, for values that go back and forth many times (`Mirror`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import EnqueueDownload, EnqueueUpload, enqueue, listening
+from optdb.runtime.context import Context
+from optdb.runtime.driver_calls import DriverCalls, driver_calls
+from optdb.runtime.library import cl
+from optdb.runtime.packing import host_vector
+
+__all__ = ["Mirror", "finish_event"]
+
+
+class Mirror:
+    """A vector on the host, and calls that copy it from and to arrays on a device without waiting.
+
+    The calls are prepared (``driver_calls``), and made anew only for another array. They keep Python's lock: a thread
+    that gives it away may wait for it for longer than such a copy takes. The memory is pinned where that is
+    possible.
+
+    Parameters
+    ----------
+    context : Context
+        Of the device.
+    dtype : numpy.dtype
+        Of the elements.
+    size : int
+        The number of elements.
+    """
+
+    def __init__(self, context: Context, dtype: np.dtype, size: int) -> None:
+        self._context = context
+        self._owner, self.values = host_vector(context, dtype, size)
+        #: For each direction, the call, and the buffer and the offset that it is made for.
+        self._calls: dict[Callable[..., Any], tuple[Any, Any, int]] = {}
+        self._kept: Any = None
+
+    def fits(self, dtype: np.dtype, size: int) -> bool:
+        """Tell whether the vector has a dtype and a number of elements."""
+        return self.values.dtype == dtype and self.values.size == size
+
+    def fetch(self, array: Array) -> cl.Event | None:
+        """Begin to copy an array in C order from the device; return the event, None if there is nothing to wait for."""
+        if not self.values.size:
+            return None
+        event = self._prepared(array, DriverCalls.read)
+        if event is None:
+            command = EnqueueDownload(array.queue, self.values, array.base_data, array.offset, False)
+            enqueue(command)
+            event = command.event
+        array.queue.flush()
+        return event
+
+    def give(self, array: Array) -> None:
+        """Begin to copy the values into an array in C order; they are to stay until the device has read them."""
+        if self.values.size and self._prepared(array, DriverCalls.write) != 0:
+            command = EnqueueUpload(array.queue, array.base_data, array.offset, self.values, is_blocking=False)
+            enqueue(command)
+            self._kept = command  # PyOpenCL waits for a copy whose event is dropped
+
+    def _prepared(self, array: Array, prepare: Callable[..., Any]) -> Any:
+        """Make the prepared call for an array; return what it returns, or None where there is none."""
+        if listening() is not None:
+            return None
+        call, buffer, offset = self._calls.get(prepare, (None, None, 0))
+        if buffer is not array.base_data or offset != array.offset:
+            calls = driver_calls(array.queue)
+            call = None if calls is None else prepare(calls, array.queue, array.base_data, array.offset, self.values)
+            # With its buffer, which no other one can then share the handle of.
+            self._calls[prepare] = call, array.base_data, array.offset
+        return None if call is None else call()
+
+
+def finish_event(event: cl.Event | None) -> None:
+    """Wait for an event. Python's lock is given away only if that takes time."""
+    if event is not None and event.command_execution_status != cl.command_execution_status.COMPLETE:
+        event.wait()

@@ -1,0 +1,71 @@
+"""Vectors of the host that go to a device and back without waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.runtime import mirrors
+from optdb.runtime.arrays import empty, from_host, to_host
+from optdb.runtime.commands import listened
+from optdb.runtime.mirrors import Mirror, finish_event
+from optdb.runtime.recording import Recorder
+from tests.device import runtime_context
+
+
+def fetched(mirror, array):
+    finish_event(mirror.fetch(array))
+    return mirror.values.copy()
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_back_and_forth(dtype, prepared, monkeypatch):
+    if not prepared:
+        monkeypatch.setattr(mirrors, "driver_calls", lambda queue: None)
+    context = runtime_context()
+    rng = np.random.default_rng(0)
+    here, back = Mirror(context, np.dtype(dtype), 9), Mirror(context, np.dtype(dtype), 9)
+    # The same arrays in turn, and then others: calls are made anew for these.
+    arrays = [empty(context, (9,), dtype) for _ in range(2)]
+    for turn in (0, 0, 1, 0, 1, 1):
+        values = rng.normal(size=9).astype(dtype)
+        here.values[...] = values
+        here.give(arrays[turn])
+        np.testing.assert_array_equal(fetched(back, arrays[turn]), values)
+
+
+def test_a_part_of_a_buffer():
+    context = runtime_context()
+    whole = from_host(context, np.arange(64, dtype="float32"))
+    mirror = Mirror(context, np.dtype("float32"), 16)
+    for start in (0, 32, 16):
+        np.testing.assert_array_equal(fetched(mirror, whole[start : start + 16]), np.arange(start, start + 16))
+    mirror.values[...] = 7
+    mirror.give(whole[16:32])
+    assert to_host(whole).sum() == np.arange(64).sum() - np.arange(16, 32).sum() + 7 * 16
+
+
+def test_nothing_is_moved_where_there_is_nothing():
+    context = runtime_context()
+    mirror, array = Mirror(context, np.dtype("float32"), 0), empty(context, (0,), "float32")
+    assert mirror.fetch(array) is None
+    mirror.give(array)
+    finish_event(None)
+
+
+def test_what_fits():
+    mirror = Mirror(runtime_context(), np.dtype("float32"), 4)
+    assert mirror.fits(np.dtype("float32"), 4)
+    assert not mirror.fits(np.dtype("float32"), 5) and not mirror.fits(np.dtype("float64"), 4)
+
+
+def test_a_recorder_sees_the_copies():
+    context = runtime_context()
+    mirror, array = Mirror(context, np.dtype("float32"), 4), from_host(context, np.ones(4, "float32"))
+    recorder = Recorder()
+    with recorder.segment() as segment, listened(recorder):
+        mirror.values[...] = 3
+        mirror.give(array)
+        assert (fetched(mirror, array) == 3).all()
+    assert segment.unsupported_reason is not None
