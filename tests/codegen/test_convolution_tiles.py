@@ -204,6 +204,17 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     assert taken and all(tile in tiles._COPIED[what] for what, tile in taken)
 
 
+@pytest.mark.parametrize("features", [7, 20, 64, 130])
+def test_devices_with_copies_have_one_tile_without(features, copying, monkeypatch):
+    monkeypatch.setattr(tiles, "_compiled", lambda *_: None)
+    arrays, parameters = case(2, 15, features, (9, 8), (3, 3), "half", filter_flip=True)
+    x, w, t = (array.astype("float32") for array in arrays)
+    reference = Reference(x, w, t, parameters)
+    for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
+        close(convolved(kind, x, w, t, parameters), want, "float32")
+    assert [len(found(context(), "float32")) for found in (tiles.correlate_tiles, tiles.weight_tiles)] == [1, 1]
+
+
 def test_all_tiles_of_devices_with_copies(copying):
     for tile in {tile for tiles_of_kind in tiles._COPIED.values() for tile in tiles_of_kind}:
         assert tile.local_bytes("float32") <= 48000

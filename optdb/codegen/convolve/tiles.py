@@ -63,6 +63,8 @@ _EMULATED_MEMORY = {"MEMORY": "__local uint *", "ADDRESS_OF": ""}
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
 #: Pixels, and terms, of a part of sums, at least, and the most parts that terms are divided in.
 _PART, _TERMS_OF_PART, _MOST_PARTS = 256, 512, 8
+#: Rows of the tile that a device with copies has besides.
+_ROWS_WITHOUT_COPIES = 64
 #: The instructions of tiles that are copied in the background.
 _INSTRUCTIONS: Instructions = "ptx"
 #: The most kernels in the cache of a context.
@@ -190,12 +192,18 @@ def _by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool
 
 
 def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) -> list[Tile]:
-    """Return the tiles for a dtype, of as many terms as local memory holds."""
+    """Return the tiles for a dtype, of as many terms as local memory holds.
+
+    Where tiles of float32 are copied in the background, kernels are compiled when they are first taken, see `_chosen`.
+    One tile is enough for what does without.
+    """
     most = context.profile.local_memory_bytes
-    return [
+    fitting = [
         tile if tile.local_bytes(dtype) <= most else replace(tile, depth=tile.depth // 2)
         for tile in tiles[np.dtype(work_dtype(dtype)).itemsize]
     ]
+    copied = dtype == "float32" and context.profile.has_tensor_cores
+    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if copied else fitting
 
 
 def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
