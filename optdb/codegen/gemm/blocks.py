@@ -81,8 +81,8 @@ class GroupBlock:
             return "the parts of items have to divide the tile"
         if any(x & (x - 1) for x in lengths):
             return "lengths are powers of two"
-        if self.items % max(self.rows, self.cols, self.depth):
-            return "the number of items has to be a multiple of the tile's lengths, which they load together"
+        if self.items % self.depth or self.depth < 2:
+            return "the number of items has to be a multiple of the depth, which is at least 2"
         if min(self.rows, self.cols) * self.depth % self.items:
             return "each item has to load as much of a tile as the others"
         return None
@@ -93,17 +93,23 @@ PADDING = 4
 
 Block = ItemBlock | GroupBlock
 
-# Measured on an NVIDIA H200.
+# Measured on an NVIDIA H100, flat and narrow ones on an H200.
 _GPU_DEFAULTS = {
-    "square": GroupBlock(128, 128, 16, 8, 8),
-    "small": GroupBlock(64, 64, 16, 4, 4),
+    "square": GroupBlock(128, 128, 8, 16, 8),
+    "small": GroupBlock(64, 64, 16, 8, 4),
     "tiny": GroupBlock(16, 32, 32, 2, 2),
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
+#: Of float64, whose sums take two registers each.
+_GPU_DEFAULTS_OF_DOUBLES = {**_GPU_DEFAULTS, "square": GroupBlock(128, 64, 8, 8, 8)}
 _GPU_CANDIDATES = [
-    *(GroupBlock(128, 128, depth, 8, 8) for depth in (8, 16)),
+    GroupBlock(128, 128, 8, 16, 8),
+    GroupBlock(128, 128, 16, 8, 8),
+    GroupBlock(128, 64, 8, 8, 8),
+    *(GroupBlock(64, 128, depth, 8, 8) for depth in (8, 16)),
     *(GroupBlock(128, 64, depth, 8, 4) for depth in (8, 16)),
+    *(GroupBlock(64, 64, depth, 8, 4) for depth in (8, 16)),
     *(GroupBlock(64, 64, depth, 4, 4) for depth in (8, 16, 32)),
     *(GroupBlock(64, 32, depth, 4, 2) for depth in (16, 32)),
     *(GroupBlock(32, 32, depth, 2, 2) for depth in (16, 32)),
@@ -123,7 +129,8 @@ _LEAST = GroupBlock(8, 8, 8, 1, 1)
 def defaults(context: Context, dtype: str) -> dict[str, Block]:
     """Return the block shape for each class of products on a device that was not tuned."""
     if not context.profile.runs_items_serially:
-        return {name: _fitting(context, dtype, block) for name, block in _GPU_DEFAULTS.items()}
+        preferred = _GPU_DEFAULTS_OF_DOUBLES if work_dtype(dtype) == "float64" else _GPU_DEFAULTS
+        return {name: _fitting(context, dtype, block) for name, block in preferred.items()}
     width = vector_width(context, dtype)
     # Sums take most of the registers: 32 where vectors have 64 bytes, and 16 elsewhere.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)

@@ -6,95 +6,178 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     __local W left[2][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
     __local W right[2][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
-    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
     const bool a_along = s.s9, b_along = s.sA, add = s.sB;
-    const ga_ssize tiles = (n + COLS - 1) / COLS;
-    ga_ssize place = get_group_id(0);
+    const uint rows_of_tiles = (m + ROWS - 1) / ROWS, tiles = (n + COLS - 1) / COLS, parts = t.s6;
+    uint place = get_group_id(0);
     const ga_ssize j0 = place % tiles * COLS;
     place /= tiles;
-    const ga_ssize i0 = place % ((m + ROWS - 1) / ROWS) * ROWS;
-    place /= (m + ROWS - 1) / ROWS;
-    const ga_ssize batch = place / parts, part = place % parts;
-    const ga_ssize l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
-    const int item = get_local_id(0), tx = item % (COLS / ITEM_COLS), ty = item / (COLS / ITEM_COLS);
-    /* What an item loads of a tile: along the sums, or across them. */
-    const int a_l = a_along ? item % DEPTH : item / ROWS, a_i = a_along ? item / DEPTH : item % ROWS;
-    const int b_l = b_along ? item % DEPTH : item / COLS, b_j = b_along ? item / DEPTH : item % COLS;
-    const int a_dl = a_along ? 0 : ITEMS / ROWS, a_di = a_along ? ITEMS / DEPTH : 0;
-    const int b_dl = b_along ? 0 : ITEMS / COLS, b_dj = b_along ? ITEMS / DEPTH : 0;
+    const ga_ssize i0 = place % rows_of_tiles * ROWS;
+    place /= rows_of_tiles;
+    const ga_ssize batch = place / parts, part = place % parts, l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
+    const int item = get_local_id(0), tx = PLACE_X, ty = PLACE_Y;
     const int last_i = (int)min((ga_ssize)ROWS, m - i0) - 1, last_j = (int)min((ga_ssize)COLS, n - j0) - 1;
     a += batch * s.s3 + i0 * a_row + l0 * a_step;
     b += batch * s.s6 + j0 * b_col + l0 * b_step;
-    W a_next[A_LOADS], b_next[B_LOADS], acc[ITEM_ROWS][ITEM_COLS];
+
+    /* An item loads vectors of VECTOR numbers, which lie along the sums or across them. They are read at once where their
+       numbers are neighbours, no vector is cut, and all are aligned. */
+#if VECTOR > 1
+#define IS_WHOLE(from, along, step, row, length) \
+    ((along ? step : row) == 1 && (along ? row : step) % VECTOR == 0 && (along ? k : length) % VECTOR == 0 && \
+     (size_t)from % sizeof(WORDS) == 0)
+#define READ_WHOLE(to, from, is_there) VSTORE(is_there ? *(__global const WORDS *)(from) : (WORDS)(0), 0, to);
+#define WRITE_WHOLE(to, from) *(__local WORDS *)&to = VLOAD(0, from);
+#else
+#define IS_WHOLE(from, along, step, row, length) false
+#define READ_WHOLE(to, from, is_there)
+#define WRITE_WHOLE(to, from) to = *(from);
+#endif
+    const bool a_whole = IS_WHOLE(a, a_along, a_step, a_row, m), b_whole = IS_WHOLE(b, b_along, b_step, b_col, n);
+    const int a_l = a_along ? item % (DEPTH / VECTOR) * VECTOR : item / (ROWS / VECTOR);
+    const int a_i = a_along ? item / (DEPTH / VECTOR) : item % (ROWS / VECTOR) * VECTOR;
+    const int b_l = b_along ? item % (DEPTH / VECTOR) * VECTOR : item / (COLS / VECTOR);
+    const int b_j = b_along ? item / (DEPTH / VECTOR) : item % (COLS / VECTOR) * VECTOR;
+    const ga_ssize a_gap = a_along ? a_step : a_row, b_gap = b_along ? b_step : b_col;
+    GLOBAL_MEM const T *a_at[A_LOADS], *b_at[B_LOADS];
+    int a_over[A_LOADS], b_over[B_LOADS];
+    W a_next[A_LOADS * VECTOR], b_next[B_LOADS * VECTOR];
+    W acc[ITEM_ROWS][ITEM_COLS], x[2][ITEM_ROWS], v[2][ITEM_COLS];
+
+#define BEGIN(at, over, loads, from, whole, along, l0, i0, last, row, step, per, far) \
+    _Pragma("unroll") \
+    for (int q = 0; q < loads; ++q) { \
+        const int l = along ? l0 : l0 + q / per * (ITEMS * VECTOR / far + (ITEMS * VECTOR < far)); \
+        const int i = along ? i0 + q * (ITEMS * VECTOR / DEPTH) : i0 + q % per * (ITEMS * VECTOR); \
+        const int first = min(i, whole && !along ? last + 1 - VECTOR : last); \
+        over[q] = along ? VECTOR - 1 : last - first; \
+        at[q] = from + (first * row + l * step); \
+    }
+    /* Loads a tile, of which some terms are there, and moves on. */
+#define LOAD_TILE(next, at, over, loads, whole, gap, is_there, jump) \
+    if (whole) { \
+        _Pragma("unroll") \
+        for (int q = 0; q < loads; ++q) { \
+            READ_WHOLE(next + q * VECTOR, at[q], is_there(q, 0)) \
+        } \
+    } else { \
+        _Pragma("unroll") \
+        for (int q = 0; q < loads; ++q) \
+            _Pragma("unroll") \
+            for (int e = 0; e < VECTOR; ++e) \
+                next[q * VECTOR + e] = is_there(q, e) ? LOAD(at[q][min(e, over[q]) * gap]) : 0; \
+    } \
+    _Pragma("unroll") \
+    for (int q = 0; q < loads; ++q) \
+        at[q] += jump;
+#define IN_A(q, e) ((a_along ? a_l + e : a_l + q / A_TURNS * (ITEMS * VECTOR / ROWS + (ITEMS * VECTOR < ROWS))) < there)
+#define IN_B(q, e) ((b_along ? b_l + e : b_l + q / B_TURNS * (ITEMS * VECTOR / COLS + (ITEMS * VECTOR < COLS))) < there)
+#define IS_THERE(q, e) true
+#define KEEP_TILE(tile, next, loads, along, l0, i0, per, far) \
+    if (along) { \
+        _Pragma("unroll") \
+        for (int q = 0; q < loads; ++q) \
+            _Pragma("unroll") \
+            for (int e = 0; e < VECTOR; ++e) \
+                tile[l0 + e][i0 + q * (ITEMS * VECTOR / DEPTH)] = next[q * VECTOR + e]; \
+    } else { \
+        _Pragma("unroll") \
+        for (int q = 0; q < loads; ++q) { \
+            const int l = l0 + q / per * (ITEMS * VECTOR / far + (ITEMS * VECTOR < far)); \
+            WRITE_WHOLE(tile[l][i0 + q % per * (ITEMS * VECTOR)], next + q * VECTOR) \
+        } \
+    }
+#define KEEP_TILES(side) \
+    KEEP_TILE(left[side], a_next, A_LOADS, a_along, a_l, a_i, A_TURNS, ROWS) \
+    KEEP_TILE(right[side], b_next, B_LOADS, b_along, b_l, b_j, B_TURNS, COLS)
+#define READ_TERM(into, term) \
+    _Pragma("unroll") \
+    for (int r = 0; r < ITEM_ROWS; r += A_READ) \
+        READ_A; \
+    _Pragma("unroll") \
+    for (int c = 0; c < ITEM_COLS; c += B_READ) \
+        READ_B;
+#define ADD_TERM(from) \
+    _Pragma("unroll") \
+    for (int r = 0; r < ITEM_ROWS; ++r) \
+        _Pragma("unroll") \
+        for (int c = 0; c < ITEM_COLS; ++c) \
+            acc[r][c] += x[from][r] * v[from][c];
+
+    BEGIN(a_at, a_over, A_LOADS, a, a_whole, a_along, a_l, a_i, last_i, a_row, a_step, A_TURNS, ROWS)
+    BEGIN(b_at, b_over, B_LOADS, b, b_whole, b_along, b_l, b_j, last_j, b_col, b_step, B_TURNS, COLS)
     #pragma unroll
     for (int r = 0; r < ITEM_ROWS; ++r)
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; ++c)
             acc[r][c] = 0;
-
-#define LOAD_TILES(there) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) { \
-        const int l = a_l + v * a_dl, i = min(a_i + v * a_di, last_i); \
-        a_next[v] = l < (there) ? LOAD(a[i * a_row + l * a_step]) : 0; \
-    } \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) { \
-        const int l = b_l + v * b_dl, j = min(b_j + v * b_dj, last_j); \
-        b_next[v] = l < (there) ? LOAD(b[j * b_col + l * b_step]) : 0; \
-    } \
-    a += DEPTH * a_step; \
-    b += DEPTH * b_step;
-#define KEEP_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) \
-        left[side][a_l + v * a_dl][a_i + v * a_di] = a_next[v]; \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) \
-        right[side][b_l + v * b_dl][b_j + v * b_dj] = b_next[v];
-
-    LOAD_TILES(k)
+    /* The first tile has the terms that are left over, so that those of the loop are whole. */
+    int more = k > 0 ? (k - 1) / DEPTH : 0, side = 0;
+    const int there = k - (ga_ssize)more * DEPTH;
+    LOAD_TILE(a_next, a_at, a_over, A_LOADS, a_whole, a_gap, IN_A, there * a_step)
+    LOAD_TILE(b_next, b_at, b_over, B_LOADS, b_whole, b_gap, IN_B, there * b_step)
     KEEP_TILES(0)
     local_barrier();
-    int side = 0;
-    for (ga_ssize done = 0; done < k; done += DEPTH) {
-        const ga_ssize rest = k - done - DEPTH;
-        if (rest >= DEPTH) {
-            LOAD_TILES(DEPTH)
-        } else if (rest > 0) {
-            LOAD_TILES((int)rest)
+    READ_TERM(0, 0)
+    for (; more >= 0; --more) {
+        if (more) {
+            LOAD_TILE(a_next, a_at, a_over, A_LOADS, a_whole, a_gap, IS_THERE, DEPTH * a_step)
+            LOAD_TILE(b_next, b_at, b_over, B_LOADS, b_whole, b_gap, IS_THERE, DEPTH * b_step)
         }
+        /* An item reads the next term while it multiplies with the one before, over the end of a tile, too. */
         #pragma unroll
-        for (int l = 0; l < DEPTH; ++l) {
-            W x[ITEM_ROWS], v[ITEM_COLS];
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; r += A_READ)
-                READ_A;
-            #pragma unroll
-            for (int c = 0; c < ITEM_COLS; c += B_READ)
-                READ_B;
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
-                #pragma unroll
-                for (int c = 0; c < ITEM_COLS; ++c)
-                    acc[r][c] += x[r] * v[c];
+        for (int l = 0; l < DEPTH - 1; ++l) {
+            READ_TERM((l + 1) % 2, l + 1)
+            ADD_TERM(l % 2)
         }
-        if (rest > 0) {
-            KEEP_TILES(!side)
-            side = !side;
+        side = !side;
+        if (more) {
+            KEEP_TILES(side)
         }
         local_barrier();
+        READ_TERM(DEPTH % 2, 0)
+        ADD_TERM((DEPTH - 1) % 2)
     }
     y += batch * t.s0;
     z += batch * t.s3;
     w += (part * t.s8 + batch) * m * n;
+    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5;
+#if STORES_WHOLE
+    const bool to_w = parts > 1;
+    GLOBAL_MEM W *const to = to_w ? w : z;
+    const ga_ssize to0 = to_w ? n : z0, to1 = to_w ? 1 : z1;
+    const bool z_whole = to1 == 1 && to0 % B_READ == 0 && n % B_READ == 0 && (size_t)to % sizeof(STORED) == 0;
+#endif
     #pragma unroll
     for (int r = 0; r < ITEM_ROWS; ++r) {
         const ga_ssize i = i0 + r / A_READ * (ROWS / ITEM_ROWS * A_READ) + ty * A_READ + r % A_READ;
+        if (i >= m)
+            continue;
+#if STORES_WHOLE
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; c += B_READ) {
+            const ga_ssize j = j0 + c / B_READ * (COLS / ITEM_COLS * B_READ) + tx * B_READ;
+            W sum[B_READ];
+            #pragma unroll
+            for (int e = 0; e < B_READ; ++e) {
+                sum[e] = to_w ? acc[r][c + e] : alpha * acc[r][c + e];
+                if (add && !to_w && j + e < n)
+                    sum[e] += beta * y[i * y0 + (j + e) * y1];
+            }
+            if (z_whole) {
+                if (j < n)
+                    *(GLOBAL_MEM STORED *)(to + i * to0 + j) = STORED_VLOAD(0, sum);
+            } else {
+                #pragma unroll
+                for (int e = 0; e < B_READ; ++e)
+                    if (j + e < n)
+                        to[i * to0 + (j + e) * to1] = sum[e];
+            }
+        }
+#else
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; ++c) {
             const ga_ssize j = j0 + c / B_READ * (COLS / ITEM_COLS * B_READ) + tx * B_READ + c % B_READ;
-            if (i >= m || j >= n) {
+            if (j >= n) {
             } else if (parts > 1) {
                 w[i * n + j] = acc[r][c];
             } else {
@@ -104,7 +187,18 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
                 z[i * z0 + j * z1] = STORE(sum);
             }
         }
+#endif
     }
-#undef LOAD_TILES
+#undef IS_WHOLE
+#undef READ_WHOLE
+#undef WRITE_WHOLE
+#undef BEGIN
+#undef LOAD_TILE
+#undef IN_A
+#undef IN_B
+#undef IS_THERE
+#undef KEEP_TILE
 #undef KEEP_TILES
+#undef READ_TERM
+#undef ADD_TERM
 }

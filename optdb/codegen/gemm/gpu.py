@@ -4,7 +4,8 @@ A work group computes a tile of the result. It loads tiles of both matrices into
 computes with those before, and each item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs
 to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides
 are free: neighbouring items load neighbouring elements, along the rows of a matrix or along its columns. Rows and
-columns beyond the last are the last one again while they are read, and are not stored.
+columns beyond the last are the last one again while they are read, and are not stored. An item loads vectors where the
+numbers of a matrix are neighbours and aligned, and stores them where those of the result are.
 
 There is one launch, or, where a result has too few tiles to give all units work, one that adds up parts of the sums
 and another that adds up the parts.
@@ -33,6 +34,9 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     """Return the kernel that multiplies by tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
     a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
+    vector = _vector(dtype, block)
+    down, right = block.rows // block.item_rows, block.cols // block.item_cols
+    place_x, place_y = _place(down, right)
     return product_kernel(
         functions("gemm/gpu.cl")["MATMUL"],
         dtype,
@@ -44,22 +48,54 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         PADDING=PADDING,
         ITEM_ROWS=block.item_rows,
         ITEM_COLS=block.item_cols,
-        A_LOADS=block.rows * block.depth // block.items,
-        B_LOADS=block.cols * block.depth // block.items,
+        PLACE_X=place_x,
+        PLACE_Y=place_y,
+        A_LOADS=block.rows * block.depth // block.items // vector,
+        B_LOADS=block.cols * block.depth // block.items // vector,
+        A_TURNS=max(block.rows // vector // block.items, 1),
+        B_TURNS=max(block.cols // vector // block.items, 1),
+        VECTOR=vector,
+        WORDS=f"{C_TYPES[dtype]}{vector}",
+        VLOAD=f"vload{vector}",
+        VSTORE=f"vstore{vector}",
         A_READ=a_read,
         B_READ=b_read,
-        READ_A=_read("x", "left", "r", "ty", a_read, block.rows // block.item_rows, dtype),
-        READ_B=_read("v", "right", "c", "tx", b_read, block.cols // block.item_cols, dtype),
+        READ_A=_read("x", "left", "r", "ty", a_read, down, dtype),
+        READ_B=_read("v", "right", "c", "tx", b_read, right, dtype),
+        STORES_WHOLE=int(dtype == work_dtype(dtype) and b_read > 1),
+        STORED=f"{C_TYPES[dtype]}{b_read}",
+        STORED_VLOAD=f"vload{b_read}",
     )
+
+
+def _place(down: int, right: int) -> tuple[str, str]:
+    """Return code of the column and the row of an item among `down` by `right`.
+
+    Of 32 neighbours, four are below each other and eight beside each other, and each four in which rows of both are
+    read lie next to each other: few different numbers are read from local memory at once.
+    """
+    if down % 4 or right % 8:
+        return f"item % {right}", f"item / {right}"
+    across = right // 8
+    column = f"item / 32 % {across} * 8 + item % 16 / 2"
+    return column, f"item / {32 * across} * 4 + item % 32 / 16 * 2 + item % 2"
+
+
+def _vector(dtype: str, block: GroupBlock) -> int:
+    """Return how many numbers an item loads at once of a tile."""
+    if dtype != work_dtype(dtype):
+        return 1
+    loads = min(block.rows, block.cols) * block.depth // block.items
+    return min(_READ // np.dtype(dtype).itemsize, loads, block.depth, block.rows, block.cols)
 
 
 def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dtype: str) -> str:
     """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
-    at = f"{index} / {width} * {items * width} + {place} * {width}"
+    at = f"{tile}[side][term][{index} / {width} * {items * width} + {place} * {width}]"
     if width == 1:
-        return f"{to}[{index}] = {tile}[side][l][{at}]"
-    vector = f"{C_TYPES[dtype]}{width}"
-    return f"vstore{width}(*(__local const {vector} *)&{tile}[side][l][{at}], 0, {to} + {index})"
+        return f"{to}[into][{index}] = {at}"
+    vector = f"{C_TYPES[work_dtype(dtype)]}{width}"
+    return f"vstore{width}(*(__local const {vector} *)&{at}, 0, {to}[into] + {index})"
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
