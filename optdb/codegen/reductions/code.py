@@ -32,7 +32,7 @@ STRIP = 1024
 #: Rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
 #: Elements that a work item of another device folds side by side, to hide the latency of each.
-SEVERAL = 16
+SEVERAL = 8
 
 
 @dataclass(frozen=True)
