@@ -31,7 +31,9 @@ class Fill(Operation):
     ndim: int
 
     def __post_init__(self) -> None:
-        self._copying = ElementKernels.copying(self.value.dtype, self.ndim, single=self.value.single)
+        self._copying = ElementKernels.copying(
+            self.value.dtype, self.ndim, single=self.value.single, context=self.context
+        )
 
     def kernels(self) -> list[Kernel]:
         return self._copying.kernels()

@@ -21,6 +21,14 @@ def context() -> Context:
     return Context("opencl")
 
 
+@functools.cache
+def gpu_context() -> Context:
+    """Return a context with the kernels of a GPU, on the device that tests compute on."""
+    made = Context("opencl")
+    made.profile = made.profile.as_kind("gpu")
+    return made
+
+
 def device_array(value: np.ndarray, steps=None, context=context):
     """Return `value` on the device, with gaps and in the directions that `steps` says."""
     steps = steps or [1] * value.ndim

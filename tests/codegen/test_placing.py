@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.placing import PlacedElementwise
 from optdb.codegen.scalars.program import Program, Scalar
-from tests.codegen.layouts import compute, context, device_array, laid_out
+from tests.codegen.layouts import compute, context, device_array, gpu_context, laid_out
 from tests.effort import examples
 
 #: The first two results have places: a sum and a product; a third, a difference, has none.
@@ -19,7 +19,7 @@ STEPS = tuple((Scalar(name, DTYPE), (0, 1)) for name in ("Add", "Mul", "Sub"))
 PROGRAM = Program((DTYPE, DTYPE), STEPS, (2, 3, 4))
 
 
-def placed(lengths, a, b, axis, places):
+def placed(lengths, a, b, axis, places, context=context):
     operation = PlacedElementwise(context(), PROGRAM, [ArraySpec.of(a), ArraySpec.of(b)], axis, places)
     return compute(operation, *map(np.int64, lengths), a, b, outputs=2)
 
@@ -32,18 +32,18 @@ def expected(lengths, a, b, axis, places):
 
 
 @pytest.mark.slow
-@given(st.data(), st.integers(0, 2), st.integers(0, 3), st.integers(0, 2), st.integers(0, 2))
+@given(st.data(), st.integers(0, 2), *[st.integers(0, 3)] * 3, st.sampled_from([context, gpu_context]))
 @settings(max_examples=examples(60), deadline=None)
-def test_places_are_those_of_numpy(data, axis, before, between, after):
+def test_places_are_those_of_numpy(data, axis, before, between, after, context):
     shape = [data.draw(st.integers(0, 4)) for _ in range(3)]
     width = shape[axis] = max(shape[axis], 1)
-    pairs = [data.draw(laid_out(DTYPE, tuple(shape))) for _ in range(2)]
+    pairs = [data.draw(laid_out(DTYPE, tuple(shape), context)) for _ in range(2)]
     places = [(before, before + width), (before + width + between, before + 2 * width + between)]
     lengths = [*shape]
     lengths[axis] = places[1][1] + after
     with np.errstate(all="ignore"):
         want = expected(lengths, *[value for value, _ in pairs], axis, places)
-    got = placed(lengths, *[array for _, array in pairs], axis, places)
+    got = placed(lengths, *[array for _, array in pairs], axis, places, context)
     for one, other in zip(got, want, strict=True):
         np.testing.assert_array_equal(one, other)
 

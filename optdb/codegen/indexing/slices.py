@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elements import ElementKernels, copied, copying
+from optdb.codegen.elements import ElementKernels, copied, copying, in_quads
 from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
@@ -32,12 +32,12 @@ class ChangeSlice(Operation):
 
     def __post_init__(self) -> None:
         dtype, ndim = self.x.dtype, self.x.ndim
-        self._copying = copying(self.x)
+        self._copying = copying(self.x, context=self.context)
         if self.setting:
-            self._changing = ElementKernels.copying(dtype, ndim, "set")
+            self._changing = ElementKernels.copying(dtype, ndim, "set", context=self.context)
         else:
             added = Program.of(Scalar("Add", dtype), [dtype, dtype])
-            self._changing = program_elements(added, [False, False], ndim, "inc")
+            self._changing = program_elements(added, [False, False], ndim, "inc", in_quads(self.context))
 
     def kernels(self) -> list[Kernel]:
         return [*self._copying.kernels(), *self._changing.kernels()]
