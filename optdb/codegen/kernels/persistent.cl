@@ -1,13 +1,17 @@
 /* A kernel that runs the groups of other kernels, see persistent.py. */
 
-/* Copies the entry of a tile into local memory, and returns the tile's number within its command. */
-static uint optdb_entry(__local ulong *entry, const __global ulong *entries, ulong tile)
+/* Copies the entry of a tile into local memory, unless it is there, and returns the tile's number within its command.
+   All items are done with the tile before. */
+static uint optdb_entry(__local ulong *entry, const __global ulong *entries, ulong tile, uint *place)
 {
-    const __global ulong *from = entries + (uint)tile;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint word = get_local_id(0); word < ENTRY_WORDS; word += ITEMS)
-        entry[word] = from[word];
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (*place != (uint)tile) {
+        *place = (uint)tile;
+        const __global ulong *from = entries + *place;
+        for (uint word = get_local_id(0); word < ENTRY_WORDS; word += ITEMS)
+            entry[word] = from[word];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
     return (uint)(tile >> 32);
 }
 
@@ -46,12 +50,15 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     __local ulong *entry = (__local ulong *)its_entry;
     const uint group = get_group_id(0);
     uint tile = phases[first] + group, stop = phases[first + 1], number = 0;
+    uint place = ~0u;
     STARTED
     if (tile < stop)
-        number = optdb_entry(entry, entries, tiles[tile]);
+        number = optdb_entry(entry, entries, tiles[tile], &place);
     for (uint phase = first; phase < end; ++phase) {
         while (tile < stop) {
             const uint index = number * ITEMS + (uint)get_local_id(0);
+            /* Read early: it takes as long as a small tile. */
+            const ulong next = tile + groups < stop ? tiles[tile + groups] : 0;
             switch ((uint)entry[0]) {
             case COPY: optdb_copy_tile(entry, number); break;
             case FILL: optdb_fill_tile(entry, number); break;
@@ -59,7 +66,7 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
             }
             tile += groups;
             if (tile < stop)
-                number = optdb_entry(entry, entries, tiles[tile]);
+                number = optdb_entry(entry, entries, next, &place);
         }
         if (phase + 1 < end) {
             /* What follows is read while the other groups come. */
@@ -67,7 +74,7 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
             tile = stop + group;
             stop = phases[phase + 2];
             if (tile < stop)
-                number = optdb_entry(entry, entries, tiles[tile]);
+                number = optdb_entry(entry, entries, tiles[tile], &place);
             WAIT
         }
     }
