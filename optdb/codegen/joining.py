@@ -10,11 +10,14 @@ import numpy as np
 
 from optdb.codegen.elements import Copying, ElementKernels
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import c_strides, view
+from optdb.codegen.layout import c_strides, is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.views import subtensor
-from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.arrays import Array, DeviceArray, copy_bytes
 from optdb.runtime.sizes import lengths_of
+
+#: As many arrays that are joined are copied as bytes where they lie in C order, and so do their places.
+MANY = 8
 
 
 @dataclass(eq=False)
@@ -37,7 +40,12 @@ class JoinArrays(Copying):
         start = 0
         for array in arrays:
             stop = start + array.shape[axis]
-            self._copying.launch(kernels, self.context, array.shape, [array, _slab(out, axis, start, stop)])
+            slab = _slab(out, axis, start, stop)
+            # Copies of bytes are independent, as plans see it; few of them take longer than kernels on a GPU.
+            if len(arrays) >= MANY and is_contiguous(array) and is_contiguous(slab):
+                copy_bytes(slab, array)
+            else:
+                self._copying.launch(kernels, self.context, array.shape, [array, slab])
             start = stop
 
 

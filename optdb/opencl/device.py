@@ -132,5 +132,5 @@ compile_db().register("opencl_lift", lifters_db, POSITION, TAG)
 def follow_flag() -> None:
     """Lift in every mode, if ``optdb.device`` names a device."""
     if config.optdb.device != "cpu":
-        for name in ("opencl_lift", "opencl_placing", "opencl_fusion", "opencl_updates"):
+        for name in ("opencl_lift", "opencl_stacking", "opencl_fusion", "opencl_placing", "opencl_updates"):
             compile_db().add_tags(name, "fast_run", "fast_compile")

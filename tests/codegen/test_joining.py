@@ -9,28 +9,29 @@ from hypothesis import strategies as st
 
 from optdb.codegen.joining import JoinArrays, SplitArray, TileArray
 from optdb.codegen.operation import ArraySpec
-from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
+from tests.codegen.layouts import compute, context, device_array, gpu_context, laid_out, shapes
 from tests.effort import examples
 
 
-def join(axis, *arrays):
+def join(axis, *arrays, context=context):
     (result,) = compute(JoinArrays(context(), ArraySpec.of(arrays[0])), np.array(axis), *arrays)
     return result
 
 
 @pytest.mark.slow
-@given(st.data(), st.sampled_from(["float32", "int8", "complex128"]))
+@given(st.data(), st.sampled_from(["float32", "int8", "complex128"]), st.sampled_from([context, gpu_context]))
 @settings(max_examples=examples(30), deadline=None)
-def test_joins_are_those_of_numpy(data, dtype):
+def test_joins_are_those_of_numpy(data, dtype, context):
     shape = list(data.draw(shapes(min_dims=1)))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     pairs = []
     for _ in range(data.draw(st.integers(1, 3))):
         shape[axis] = data.draw(st.integers(0, 3))
         value = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-        pairs.append((value, device_array(value, [data.draw(st.sampled_from([1, 2, -1])) for _ in shape])))
+        steps = [data.draw(st.sampled_from([1, 1, 2, -1])) for _ in shape]
+        pairs.append((value, device_array(value, steps, context)))
     want = np.concatenate([value for value, _ in pairs], axis)
-    got = join(axis, *[array for _, array in pairs])
+    got = join(axis, *[array for _, array in pairs], context=context)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
 

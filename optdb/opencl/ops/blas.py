@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
-from optdb.codegen.operation import Operation
+from optdb.codegen.operation import Kernels, Operation, Outputs
 from optdb.host.api import ops as host
 from optdb.host.api.config import config
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell
+from optdb.opencl.type import opencl_type
+from optdb.runtime.context import Context
 
 
 class OpenCLDot22(Counterpart, Shell, host.Dot22):
@@ -19,6 +22,36 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 
     def operation(self, node: Apply) -> Operation:
         return Product(self.get_context(node), node.outputs[0].type.dtype, precision=config.optdb.matmul_precision)
+
+
+class OpenCLStackedDot22(Shell):
+    """The sum of products of two matrices each, as a product of two that join them.
+
+    The inputs are these two, and then the others: all first ones, and all second ones. Each two have to fit together.
+    """
+
+    __props__ = ()
+    #: The operation checks them.
+    checks_lengths = True
+
+    def make_node(self, a: Variable, b: Variable, *others: Variable) -> Apply:
+        """Return the node for arrays of the device."""
+        pattern = a.type.broadcastable[0], b.type.broadcastable[1]
+        return Apply(self, [a, b, *others], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return [(shapes[0][0], shapes[1][1])]
+
+    def operation(self, node: Apply) -> Operation:
+        return Product(self.get_context(node), node.outputs[0].type.dtype, precision=config.optdb.matmul_precision)
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        a, b, *others = inputs
+        half = len(others) // 2
+        for x, y in zip(others[:half], others[half:], strict=True):
+            if x.shape[1] != y.shape[0]:
+                raise ValueError(f"shapes do not fit: a product of {tuple(x.shape)} and {tuple(y.shape)}")
+        super().run(node, [a, b], outputs, kernels, context)
 
 
 class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):

@@ -29,7 +29,10 @@ class CommandAccesses:
             self._commands[id(bound_command)] = command, bound_command, read
 
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
-        """Return the bytes that a bound command uses."""
+        """Return the bytes that a bound command uses; of a kernel's arguments, all that they may lie in."""
+        if isinstance(bound, EnqueueCopy):
+            ends = (bound.target, bound.target_offset, True), (bound.source, bound.source_offset, False)
+            return [self._bytes(buffer, start, bound.nbytes, is_written) for buffer, start, is_written in ends]
         command, _, read = self._commands[id(bound)]
         memories = dict(command.operands())
         ranges = []
@@ -43,6 +46,9 @@ class CommandAccesses:
         buffer, shift, nbytes = (
             (buffer, 0, buffer.size) if memory is None else (*self._buffers.locate(memory), memory.nbytes)
         )
+        return self._bytes(buffer, shift, nbytes, is_written)
+
+    def _bytes(self, buffer: Any, shift: int, nbytes: int, is_written: bool) -> ByteRange:
         if buffer.int_ptr not in self._roots:
             self._roots[buffer.int_ptr] = root_of(buffer)
         root, start = self._roots[buffer.int_ptr]
@@ -50,8 +56,6 @@ class CommandAccesses:
 
 
 def _reads_only(command: Any, operand: int) -> bool:
-    """Tell whether a command does not write to one of its operands."""
-    if isinstance(command, EnqueueKernel):
-        body = body_of(command)
-        return body is not None and body.reads_only(operand)
-    return isinstance(command, EnqueueCopy) and operand == 1
+    """Tell whether a kernel does not write to one of its operands."""
+    body = body_of(command) if isinstance(command, EnqueueKernel) else None
+    return body is not None and body.reads_only(operand)

@@ -115,7 +115,20 @@ def test_loops_copies_and_fills(each_device_kind, persist):
         assert plan_of(sim).enqueued < plan_of(sim).commands
 
 
+@pytest.mark.slow
+def test_copies_to_parts_of_an_array_are_independent(persist):
+    persist("split")
+    x = tt.fmatrix("x")
+    f, sim = simulated([x], [tt.concatenate([tt.tanh(x) + n for n in range(12)]) * 2])
+    data = np.random.RandomState(0).randn(3, 4).astype("float32")
+    for _ in range(CALLS):
+        np.testing.assert_allclose(sim(data)[0], f(data)[0], rtol=1e-5)
+    # Parts, copies to their places, the product: each is a phase, and in a split launch one launch.
+    assert plan_of(sim).commands > 12 and plan_of(sim).enqueued <= 4
+
+
 STEPS = [
+    lambda a, b: tt.concatenate([a, b] * 5)[5 : 5 + a.shape[0]],
     lambda a, b: tt.tanh(a) + b,
     lambda a, b: a * b.sum(axis=0),
     lambda a, b: a - b.mean(axis=1, keepdims=True),

@@ -1,0 +1,191 @@
+"""Sums of many products of matrices, and products with one matrix, become one product of joined matrices.
+
+Where a net's steps are written out, the gradient of a weight is a sum with a product for each step. A product of their
+matrices, one behind the other, has the same terms: a GPU computes it in a fraction of the time, and copies of the
+matrices are small beside it. ``dot(a, b) + dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. What the steps read
+of one array, and multiply with one weight, is multiplied before the first step. A processor is kept busy by small
+products, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.host.api import ops, scalars
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.fusing.groups import can_fuse
+from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.parts import OpenCLJoin
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.type import OpenCLArrayType
+
+#: After the lift, before fusion.
+POSITION = 48.6
+#: Fewer products stay as they are.
+LEAST = 8
+_SWAPPED = (1, 0)
+_STEP = OpenCLSubtensor([scalars.scalar_type("int64")])
+
+#: The matrices of a product.
+Product = tuple[Variable, Variable]
+
+
+class StackedProducts(Optimizer):
+    """Replaces sums of products by products of joined matrices."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Replace the longest sums."""
+        joins = _Joins()
+        # Sums before their terms.
+        for node in reversed(fgraph.toposort()):
+            if node in fgraph.apply_nodes and (_is_sum(node) or _added(node) is not None):
+                stacked = _stacked(fgraph, node, joins)
+                if stacked is not None:
+                    copy_trace(node.outputs[0], stacked)
+                    replace_all(fgraph, [(node.outputs[0], stacked)], reason=type(self).__name__)
+        for pairs in list(_of_steps(fgraph, joins)):
+            for old, new in pairs:
+                copy_trace(old, new)
+            replace_all(fgraph, pairs, reason=type(self).__name__)
+
+
+def is_quicker(kind: OpenCLArrayType) -> bool:
+    """Tell whether one large product is quicker than many small ones on the device of a type's arrays."""
+    return not kind.context.profile.runs_items_serially
+
+
+class _Joins:
+    """Joined matrices, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, tuple[Variable, ...]], Variable] = {}
+
+    def along(self, axis: int, matrices: Sequence[Variable]) -> Variable:
+        """Return matrices joined along an axis; of transposed ones, the transposed join of what they are views of."""
+        nodes = [matrix.owner for matrix in matrices]
+        if all(node is not None and _is_transpose(node) for node in nodes):
+            joined = self._join(1 - axis, tuple([node.inputs[0] for node in nodes if node is not None]))
+            return OpenCLDimShuffle(joined.type.broadcastable, _SWAPPED)(joined)
+        return self._join(axis, tuple(matrices))
+
+    def in_any_order(self, matrices: Sequence[Variable]) -> tuple[Variable, Sequence[Variable]]:
+        """Return different matrices joined along the first axis, and in which order they are."""
+        for (axis, joined), made in self._made.items():
+            if axis == 0 and len(joined) == len(matrices) and set(joined) == set(matrices):
+                return made, joined
+        return self._join(0, tuple(matrices)), matrices
+
+    def _join(self, axis: int, matrices: tuple[Variable, ...]) -> Variable:
+        key = axis, matrices
+        if key not in self._made:
+            self._made[key] = OpenCLJoin()(as_tensor_variable(np.int64(axis)), *matrices)
+        return self._made[key]
+
+
+def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | None:
+    """Return what replaces a sum; None if it has few products."""
+    products: list[Product] = []
+    others: list[Variable] = []
+    for term in _terms(fgraph, node):
+        (products if isinstance(term, tuple) else others).append(term)  # type: ignore[arg-type]
+    if len(products) < LEAST:
+        return None
+    kind = node.outputs[0].type
+    if not is_quicker(kind):
+        return None
+    a, b = zip(*products, strict=True)
+    new = OpenCLStackedDot22()(joins.along(1, a), joins.along(0, b), *a, *b)
+    if others:
+        new = OpenCLElemwise(scalars.add)(new, *others)
+    return new if new.type == kind else None
+
+
+def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
+    """Yield what replaces products of many parts of an array with one matrix."""
+    by_factors: dict[tuple[Variable, Variable], dict[Variable, Variable]] = {}
+    for node in fgraph.toposort():
+        if type(node.op) is OpenCLDot22 and _is_step(node.inputs[0]) and is_quicker(node.outputs[0].type):
+            step, matrix = node.inputs
+            by_factors.setdefault((step.owner.inputs[0], matrix), {})[step] = node.outputs[0]
+    for (array, matrix), products in by_factors.items():
+        made = {product.owner for product in products.values()}
+        if len(products) < LEAST or not made.isdisjoint(node_ancestors([array, matrix])):
+            continue
+        joined, steps = joins.in_any_order(list(products))
+        lengths = ops.MakeVector("int64")(np.int64(len(steps)), ops.Shape_i(1)(array), ops.Shape_i(1)(matrix))
+        together = OpenCLReshape(3)(OpenCLDot22()(joined, matrix), lengths)
+        pairs = [(products[step], _STEP(together, np.int64(number))) for number, step in enumerate(steps)]
+        if all(old.type == new.type for old, new in pairs):
+            yield pairs
+
+
+def _is_step(var: Variable) -> bool:
+    """Tell whether a matrix is a part of an array with three axes that a known number names."""
+    node = var.owner
+    if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
+        return False
+    return node.inputs[0].type.ndim == 3 and var.type.ndim == 2 and isinstance(node.inputs[1], Constant)
+
+
+def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
+    """Yield the terms of a sum, those of sums within it among them, in order."""
+    kind = node.outputs[0].type
+    todo: list[Variable | Product] = [node.outputs[0]]
+    while todo:
+        term = todo.pop()
+        owner = None if isinstance(term, tuple) else term.owner
+        if owner is None or owner.outputs[0].type != kind or not (owner is node or _is_for_one(fgraph, owner)):
+            yield term
+        elif _is_sum(owner):
+            todo += reversed(owner.inputs)
+        elif type(owner.op) is OpenCLDot22:
+            yield owner.inputs[0], owner.inputs[1]
+        else:
+            added = _added(owner)
+            if added is None:
+                yield term
+            else:
+                todo += [added, owner.inputs[0]]
+
+
+def _is_sum(node: Apply) -> bool:
+    """Tell whether a node adds up matrices of one type."""
+    if not can_fuse(node) or not isinstance(node.op.scalar_op, scalars.Add) or len(node.outputs) > 1:
+        return False
+    kind = node.outputs[0].type
+    return kind.ndim == 2 and not any(kind.broadcastable) and all(var.type == kind for var in node.inputs)
+
+
+def _added(node: Apply) -> Product | None:
+    """Return the product that a node adds to a matrix, both as they are; None if it does something else."""
+    if type(node.op) is not OpenCLGemm or node.op.inplace or any(node.outputs[0].type.broadcastable):
+        return None
+    _, alpha, a, b, beta = node.inputs
+    is_plain = all(isinstance(factor, Constant) and factor.data == 1 for factor in (alpha, beta))
+    return (a, b) if is_plain else None
+
+
+def _is_transpose(node: Apply) -> bool:
+    return type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == _SWAPPED
+
+
+def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
+    """Tell whether one node alone takes a result, once."""
+    users = clients(fgraph, node.outputs[0])
+    return len(users) == 1 and not is_output(users[0][0])
+
+
+compile_db().register("opencl_stacking", StackedProducts(), POSITION, "opencl")

@@ -1,0 +1,138 @@
+"""Sums of many products become one product of joined matrices, where that is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+from optdb.opencl import stacking
+from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
+from optdb.opencl.ops.parts import OpenCLJoin
+from optdb.opencl.ops.views import OpenCLReshape
+
+HOST = theano.Mode("py", "fast_run")
+LIFTED = theano.Mode("py", "fast_run").including("opencl")
+RNG = np.random.RandomState(3)
+COUNT = 9
+
+pytestmark = pytest.mark.usefixtures("default")
+
+
+@pytest.fixture(autouse=True)
+def like_a_gpu(monkeypatch):
+    monkeypatch.setattr(stacking, "is_quicker", lambda kind: True)
+
+
+xs = [tt.dmatrix(f"x{i}") for i in range(COUNT)]
+ys = [tt.dmatrix(f"y{i}") for i in range(COUNT)]
+z = tt.dmatrix("z")
+
+
+def count(outputs, shapes_of_x, shapes_of_y, shape_of_z=(5, 6)):
+    """Compute on the host and on the device; count joins, their products, products, and added ones."""
+    inputs = [*xs, *ys, z]
+    values = [RNG.uniform(-1, 1, shape) for shape in (*shapes_of_x, *shapes_of_y, shape_of_z)]
+    expected = theano.function(inputs, outputs, mode=HOST, on_unused_input="ignore")(*values)
+    f = theano.function(inputs, outputs, mode=LIFTED, on_unused_input="ignore")
+    for _ in range(3):
+        for one, other in zip(f(*values), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    kinds = [type(node.op) for node in f.maker.fgraph.toposort()]
+    return [kinds.count(kind) for kind in (OpenCLJoin, OpenCLStackedDot22, OpenCLDot22, OpenCLGemm)]
+
+
+def summed(terms):
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+PLAIN = [(5, n % 4) for n in range(COUNT)], [(n % 4, 6) for n in range(COUNT)]
+SWAPPED = [[shape[::-1] for shape in shapes] for shapes in PLAIN]
+
+
+def test_a_sum_of_products():
+    assert count([summed([x.dot(y) for x, y in zip(xs, ys)])], *PLAIN) == [2, 1, 0, 0]
+
+
+def test_products_of_transposed_matrices():
+    assert count([summed([x.T.dot(y) for x, y in zip(xs, ys)])], SWAPPED[0], PLAIN[1]) == [2, 1, 0, 0]
+    assert count([summed([x.T.dot(y.T) for x, y in zip(xs, ys)])], *SWAPPED) == [2, 1, 0, 0]
+    mixed = [x.T if n % 2 else x for n, x in enumerate(xs)]
+    shapes = [shape[::-1] if n % 2 else shape for n, shape in enumerate(PLAIN[0])]
+    assert count([summed([x.dot(y) for x, y in zip(mixed, ys)])], shapes, PLAIN[1]) == [2, 1, 0, 0]
+
+
+def test_other_terms_are_added():
+    terms = [z, *[x.dot(y) for x, y in zip(xs, ys)], tt.tanh(z)]
+    assert count([summed(terms)], *PLAIN) == [2, 1, 0, 0]
+
+
+def test_sums_share_joined_matrices():
+    square = [(4, 4)] * COUNT
+    outputs = [summed([x.T.dot(y) for x, y in zip(xs, ys)]), summed([x.T.dot(x) for x in xs])]
+    assert count(outputs, square, square, (4, 4))[:2] == [2, 2]
+
+
+def test_the_gradient_of_a_net_whose_steps_are_written_out():
+    w, h, grads = z, xs[0], []
+    for x in xs:
+        h = tt.tanh(x + h.dot(w))
+    grads = tt.grad(h.sum(), w)
+    square = [(4, 4)] * COUNT
+    assert count([grads], square, square, (4, 4))[0] == 2
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [summed([x.dot(y) for x, y in zip(xs[:4], ys[:4])])],  # few
+        [summed([2 * x.dot(y) for x, y in zip(xs, ys)])],  # factors
+        [summed([x.dot(y) for x, y in zip(xs, ys)]), *[x.dot(y) for x, y in zip(xs, ys)]],  # wanted elsewhere
+        [summed([tt.tanh(x.dot(y)) for x, y in zip(xs, ys)])],
+        [summed([x.dot(y) for x, y in zip(xs, ys)]) + z.sum(axis=0)],
+        [summed([x.dot(y).T for x, y in zip(xs, ys)])],
+    ],
+)
+def test_other_sums_compute_the_same(outputs):
+    count(outputs, *PLAIN)
+
+
+def test_lengths_that_do_not_fit_are_refused():
+    shapes = [(5, 3)] * COUNT, [(3, 6)] * (COUNT - 1) + [(3, 7)]
+    with pytest.raises(ValueError, match="shape"):
+        count([summed([x.dot(y) for x, y in zip(xs, ys)])], *shapes)
+    f = theano.function([*xs, *ys], summed([x.dot(y) for x, y in zip(xs, ys)]), mode=LIFTED)
+    with pytest.raises(ValueError, match="alike"):
+        f(*[np.ones(shape) for shape in (*shapes[0], *shapes[1])])
+    # Joined, these fit.
+    shapes = [(5, 3), (5, 2)] + [(5, 1)] * (COUNT - 2), [(2, 6), (3, 6)] + [(1, 6)] * (COUNT - 2)
+    with pytest.raises(ValueError, match=r"a product of \(5, 3\) and \(2, 6\)"):
+        f(*[np.ones(shape) for shape in (*shapes[0], *shapes[1])])
+
+
+def test_steps_are_multiplied_with_a_weight_before_the_first_one():
+    steps, w, u = tt.dtensor3("steps"), tt.dmatrix("w"), tt.dmatrix("u")
+    numbers = [3, 0, 5, 2, 8, 7, 1, 6, -3]
+    h = tt.zeros((5, 4))
+    for number in numbers:
+        h = tt.tanh(steps[number].dot(w) + h.dot(u)) * steps[number].dot(u)
+    outputs = [h, *tt.grad(h.sum(), [w, u])]
+    values = [RNG.uniform(-1, 1, shape) for shape in ((10, 5, 4), (4, 4), (4, 4))]
+    expected = theano.function([steps, w, u], outputs, mode=HOST)(*values)
+    f = theano.function([steps, w, u], outputs, mode=LIFTED)
+    for _ in range(3):
+        for one, other in zip(f(*values), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    kinds = [type(node.op) for node in f.maker.fgraph.toposort()]
+    assert kinds.count(OpenCLReshape) == 2 and kinds.count(OpenCLStackedDot22) >= 1
+    with pytest.raises(IndexError):
+        f(values[0][:7], *values[1:])
+
+
+def test_a_processor_keeps_small_products(monkeypatch):
+    monkeypatch.undo()
+    assert count([summed([x.dot(y) for x, y in zip(xs, ys)])], *PLAIN)[:2] == [0, 0]
