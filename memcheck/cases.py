@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from theano import scalar
-from theano.scalar import int8
+from theano.scalar import int8, int64
 from theano.tensor import as_tensor_variable
 from theano.tensor.elemwise import mul_without_zeros
 
@@ -19,6 +19,7 @@ from memcheck.case import Case, Number, array, floats, wide
 from memcheck.convolution_cases import CONVOLUTION_CASES
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from memcheck.linalg_cases import LINALG_CASES
+from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
@@ -37,6 +38,7 @@ from optdb.opencl.ops.blas import (
     OpenCLGemm,
     OpenCLGemv,
     OpenCLGer,
+    OpenCLStackedDot22,
 )
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
@@ -45,6 +47,7 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit, OpenCLTile
+from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyCategorical1Hot,
@@ -56,7 +59,8 @@ from optdb.opencl.ops.softmax import (
     OpenCLSoftmaxGrad,
     OpenCLSoftmaxWithBias,
 )
-from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
+from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.type import OpenCLArrayType
 
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
@@ -94,6 +98,34 @@ def _scaled(axis: list[int]) -> Any:
         return OpenCLCAReduce(scalar.add, axis=axis, post_scalar_op=post)(x, *others, return_list=True)
 
     return scaled
+
+
+def _placed(x: Any, y: Any, width: int = 7) -> Any:
+    """Add and multiply into places of an array of zeros, and subtract."""
+    dtype, context_name = x.type.dtype, x.type.context_name
+    steps = tuple([(Scalar(name, dtype), (0, 1)) for name in ("Add", "Mul", "Sub")])
+    kind = OpenCLArrayType(dtype, (False, False), context_name)
+    op = OpenCLPlacedElemwise(Program((dtype, dtype), steps, (2, 3, 4)), kind, 1, ((0, width), (width, 2 * width)))
+    return op(*map(as_tensor_variable, (5, 2 * width + width % 4)), x, y, return_list=True)
+
+
+def _placed_rows_of_fours(x: Any, y: Any) -> Any:
+    return _placed(x, y, 8)
+
+
+def _of_first_columns(op: Any) -> Any:
+    """Return a function that applies an op to eight columns of a matrix: rows of fours, with gaps between."""
+
+    def of_first_columns(x: Any, *others: Any) -> Any:
+        return op(OpenCLSubtensor([slice(None), slice(None, int64)])(x, np.int64(8)), *others)
+
+    return of_first_columns
+
+
+def _stacked(*matrices: Any) -> Any:
+    """Add up two products."""
+    a, b, c, d = matrices
+    return OpenCLStackedDot22()(OpenCLJoin()(1, a, c), OpenCLJoin()(0, b, d), a, c, b, d)
 
 
 _REDUCTIONS = [
@@ -137,7 +169,22 @@ _NEW = [
 ]
 
 _PARTS = [
+    Case(_placed, wide(5, 7), wide(5, 7)),
+    Case(_placed, wide(1, 7), wide(1, 7)),
+    Case(_placed_rows_of_fours, wide(5, 8), wide(5, 8)),
     Case(OpenCLJoin(), 1, floats(5, 3), floats(5, 4), floats(5, 0)),
+    Case(OpenCLJoin(), 0, *[floats(3, 5)] * 9),
+    Case(OpenCLJoin(), 1, floats(5, 4), floats(5, 8)),
+    Case(OpenCLSplit(2), floats(5, 12), 1, [4, 8]),
+    Case(OpenCLAlloc(), floats(1, 8), 5, 8),
+    Case(_of_first_columns(OpenCLContiguous()), floats(5, 12)),
+    *[
+        Case(_of_first_columns(OpenCLIncSubtensor([slice(None), slice(int8, int8)], False, setting)), *arrays, 4, 8)
+        for setting in (False, True)
+        for arrays in [(floats(5, 12), floats(5, 4))]
+    ],
+    Case(OpenCLIncSubtensor([slice(int8, int8)], False, False), floats(9, 8), floats(2, 8), 1, 3),
+    Case(OpenCLIncSubtensor([slice(int8, int8)], False, True), floats(9, 8), floats(2, 8), 1, 3),
     Case(OpenCLJoin(), 0, array("int8", 3), array("float64", 4)),
     Case(OpenCLSplit(3), floats(5, 7), 1, np.array([3, 0, 4])),
     Case(OpenCLSplit(2), floats(7), 0, np.array([3, 4])),
@@ -229,6 +276,7 @@ _PRODUCTS = [
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
+    Case(_stacked, floats(5, 3), floats(3, 7), floats(5, 4), floats(4, 7)),
     Case(OpenCLDot22Scalar(), floats(9, 5), floats(5, 37), HALF),
     *[Case(OpenCLGemm(inplace), floats(9, 37), HALF, floats(9, 5), floats(5, 37), TWO) for inplace in (False, True)],
     *[Case(OpenCLGemv(inplace), floats(37), HALF, floats(37, 11), floats(11), TWO) for inplace in (False, True)],
@@ -271,6 +319,7 @@ CASES = [
 ]
 
 _COPIES_GAPS = "it copies only what lies with gaps"
+_WIDE = "it is for more elements than 32 bits count, on graphics cards"
 _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 
 #: How names of kernels begin that are launched by the same code for all ops: each is run if any op launches it.
@@ -288,7 +337,18 @@ NEVER = {
     **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},
     ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in COPYING_GAPS},
-    ("OpenCLElemwise", "elements_wide"): "it is for more elements than 32 bits count, on graphics cards",
+    **{
+        (f"OpenCL{name}", f"{kernel}_wide"): _WIDE
+        for name, kernels in {
+            **dict.fromkeys(("Elemwise", "PlacedElemwise"), ("elements",)),
+            **dict.fromkeys(("Join", "Split", "Contiguous", "Alloc", "AllocDiag"), ("copy",)),
+            "IncSubtensor": ("copy", "inc", "set"),
+        }.items()
+        for kernel in kernels
+    },
+    ("OpenCLContiguous", "copy_quads"): _COPIES_GAPS,
+    ("OpenCLAllocDiag", "copy_row_quads"): "elements of a diagonal are no neighbours",
+    ("OpenCLPlacedElemwise", "copy_alike"): "places have gaps between their rows, or one row broadcasts",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

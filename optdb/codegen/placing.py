@@ -41,7 +41,7 @@ class PlacedElementwise(Operation):
             device_kind=profile.device_kind,
             wrong_functions=profile.quirks.wrong_vector_functions,
         )
-        self._copying = ElementKernels.copying(self.program.out_dtypes[0], self._ndim, context=self.context)
+        self._copying = ElementKernels.copying(self.program.out_dtypes[0], self._ndim)
 
     def __str__(self) -> str:
         return f"PlacedElementwise{{{self.program}}}"
