@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import blocks, cpu, gpu, products, vector
+from optdb.codegen.gemm import blocks, cpu, gpu, launches, products, vector
 from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock
-from optdb.codegen.gemm.problem import CLASSES, Problem, classify
+from optdb.codegen.gemm.problem import CLASSES, Problem, classify, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.kernels import compile_kernels
@@ -20,14 +21,14 @@ from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
 
-SIZES = st.sampled_from([0, 1, 2, 7, 8, 10, 17, 24, 33, 40])
+SIZES = st.sampled_from([0, 1, 2, 7, 8, 10, 16, 17, 24, 32, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
 
 # Tiles so small that Oclgrind, the memory checker, gets through several of them.
 SMALL_TILES = {
     "square": GroupBlock(16, 16, 8, 4, 4),
     "small": GroupBlock(16, 16, 8, 2, 2),
-    "tiny": GroupBlock(16, 16, 8, 2, 2),
+    "tiny": GroupBlock(16, 16, 16, 2, 4, 2),
     "flat": GroupBlock(8, 16, 8, 2, 2),
     "narrow": GroupBlock(16, 8, 8, 2, 2),
 }
@@ -180,15 +181,16 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
 
 
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
-@pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
+@pytest.mark.parametrize("name, beta", [("square", 0.0), ("square", 0.5), ("tiny", 0.5)])
+def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     monkeypatch.setattr(cpu, "PART", 10)
     monkeypatch.setattr(gpu, "PART", 10)
+    monkeypatch.setattr(gpu, "SPLIT_PART", 10)
     # As if there were many units, of which one tile leaves most idle.
     plans = []
 
     def on_many_units(chosen, context, dtype, problem):
-        block = next(iter(chosen.values()))
+        block = chosen[name]
         if device_kind == "cpu":
             plans.append((cpu.plan(problem, block, 16, False, 4), False))
         else:
@@ -204,6 +206,24 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
     ((plan, _),) = plans
     assert plan.launches[-1].kernel == "matmul_total" and plan.memory > 2 * 7 * 10
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
+
+
+@pytest.mark.parametrize("block", [*SMALL_TILES.values(), *blocks._GPU_DEFAULTS.values(), *blocks._GPU_CANDIDATES])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_tiles_of_all_blocks(block, dtype):
+    context = context_of("gpu")
+    if block.local_bytes(dtype) > 1 << 16:
+        pytest.skip("the tiles are too large")
+    m, n, k = block.rows * 2, block.cols, block.depth * 3
+    kernels = compile_kernels(products.kernels_of({block}, dtype, context), context)
+    a, b = sample(dtype, 2, m, k), sample(dtype, 2, k, n)
+    for orders in itertools.product([(0, 1, 2), (0, 2, 1)], repeat=2):
+        x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
+        z = empty(context, (2, m, n), dtype)
+        problem = Problem(2, m, n, k, *(steps(array, 2) for array in (x, v, z, z)), False)
+        arrays = {"a": x, "b": v, "y": z, "z": z}
+        launches.run(gpu.plan(problem, block, 1), kernels, context, arrays, 1.0, 0.0, dtype)
+        close(to_host(z), np.matmul(a, b), k)
 
 
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
@@ -288,4 +308,7 @@ def test_blocks_that_cannot_be_are_found_out():
     assert "powers of two" in GroupBlock(24, 16, 8, 3, 4).unsupported_reason()
     assert "multiple" in GroupBlock(64, 64, 32, 16, 16).unsupported_reason()
     assert "as much" in GroupBlock(16, 16, 2, 1, 1).unsupported_reason()
+    assert "terms of a tile" in GroupBlock(64, 64, 4, 16, 8, 8).unsupported_reason()
+    assert "a sum to add up" in GroupBlock(16, 16, 64, 1, 1, 2).unsupported_reason()
+    assert "parts of all sums" in GroupBlock(32, 32, 16, 4, 4, 4).unsupported_reason()
     assert "vectors" in ItemBlock(8, 20, 16).unsupported_reason()

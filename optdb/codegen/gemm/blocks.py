@@ -57,16 +57,19 @@ class GroupBlock:
     #: Of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
+    #: How many items share the terms of each sum.
+    splits: int = 1
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        return f"matmul_{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}"
+        name = f"matmul_{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}"
+        return name if self.splits == 1 else f"{name}_by_{self.splits}"
 
     @property
     def items(self) -> int:
         """Work items in a group."""
-        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
+        return (self.rows // self.item_rows) * (self.cols // self.item_cols) * self.splits
 
     def local_bytes(self, dtype: str) -> int:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
@@ -85,6 +88,17 @@ class GroupBlock:
             return "the number of items has to be a multiple of the depth, which is at least 2"
         if min(self.rows, self.cols) * self.depth % self.items:
             return "each item has to load as much of a tile as the others"
+        return None if self.splits == 1 else self._unsupported_splits()
+
+    def _unsupported_splits(self) -> str | None:
+        if self.items % max(self.rows, self.cols):
+            return "the number of items that split sums has to be a multiple of the tile's lengths"
+        if self.depth % self.splits:
+            return "the items that share a sum have to share the terms of a tile"
+        if self.splits > self.item_rows * self.item_cols:
+            return "each item has to have a sum to add up"
+        if self.splits * self.cols * self.rows > 2 * self.depth * (self.rows + PADDING):
+            return "the parts of all sums have to fit where the tiles of the first matrix are"
         return None
 
 
@@ -97,7 +111,7 @@ Block = ItemBlock | GroupBlock
 _GPU_DEFAULTS = {
     "square": GroupBlock(128, 128, 8, 16, 8),
     "small": GroupBlock(64, 64, 16, 8, 4),
-    "tiny": GroupBlock(16, 32, 32, 2, 2),
+    "tiny": GroupBlock(32, 32, 64, 4, 4, 4),
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
@@ -115,6 +129,9 @@ _GPU_CANDIDATES = [
     *(GroupBlock(32, 32, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(32, 16, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(16, 32, depth, 2, 2) for depth in (16, 32)),
+    GroupBlock(32, 32, 64, 4, 4, 4),
+    GroupBlock(16, 32, 64, 2, 4, 4),
+    GroupBlock(16, 32, 32, 2, 4, 2),
     GroupBlock(128, 16, 16, 4, 2),
     GroupBlock(16, 128, 16, 2, 4),
     GroupBlock(64, 16, 16, 2, 2),

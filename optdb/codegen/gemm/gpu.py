@@ -7,11 +7,17 @@ are free: neighbouring items load neighbouring elements, along the rows of a mat
 columns beyond the last are the last one again while they are read, and are not stored. An item loads vectors where the
 numbers of a matrix are neighbours and aligned, and stores them where those of the result are.
 
+Where a block has *splits*, several items compute parts of the same sums, each from some terms of every tile, and add
+the parts up in the end (split_sums.cl). So a group of many items can compute a small tile, and each item still
+multiplies all that it reads with several numbers.
+
 There is one launch, or, where a result has too few tiles to give all units work, one that adds up parts of the sums
 and another that adds up the parts.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +30,13 @@ from optdb.codegen.source import functions, work_dtype
 
 #: Bytes that an item reads from local memory at once.
 _READ = 16
-#: Terms of a part, at least.
-PART = 256
+#: Terms of a part, at least; where items split sums, those of all parts of theirs.
+PART, SPLIT_PART = 256, 512
+#: The most parts of a tile where there is nearly a tile for each unit, or more. Parts are added up in another launch:
+#: so they have to take so much less time, and the fewest of those that are nearly as quick as any do.
+MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
+#: Which part of all units are most of them.
+MOST_UNITS = 0.75
 #: Items of a group that adds up parts.
 TOTAL = 64
 
@@ -33,21 +44,28 @@ TOTAL = 64
 def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     """Return the kernel that multiplies by tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
-    a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
+    words = {
+        "MATMUL": block.name,
+        "ITEMS": block.items,
+        "ROWS": block.rows,
+        "COLS": block.cols,
+        "DEPTH": block.depth,
+        "PADDING": PADDING,
+        "ITEM_ROWS": block.item_rows,
+        "ITEM_COLS": block.item_cols,
+        "A_READ": min(wide, block.item_rows),
+        "B_READ": min(wide, block.item_cols),
+    }
+    if block.splits > 1:
+        return _split_kernel(dtype, block, words)
+    a_read, b_read = words["A_READ"], words["B_READ"]
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     place_x, place_y = _place(down, right)
     return product_kernel(
         functions("gemm/gpu.cl")["MATMUL"],
         dtype,
-        MATMUL=block.name,
-        ITEMS=block.items,
-        ROWS=block.rows,
-        COLS=block.cols,
-        DEPTH=block.depth,
-        PADDING=PADDING,
-        ITEM_ROWS=block.item_rows,
-        ITEM_COLS=block.item_cols,
+        **words,
         PLACE_X=place_x,
         PLACE_Y=place_y,
         A_LOADS=block.rows * block.depth // block.items // vector,
@@ -58,13 +76,28 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         WORDS=f"{C_TYPES[dtype]}{vector}",
         VLOAD=f"vload{vector}",
         VSTORE=f"vstore{vector}",
-        A_READ=a_read,
-        B_READ=b_read,
-        READ_A=_read("x", "left", "r", "ty", a_read, down, dtype),
-        READ_B=_read("v", "right", "c", "tx", b_read, right, dtype),
+        READ_A=_read("x[into]", "left", "r", "ty", a_read, down, dtype),
+        READ_B=_read("v[into]", "right", "c", "tx", b_read, right, dtype),
         STORES_WHOLE=int(dtype == work_dtype(dtype) and b_read > 1),
         STORED=f"{C_TYPES[dtype]}{b_read}",
         STORED_VLOAD=f"vload{b_read}",
+    )
+
+
+def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kernel:
+    """Return the kernel in which items share the terms of each sum."""
+    down, right = block.rows // block.item_rows, block.cols // block.item_cols
+    return product_kernel(
+        functions("gemm/split_sums.cl")["MATMUL"],
+        dtype,
+        **words,
+        SPLITS=block.splits,
+        TEAM=block.items // block.splits,
+        SUMS=block.rows * block.cols // block.items,
+        A_LOADS=block.rows * block.depth // block.items,
+        B_LOADS=block.cols * block.depth // block.items,
+        READ_A=_read("x", "left", "r", "ty", words["A_READ"], down, dtype),
+        READ_B=_read("v", "right", "c", "tx", words["B_READ"], right, dtype),
     )
 
 
@@ -93,16 +126,22 @@ def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dt
     """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
     at = f"{tile}[side][term][{index} / {width} * {items * width} + {place} * {width}]"
     if width == 1:
-        return f"{to}[into][{index}] = {at}"
+        return f"{to}[{index}] = {at}"
     vector = f"{C_TYPES[work_dtype(dtype)]}{width}"
-    return f"vstore{width}(*(__local const {vector} *)&{at}, 0, {to}[into] + {index})"
+    return f"vstore{width}(*(__local const {vector} *)&{at}, 0, {to} + {index})"
+
+
+def fills(problem: Problem, block: GroupBlock, units: int) -> bool:
+    """Tell whether tiles, and parts of their sums, are enough to give most units work."""
+    tiles = -(-problem.m // block.rows) * -(-problem.n // block.cols) * problem.batch
+    return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     p = problem
     tiles = -(-p.m // block.rows) * -(-p.n // block.cols) * p.batch
-    parts = max(min(-(-units // tiles), p.k // PART), 1)
+    parts = _parts(tiles, p.k, block, units)
     part = -(-max(p.k, 1) // parts)
     # Round up to whole tiles of terms, which may leave fewer parts.
     part = -(-part // block.depth) * block.depth
@@ -118,6 +157,24 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     columns = -(-min(p.n, 1 << 16) // TOTAL) * TOTAL
     adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, TOTAL)
     return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+
+
+def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
+    """Return into how many parts sums of `k` terms are cut, so that a unit idles little while others compute.
+
+    Each unit computes a tile's part at a time: 100 tiles take 132 units as long as 132, and five parts of each, 500,
+    four fifths of that.
+    """
+    most = max(k // (PART if block.splits == 1 else SPLIT_PART), 1)
+    if block.splits > 1 or tiles * MOST_PARTS <= units:
+        return max(min(units // tiles, most), 1)
+
+    def rounds(parts: int) -> float:
+        return -(-tiles * parts // units) / parts
+
+    counts = range(1, min(most, MOST_PARTS) + 1)
+    least = min(map(rounds, counts))
+    return next(parts for parts in counts if rounds(parts) <= ENOUGH * least) if least < GAIN * rounds(1) else 1
 
 
 def _is_along(steps: tuple[int, int]) -> bool:

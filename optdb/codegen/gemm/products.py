@@ -105,8 +105,12 @@ def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem
     turned = _better_turned(problem)
     problem = problem.turned() if turned else problem
     units = context.profile.compute_units
-    block = blocks[classify(problem.batch, problem.m, problem.n, units)]
+    name = classify(problem.batch, problem.m, problem.n, units)
+    block = blocks[name]
     if not context.profile.runs_items_serially:
+        # Long sums can be cut into parts: so larger tiles, which read less, give all units work, too.
+        larger = blocks["square"]
+        block = larger if name == "small" and gpu.fills(problem, larger, units) else block
         return gpu.plan(problem, block, units), turned
     item = np.dtype(work_dtype(dtype)).itemsize
     return cpu.plan(problem, block, units, load_w(dtype) != "", item), turned
