@@ -37,7 +37,7 @@ def _is_lifted(cls) -> bool:
 
 LIFTED = sorted(filter(_is_lifted, op_classes()), key=lambda cls: (cls.__module__, cls.__name__))
 #: Bases of ops, whose constructors need what a child declares, and ops of the tests' own.
-CLASSES = [cls for cls in LIFTED if cls.__module__.startswith("theano.") and _parameter_sets(cls)]
+CLASSES = [cls for cls in LIFTED if cls.__module__.startswith(("theano.", "optdb.")) and _parameter_sets(cls)]
 
 PARAMETERS = {
     "AdvancedSubtensor1": {"sparse_grad"},
