@@ -78,12 +78,15 @@ class Step:
     difference: float = 0.0
 
 
-def measured(name: str, sizes: dict[str, Any], device: str, repeat: int) -> Step:
-    """Time a model on a device."""
+def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, training: float) -> Step:
+    """Time a model on a device, after some seconds of training."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
     with optdb.SimulatorOCL(compiled(model), device) as sim:
         costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
+        until = time.monotonic() + training
+        while time.monotonic() < until:
+            sim.call_n_times(repeat, *data)
         machine = sim._executable.run
         commands = machine.plans[-1].enqueued if isinstance(machine, PlannedVM) and machine.plans else 0
         call = _median_ms(lambda: sim(*data), repeat)
@@ -182,16 +185,17 @@ def numpy_table(steps: list[Step]) -> Table:
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option("--device", default="gpu", show_default=True, help="Which device.")
 @click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Steps of each kind.")
+@click.option("--training", default=5.0, show_default=True, help="Seconds before: small launches are merged meanwhile.")
 @click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Whether to compare with JAX.")
 @click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
-def main(names: tuple[str, ...], device: str, repeat: int, jax: bool, small: bool) -> None:
+def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax: bool, small: bool) -> None:
     """Measure training steps of the models NAMES, or of all."""
     if jax and find_spec("jax") is None:
         raise click.UsageError("JAX is missing. The cure: pip install jax, or --no-jax")
     steps = []
     for name in names or SIZES:
         sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
-        steps.append(measured(name, sizes, device, repeat))
+        steps.append(measured(name, sizes, device, repeat, 0.0 if small else training))
         # Told at once: JAX's compiler may take minutes for the next ones.
         click.echo(f"{name}: {steps[-1].resident:.2f} ms, {steps[-1].commands} commands", err=True)
         if jax:
