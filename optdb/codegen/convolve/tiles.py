@@ -36,7 +36,7 @@ from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import body, functions, typed, work_dtype
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing
-from optdb.runtime.sizes import largest
+from optdb.runtime.sizes import largest, specialize
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -468,12 +468,14 @@ class _Images:
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
         """Return terms, spots and targets of a product, and where the filter of each term lies, see ``tiles.cl``."""
         product = self.readings[index]
+        # They are made for numbers of channels and lengths of images: exported files hold for these.
+        channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
         def make() -> list[np.ndarray]:
             count = channels * len(product.taps)
             # Tiles are full, and terms are read a tile ahead.
             terms, places = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
-            terms[:count, 0] = (np.arange(channels)[:, None] * self.channel + product.offsets).ravel()
+            terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
             terms[:count, 1] = np.tile(product.bits, channels)
             places[:] = (np.arange(channels)[:, None] * by_channel + product.taps).ravel()
             return [terms.ravel(), np.stack([product.starts, product.inside], 1).ravel(), product.targets, places]

@@ -116,8 +116,8 @@ def test_only_the_wrong_product_of_several_is_named(step, monkeypatch):
     make, data = step
     right = operations.matmul
 
-    def wrong(kernels, context, a, b, z, alpha=1.0, *rest):
-        right(kernels, context, a, b, z, alpha * (1.001 if b.shape == (12, 5) else 1), *rest)
+    def wrong(kernels, context, a, b, z, alpha=1.0, *rest, **options):
+        right(kernels, context, a, b, z, alpha * (1.001 if b.shape == (12, 5) else 1), *rest, **options)
 
     monkeypatch.setattr(operations, "matmul", wrong)
     report = make().check(*data)
