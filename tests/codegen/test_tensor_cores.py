@@ -12,7 +12,7 @@ from optdb.codegen.gemm import tensor_cores
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import TensorBlock, along_terms, kernel_name, plan, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import TensorBlock, kernel_name, plan, tensor_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
@@ -60,7 +60,7 @@ def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(((0, 1, 2
     added = steps(z, batch)
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
     launches = plan(problem, block, arithmetic, units)
-    kernels = compiled(block, arithmetic, along_terms(problem))
+    kernels = compiled(block, arithmetic, problem.along)
     run(launches, kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
     return to_host(z), launches
 

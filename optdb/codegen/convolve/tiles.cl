@@ -33,7 +33,15 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
         for (int c = 0; c < ITEM_COLS; ++c)
             acc[r][c] = 0;
 
+    /* The offsets and the taps of the terms that are loaded next. */
+    int4 pair[X_LOADS / 2];
+#define LOAD_PAIRS \
+    _Pragma("unroll") \
+    for (int v = 0; v < X_LOADS / 2; ++v) \
+        pair[v] = pairs[v]; \
+    pairs += DEPTH / 2;
     LOOP
+#undef LOAD_PAIRS
     const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
     z += group * rows * plane + get_group_id(2) * z_part;
     #pragma unroll
@@ -68,12 +76,6 @@ void CORRELATE_LOADED()
 {
     VEC w_next[W_LOADS];
     W x_next[X_LOADS];
-    int4 pair[X_LOADS / 2];
-#define LOAD_PAIRS \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS / 2; ++v) \
-        pair[v] = pairs[v]; \
-    pairs += DEPTH / 2;
 #define LOAD_TILES \
     _Pragma("unroll") \
     for (int v = 0; v < W_LOADS; ++v) \
@@ -111,7 +113,6 @@ void CORRELATE_LOADED()
         }
         local_barrier();
     }
-#undef LOAD_PAIRS
 #undef LOAD_TILES
 #undef KEEP_TILES
 }
@@ -121,12 +122,6 @@ void CORRELATE_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
     MEMORY right_memory = (MEMORY)ADDRESS_OF right;
-    int4 pair[X_LOADS / 2];
-#define LOAD_PAIRS \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS / 2; ++v) \
-        pair[v] = pairs[v]; \
-    pairs += DEPTH / 2;
 #define COPY_TILES(side) \
     _Pragma("unroll") \
     for (int v = 0; v < W_LOADS; ++v) \
@@ -160,7 +155,6 @@ void CORRELATE_COPIED()
         side = side == SIDES - 1 ? 0 : side + 1;
         next = next == SIDES - 1 ? 0 : next + 1;
     }
-#undef LOAD_PAIRS
 #undef COPY_TILES
 }
 
@@ -201,7 +195,19 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
             acc[r][c] = 0;
 
     const int end = min(begin + each, pixels);
+    /* On to the pixels of the next tile, which may lie in the next image. */
+#define NEXT_PIXELS \
+    l += DEPTH; \
+    by += DEPTH; \
+    pixel += DEPTH; \
+    while (pixel >= outputs) { \
+        pixel -= outputs; \
+        by += t_image - outputs; \
+        from += x_image; \
+    } \
+    spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
     LOOP
+#undef NEXT_PIXELS
     sums += (part * groups + group) * features * depth;
     const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
     #pragma unroll
@@ -238,15 +244,7 @@ void WEIGHTS_LOADED()
         _Pragma("unroll") \
         for (int v = 0; v < X_LOADS; ++v) \
             x_next[v] = mask & bits[v] ? from[spot.s0 + x_at[v]] : 0; \
-        l += DEPTH; \
-        by += DEPTH; \
-        pixel += DEPTH; \
-        while (pixel >= outputs) { \
-            pixel -= outputs; \
-            by += t_image - outputs; \
-            from += x_image; \
-        } \
-        spot = ((const GLOBAL_MEM int2 *)spots)[pixel]; \
+        NEXT_PIXELS \
     }
 #define KEEP_TILES(side) \
     _Pragma("unroll") \
@@ -291,15 +289,7 @@ void WEIGHTS_COPIED()
         for (int v = 0; v < X_LOADS; ++v) \
             copy_number_float32(right_memory, col + first + v * (ITEMS / DEPTH), from + (spot.s0 + x_at[v]), \
                 mask & bits[v]); \
-        l += DEPTH; \
-        by += DEPTH; \
-        pixel += DEPTH; \
-        while (pixel >= outputs) { \
-            pixel -= outputs; \
-            by += t_image - outputs; \
-            from += x_image; \
-        } \
-        spot = ((const GLOBAL_MEM int2 *)spots)[pixel]; \
+        NEXT_PIXELS \
     }
 
     #pragma unroll

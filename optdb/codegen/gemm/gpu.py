@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.gemm.blocks import PADDING, GroupBlock
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, total
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
@@ -37,8 +37,6 @@ PART, SPLIT_PART = 256, 512
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
 #: Which part of all units are most of them.
 MOST_UNITS = 0.75
-#: Items of a group that adds up parts.
-TOTAL = 64
 
 
 def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
@@ -133,30 +131,15 @@ def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dt
 
 def fills(problem: Problem, block: GroupBlock, units: int) -> bool:
     """Tell whether tiles, and parts of their sums, are enough to give most units work."""
-    tiles = -(-problem.m // block.rows) * -(-problem.n // block.cols) * problem.batch
+    tiles = problem.tiles(block.rows, block.cols)
     return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
-    p = problem
-    tiles = -(-p.m // block.rows) * -(-p.n // block.cols) * p.batch
-    parts = _parts(tiles, p.k, block, units)
-    part = -(-max(p.k, 1) // parts)
-    # Round up to whole tiles of terms, which may leave fewer parts.
-    part = -(-part // block.depth) * block.depth
-    parts = -(-max(p.k, 1) // part)
-    along = [int(_is_along(x)) for x in ((p.a[1], p.a[2]), (p.b[2], p.b[1]))]
-    sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *along, int(p.add))
-    more = pack(*p.y, *p.z, parts, part, p.batch)
-    letters = "abyz" + ("w" if parts > 1 else "z")
-    items = tiles * parts * block.items
-    multiply = Launch(block.name, (items,), (block.items,), (sizes, more), letters, "ab")
-    if parts == 1:
-        return GemmPlan([multiply])
-    columns = -(-min(p.n, 1 << 16) // TOTAL) * TOTAL
-    adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, TOTAL)
-    return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+    tiles = problem.tiles(block.rows, block.cols)
+    parts = _parts(tiles, problem.k, block, units)
+    return by_tiles(problem, block.name, tiles, block.items, parts, block.depth)
 
 
 def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
@@ -175,8 +158,3 @@ def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
     counts = range(1, min(most, MOST_PARTS) + 1)
     least = min(map(rounds, counts))
     return next(parts for parts in counts if rounds(parts) <= ENOUGH * least) if least < GAIN * rounds(1) else 1
-
-
-def _is_along(steps: tuple[int, int]) -> bool:
-    """Tell whether numbers lie closer along the sums (the second step) than across them."""
-    return abs(steps[1]) <= abs(steps[0])

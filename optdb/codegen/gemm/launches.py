@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel
 from optdb.codegen.scratch import scratch
 from optdb.codegen.source import functions, typed
@@ -19,6 +20,9 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+
+#: Items of a group that adds up parts.
+_TOTAL = 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,36 @@ def total(
     """Return the launch that adds up the parts of sums; `y` and `z` are where these arrays begin, and their strides."""
     sizes = pack(m, n, parts, batch * m * n, int(add), w_at), pack(*y, *z)
     return Launch("matmul_total", (columns, batch * m), (group, 1), sizes, "yzw", "ab")
+
+
+def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int) -> GemmPlan:
+    """Return the launches of a kernel whose groups compute a tile each, of all terms or of a part of them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The product.
+    kernel : str
+        The name.
+    tiles, group : int
+        How many tiles there are, and how many items a group has.
+    parts, multiple : int
+        How many parts of the terms there are, at most, and what their lengths are multiples of.
+    """
+    p = problem
+    part = -(-max(p.k, 1) // parts)
+    # Round up, which may leave fewer parts.
+    part = -(-part // multiple) * multiple
+    parts = -(-max(p.k, 1) // part)
+    sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *map(int, p.along), int(p.add))
+    more = pack(*p.y, *p.z, parts, part, p.batch)
+    letters = "abyz" + ("w" if parts > 1 else "z")
+    multiply = Launch(kernel, (tiles * parts * group,), (group,), (sizes, more), letters, "ab")
+    if parts == 1:
+        return GemmPlan([multiply])
+    columns = -(-min(p.n, 1 << 16) // _TOTAL) * _TOTAL
+    adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, _TOTAL)
+    return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
 
 
 def run(

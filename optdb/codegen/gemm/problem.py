@@ -43,6 +43,15 @@ class Problem:
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
+    @property
+    def along(self) -> tuple[bool, bool]:
+        """For each of both matrices, whether the terms of the sums lie closer than its rows, or columns."""
+        return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
+
+    def tiles(self, rows: int, cols: int) -> int:
+        """Return how many tiles of the result there are."""
+        return -(-self.m // rows) * -(-self.n // cols) * self.batch
+
 
 def classify(batch: int, m: int, n: int, units: int) -> str:
     """Return the class of `batch` products of `m` rows and `n` columns on a device of `units` compute units."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.kernels import CompiledKernel, Kernel, compile_kernels
 from optdb.codegen.kernels.launching import LaunchCache
@@ -66,8 +66,6 @@ ROUNDING = "(1 + 0x1.555556p-12f)"
 _BAND = 8
 #: Terms of a part of a sum, at least: adding up takes a launch of its own.
 PART = 1024
-#: Items of a group that adds up parts.
-_TOTAL = 64
 #: Bytes of numbers.
 _ITEM = 4
 
@@ -227,32 +225,13 @@ def multiply_add_function(ending: str, instructions: Instructions) -> str:
     return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})
 
 
-def along_terms(problem: Problem) -> tuple[bool, bool]:
-    """Tell for each of both matrices whether the terms of the sums stand closer than its rows, or columns."""
-    p = problem
-    return abs(p.a[2]) <= abs(p.a[1]), abs(p.b[1]) <= abs(p.b[2])
-
-
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
-    p = problem
-    tiles = -(-p.m // block.rows) * -(-p.n // block.cols) * p.batch
-    parts = max(min(-(-units // tiles), p.k // PART), 1)
-    part = -(-max(p.k, 1) // parts)
-    # Round up to whole stages, which may leave fewer parts, and keep parts of aligned rows aligned.
+    tiles = problem.tiles(block.rows, block.cols)
+    parts = max(min(-(-units // tiles), problem.k // PART), 1)
+    # Parts of aligned rows stay aligned.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
-    part = -(-part // terms) * terms
-    parts = -(-max(p.k, 1) // part)
-    sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], 0, 0, int(p.add))
-    more = pack(*p.y, *p.z, parts, part, p.batch)
-    letters = "abyz" + ("w" if parts > 1 else "z")
-    name = kernel_name(block, arithmetic, along_terms(p))
-    multiply = Launch(name, (tiles * parts * block.items,), (block.items,), (sizes, more), letters, "ab")
-    if parts == 1:
-        return GemmPlan([multiply])
-    columns = -(-min(p.n, 1 << 16) // _TOTAL) * _TOTAL
-    adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, _TOTAL)
-    return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+    return by_tiles(problem, kernel_name(block, arithmetic, problem.along), tiles, block.items, parts, terms)
 
 
 @dataclass(frozen=True)
@@ -321,7 +300,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     block = _BLOCKS[name, arithmetic == "tf32x3"]
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return None
-    needed = [tensor_kernel(block, arithmetic, along_terms(problem)), total_kernel(_dtype(arithmetic))]
+    needed = [tensor_kernel(block, arithmetic, problem.along), total_kernel(_dtype(arithmetic))]
     try:
         kernels = compile_kernels(needed, context, f"a product by {arithmetic}")
     except BuildError as error:
