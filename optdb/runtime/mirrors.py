@@ -1,4 +1,4 @@
-"""Vectors on the host beside vectors on a device, for values that go back and forth many times (`Mirror`)."""
+"""Vectors on the host beside vectors on a device, for values that go back and forth many times (`HostMirror`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from optdb.runtime.driver_calls import DriverCalls, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 
-__all__ = ["Mirror", "finish_event"]
+__all__ = ["HostMirror", "finish_event"]
 
 
-class Mirror:
+class HostMirror:
     """A vector on the host, and calls that copy it from and to arrays on a device without waiting.
 
     The calls are prepared (``driver_calls``), and made anew only for another array. They keep Python's lock: a thread

@@ -10,10 +10,10 @@ import pytest
 from optdb.codegen.normalization import channels
 from optdb.codegen.normalization.operations import (
     BatchNormGradient,
+    BatchNormGradientSums,
     BatchNormInference,
+    BatchNormMoments,
     BatchNormTraining,
-    ChannelGradientSums,
-    ChannelMoments,
 )
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array
@@ -148,8 +148,8 @@ def test_what_devices_exchange(case, dtype, each_device_kind):
     dy = np.random.default_rng(3).normal(size=x.shape).astype(dtype)
     axes, result = CASES[case][1], np.result_type(dtype, "float32")
     eps = np.finfo(result).eps
-    (moments,) = compute(ChannelMoments(context(), ArraySpec.of(x), axes), device_array(x, [-1] * x.ndim))
-    operation = ChannelGradientSums(context(), ArraySpec.of(x), axes)
+    (moments,) = compute(BatchNormMoments(context(), ArraySpec.of(x), axes), device_array(x, [-1] * x.ndim))
+    operation = BatchNormGradientSums(context(), ArraySpec.of(x), axes)
     (sums,) = compute(operation, *[device_array(value, [-1] * value.ndim) for value in (x, dy, mean, invstd)])
     assert moments.dtype == sums.dtype == result
     x, dy, mean, invstd = wide(x, dy, mean, invstd)
@@ -243,8 +243,8 @@ def test_kernels_need_no_float64_where_it_is_slow(dtype, monkeypatch):
         BatchNormTraining(context(), x, (0,), running=True),
         BatchNormGradient(context(), x, (0,)),
         BatchNormInference(context(), x, (0,)),
-        ChannelMoments(context(), x, (0,)),
-        ChannelGradientSums(context(), x, (0,)),
+        BatchNormMoments(context(), x, (0,)),
+        BatchNormGradientSums(context(), x, (0,)),
     ]
     for operation in operations:
         assert not any("GA_USE_DOUBLE" in kernel.flags or "double" in kernel.code for kernel in operation.kernels())

@@ -8,7 +8,7 @@ import pytest
 from optdb.runtime import mirrors
 from optdb.runtime.arrays import empty, from_host, to_host
 from optdb.runtime.commands import listened
-from optdb.runtime.mirrors import Mirror, finish_event
+from optdb.runtime.mirrors import HostMirror, finish_event
 from optdb.runtime.recording import Recorder
 from tests.device import runtime_context
 
@@ -25,7 +25,7 @@ def test_back_and_forth(dtype, prepared, monkeypatch):
         monkeypatch.setattr(mirrors, "driver_calls", lambda queue: None)
     context = runtime_context()
     rng = np.random.default_rng(0)
-    here, back = Mirror(context, np.dtype(dtype), 9), Mirror(context, np.dtype(dtype), 9)
+    here, back = HostMirror(context, np.dtype(dtype), 9), HostMirror(context, np.dtype(dtype), 9)
     # The same arrays in turn, and then others: calls are made anew for these.
     arrays = [empty(context, (9,), dtype) for _ in range(2)]
     for turn in (0, 0, 1, 0, 1, 1):
@@ -38,7 +38,7 @@ def test_back_and_forth(dtype, prepared, monkeypatch):
 def test_a_part_of_a_buffer():
     context = runtime_context()
     whole = from_host(context, np.arange(64, dtype="float32"))
-    mirror = Mirror(context, np.dtype("float32"), 16)
+    mirror = HostMirror(context, np.dtype("float32"), 16)
     for start in (0, 32, 16):
         np.testing.assert_array_equal(fetched(mirror, whole[start : start + 16]), np.arange(start, start + 16))
     mirror.values[...] = 7
@@ -48,21 +48,21 @@ def test_a_part_of_a_buffer():
 
 def test_nothing_is_moved_where_there_is_nothing():
     context = runtime_context()
-    mirror, array = Mirror(context, np.dtype("float32"), 0), empty(context, (0,), "float32")
+    mirror, array = HostMirror(context, np.dtype("float32"), 0), empty(context, (0,), "float32")
     assert mirror.fetch(array) is None
     mirror.give(array)
     finish_event(None)
 
 
 def test_what_fits():
-    mirror = Mirror(runtime_context(), np.dtype("float32"), 4)
+    mirror = HostMirror(runtime_context(), np.dtype("float32"), 4)
     assert mirror.fits(np.dtype("float32"), 4)
     assert not mirror.fits(np.dtype("float32"), 5) and not mirror.fits(np.dtype("float64"), 4)
 
 
 def test_a_recorder_sees_the_copies():
     context = runtime_context()
-    mirror, array = Mirror(context, np.dtype("float32"), 4), from_host(context, np.ones(4, "float32"))
+    mirror, array = HostMirror(context, np.dtype("float32"), 4), from_host(context, np.ones(4, "float32"))
     recorder = Recorder()
     with recorder.segment() as segment, listened(recorder):
         mirror.values[...] = 3

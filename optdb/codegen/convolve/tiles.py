@@ -350,7 +350,7 @@ def correlate_by_tiles(
     elif parts is None:
         depth = shape.channels * max(len(product.taps) for product in reading.readings)
         parts = parts_of_terms(context, tile, -(-shape.rows // tile.rows) * shape.groups, columns, depth)
-    steps = [_Step(reading, shape, tile, parts, i) for i in range(len(plan.products))]
+    steps = [_TiledProduct(reading, shape, tile, parts, i) for i in range(len(plan.products))]
     sizes = [1 if parts == 1 else parts * reading.at_once * image, *(step.filters for step in steps)]
     with scratch(context, work, reading.memory, *sizes) as (y, sums, *packed):
         for step, w in zip(steps, packed):
@@ -363,7 +363,7 @@ def correlate_by_tiles(
                 _add_up(kernels, some * image, parts, sums, z)
 
 
-class _Step:
+class _TiledProduct:
     """One product of a convolution or a gradient for images, and its tables."""
 
     def __init__(self, reading: _Images, shape: FilterGroups, tile: Tile, parts: int, index: int) -> None:

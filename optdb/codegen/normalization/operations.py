@@ -201,7 +201,7 @@ class BatchNormGradient(_OfChannels):
 
 
 @dataclass(eq=False)
-class ChannelMoments(_OfChannels):
+class BatchNormMoments(_OfChannels):
     """The moments of each channel, as a vector: means, what rounding has left of them, and sums of squared deviations.
 
     The input is the array.
@@ -225,7 +225,7 @@ class ChannelMoments(_OfChannels):
 
 
 @dataclass(eq=False)
-class ChannelGradientSums(_OfChannels):
+class BatchNormGradientSums(_OfChannels):
     """The sums of each channel that a gradient of batch normalization takes, as a vector.
 
     They are the gradients of the factors and of the terms, and sums of deviations from the means. The inputs are the

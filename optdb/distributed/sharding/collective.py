@@ -1,8 +1,9 @@
 """Sums and moments over all workers: what a worker's graph asks for, and the op of the host that waits for them.
 
 While the graph of one worker is made, an `AllReduce` stands for a sum over workers, and a `MergeMoments` for a mean and
-a variance over workers. Then a `Round` replaces all that do not depend on each other: workers wait for each other once
-in each. A round knows its number and nothing of workers. What computes it is the thread's `Exchange` (``taking_part``).
+a variance over workers. Then a `ReductionRound` replaces all that do not depend on each other: workers wait for each
+other once in each. A round knows its number and nothing of workers. What computes it is the thread's `Exchange`
+(``taking_part``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ import numpy as np
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.functions.channel_statistics import NUMBERS
 
-__all__ = ["MOMENTS", "SUM", "AllReduce", "MergeMoments", "Reducer", "Round", "combined", "reducer", "taking_part"]
+__all__ = [
+    "MOMENTS",
+    "SUM",
+    "AllReduce",
+    "MergeMoments",
+    "Reducer",
+    "ReductionRound",
+    "combined",
+    "reducer",
+    "taking_part",
+]
 
 #: What becomes of the vectors of all workers.
 SUM, MOMENTS = "sum", "moments"
@@ -111,7 +122,7 @@ class MergeMoments(_Mark):
         return Apply(self, [count, moments], [moments.type()])
 
 
-class Round(Op):
+class ReductionRound(Op):
     """Vectors of all workers combined, each as `kinds` says.
 
     Inputs are a token and, for each kind, a vector; for moments, it is followed by the lengths of the vectors that it
@@ -176,7 +187,7 @@ def combined(
     Parameters
     ----------
     kinds : sequence of str
-        As of the `Round`.
+        As of the `ReductionRound`.
     received : sequence of sequence of ndarray
         For each worker, by rank, its vectors, and then the elements of pieces for each of moments.
     lengths : sequence of ndarray

@@ -2,7 +2,7 @@
 
 ``gradients``
     takes the worker's part of the batch, and leaves summands in shared variables of their own. A sum over workers that
-    it needs itself (a mean of the whole batch, for normalization) is a ``Round`` inside of it.
+    it needs itself (a mean of the whole batch, for normalization) is a ``ReductionRound`` inside of it.
 ``results``
     returns those of the user's outputs that are computed from sums, which are in further shared variables.
 ``update``
@@ -20,7 +20,7 @@ from typing import Any
 from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
-from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, MergeMoments, Round
+from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, MergeMoments, ReductionRound
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
@@ -291,7 +291,7 @@ def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Va
         inputs.append(_packed([moments for _, (_, moments) in members]))
         inputs.append(tensor.stack([moments.shape[0] for _, (_, moments) in members]))
         inputs.append(tensor.stack([count for _, (count, _) in members]))
-    token, *vectors = Round(number, [kind for kind, _ in groups]).make_node(token, *inputs).outputs
+    token, *vectors = ReductionRound(number, [kind for kind, _ in groups]).make_node(token, *inputs).outputs
     for vector, ((kind, _), members) in zip(vectors, groups.items(), strict=True):
         start = tensor.constant(0, dtype="int64")
         for node, arrays in members:

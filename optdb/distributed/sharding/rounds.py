@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.sharding.collective import Round, combined, reducer
+from optdb.distributed.sharding.collective import ReductionRound, combined, reducer
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
 from optdb.runtime.arrays import copy, empty
-from optdb.runtime.mirrors import Mirror, finish_event
+from optdb.runtime.mirrors import HostMirror, finish_event
 
 __all__ = ["BeginRound", "EndRound"]
 
@@ -29,7 +29,7 @@ class _OfRound(Op):
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = False
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: ReductionRound) -> None:
         self.round = round_
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class _OfRound(Op):
 class BeginRound(_OfRound):
     """Let the other workers have vectors as soon as the device has computed them; do not wait.
 
-    Inputs are those of the `Round` but for the lengths of pieces. The output is the token.
+    Inputs are those of the `ReductionRound` but for the lengths of pieces. The output is the token.
     """
 
     begins_wait = True
@@ -73,7 +73,7 @@ class BeginRound(_OfRound):
 class EndRound(_OfRound):
     """Wait for the vectors of all workers that a `BeginRound` has begun to copy; combine them.
 
-    Inputs are the token, the vectors, and the lengths of pieces; outputs are those of the `Round`.
+    Inputs are the token, the vectors, and the lengths of pieces; outputs are those of the `ReductionRound`.
     """
 
     ends_wait = True
@@ -118,11 +118,11 @@ class _Arrival:
             finish_event(event)
 
 
-def _mirror(context: Any, staging: dict[Any, Any], key: Any, dtype: np.dtype, size: int) -> Mirror:
+def _mirror(context: Any, staging: dict[Any, Any], key: Any, dtype: np.dtype, size: int) -> HostMirror:
     """Return the vector on the host that is kept under a key."""
     mirror = staging.get(key)
     if mirror is None or not mirror.fits(dtype, size):
-        mirror = staging[key] = Mirror(context, dtype, size)
+        mirror = staging[key] = HostMirror(context, dtype, size)
     return mirror
 
 
@@ -133,8 +133,8 @@ def _of_floats(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return "it has sums of whole numbers"
 
 
-@lifts([Round], 90, _of_floats)
-def lift_round(op: Round, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+@lifts([ReductionRound], 90, _of_floats)
+def lift_round(op: ReductionRound, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a round: one op begins it, another one ends it."""
     token, *given = inputs
     vectors = [as_opencl_variable(given[slot], context_name) for slot in op.vector_slots]

@@ -63,14 +63,14 @@ class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
     """The moments of the channels of a part of a batch."""
 
     def operation(self, node: Apply) -> Operation:
-        return operations.ChannelMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+        return operations.BatchNormMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
     """The sums of the channels of a part of a batch that a gradient of batch normalization takes."""
 
     def operation(self, node: Apply) -> Operation:
-        return operations.ChannelGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+        return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
 def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:

@@ -10,7 +10,7 @@ from theano.tensor.signal.pool import pool_2d
 
 from optdb.distributed.batches import axes_of
 from optdb.distributed.errors import NoGradients
-from optdb.distributed.sharding.collective import MOMENTS, SUM, Round
+from optdb.distributed.sharding.collective import MOMENTS, SUM, ReductionRound
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.host.functions.originals import original_of
 from tests.distributed.hosts import check_step, compiled, spread_step
@@ -230,7 +230,7 @@ def test_independent_normalizations_are_one_round():
     f = compiled([pictures], [loss], [(scale, scale - tt.grad(loss, scale)), (bias, bias - tt.grad(loss, bias))])
     original = original_of(f)
     plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
-    rounds = [node.op for node in plan.gradients.maker.fgraph.toposort() if isinstance(node.op, Round)]
+    rounds = [node.op for node in plan.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
     # Forward, one for two layers, and one for the last; one for the gradient of the last. The others' go at the end.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
     assert plan.rounds == 3
