@@ -260,7 +260,7 @@ _INDEXES = [
 ]
 
 #: Rows, terms and columns of products for each block shape, with parts of blocks at the edges.
-_SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (127, 3, 130)]
+_SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (75, 3, 70), (127, 3, 130)]
 
 #: For a batch of three: two blocks of four, and three blocks of five.
 INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])

@@ -9,6 +9,8 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLBatchNormInference,
     OpenCLBatchNormTrain,
     OpenCLBatchNormTrainGrad,
+    OpenCLChannelGradientSums,
+    OpenCLChannelMoments,
 )
 from optdb.opencl.ops.neighbours import OpenCLImages2Neibs
 from optdb.opencl.ops.pool import (
@@ -63,10 +65,14 @@ _NORMALIZATION = [
         Case(OpenCLBatchNormTrain(axes), x, *numbers[:2], _SMALL, _FACTOR, *numbers[:2]),
         Case(OpenCLBatchNormTrainGrad(axes), x, x, *numbers[:3], _SMALL),
         Case(OpenCLBatchNormInference(axes), x, *numbers, _SMALL),
+        Case(OpenCLChannelMoments(axes), x),
+        Case(OpenCLChannelGradientSums(axes), x, x, *numbers[:2]),
     ]
 ]
 # Channels of so many elements are folded in parts.
 _NORMALIZATION += [
+    Case(OpenCLChannelMoments((1,)), array("float32", 2, 2 * 4096 + 5)),
+    Case(OpenCLChannelMoments((0,)), array("float32", 1031, 17)),
     Case(OpenCLBatchNormTrain((1,)), array("float32", 2, 2 * 4096 + 5), *[array("float32", 2, 1)] * 2, _SMALL, _FACTOR),
     Case(OpenCLBatchNormTrain((0,)), array("float32", 1031, 17), *[array("float32", 1, 17)] * 2, _SMALL, _FACTOR),
     Case(OpenCLBatchNormInference((0,)), floats(5, 7), *[floats(1, 1)] * 4, _SMALL),
@@ -84,5 +90,5 @@ LAYER_CASES = [*_POOLING, *_NORMALIZATION, *_PATCHES]
 #: Ops that only copy what lies with gaps.
 COPYING_GAPS = (
     *("Pool", "MaxPoolRop", "DownsampleFactorMaxGradGrad", "MaxPoolGrad", "AveragePoolGrad"),
-    *("BatchNormTrain", "BatchNormTrainGrad", "BatchNormInference"),
+    *("BatchNormTrain", "BatchNormTrainGrad", "BatchNormInference", "ChannelMoments", "ChannelGradientSums"),
 )

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
+#: Over how many compute units work is divided. Oclgrind has one, for which no product has too few tiles.
+UNITS = 2
 
 
 def compute(run: Run, context: Context) -> None:
@@ -113,7 +115,7 @@ def main(
         context = get_context(NAME)
     except DeviceError as error:
         raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
-    context.profile = context.profile.as_kind(device_kind)
+    context.profile = context.profile.as_kind(device_kind, UNITS)
     with write_to.open("w") as stream:
         writer = Writer(stream)
         for index, run in of_share(load(table, select), *share):
