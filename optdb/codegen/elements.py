@@ -17,7 +17,7 @@ import numpy as np
 from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand, lies_in_quads
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
-from optdb.codegen.layout import chunks, collapse, is_contiguous, size_of, strides_of
+from optdb.codegen.layout import broadcast_strides, chunks, collapse, is_contiguous, size_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation
 from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.runtime.arrays import Array, DeviceArray, empty
@@ -83,7 +83,7 @@ class ElementKernels:
         """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
         code = self._code
         n = size_of(shape)
-        lengths, steps = collapse(shape, [strides_of(array, shape) for array in arrays])
+        lengths, steps = collapse(shape, [broadcast_strides(array) for array in arrays])
         if code.device_kind == "cpu":
             lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)

@@ -27,8 +27,8 @@ def steps_of(array: Array) -> tuple[int, ...]:
     return tuple([step // array.dtype.itemsize for step in array.strides])
 
 
-def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of `array` broadcast to `shape`, which has as many dimensions."""
+def broadcast_strides(array: Array) -> tuple[int, ...]:
+    """Return the strides of `array` as it broadcasts: 0 along dimensions of length 1."""
     size = array.dtype.itemsize
     return tuple(0 if length == 1 else step // size for length, step in zip(array.shape, array.strides, strict=True))
 

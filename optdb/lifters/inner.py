@@ -122,7 +122,7 @@ def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
     return dtype.startswith("float")
 
 
-def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float = 1) -> None:
+def lift_inner(database: TopoOptDB, device: Device, *tags: str) -> None:
     """Register `device`'s lifters of ops with graphs inside.
 
     Parameters
@@ -133,8 +133,6 @@ def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float 
         The device.
     *tags : str
         The tags to register them under.
-    position : float
-        Their position among the lifters.
     """
-    register_topo(*tags, db=database, position=position)(ifelse_lifter(device))
-    register_topo(*tags, db=database, position=position)(scan_lifter(database, device))
+    register_topo(*tags, db=database, position=1)(ifelse_lifter(device))
+    register_topo(*tags, db=database, position=1)(scan_lifter(database, device))

@@ -114,10 +114,6 @@ class AliasSets:
         """Return all variables that may share memory with one of some variables; these are among them."""
         return set(reachable(variables, lambda var: self._neighbours.get(var, ())))
 
-    def may_alias(self, one: Variable, other: Variable) -> bool:
-        """Tell whether two variables may share memory."""
-        return other in self.of([one])
-
 
 def exposed_variables(
     nodes: Sequence[Apply],

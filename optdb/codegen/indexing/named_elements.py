@@ -26,7 +26,7 @@ from optdb.codegen.indexing.index_layout import (
     pattern_of,
 )
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import collapse, launch_chunks, size_of, steps_of, strides_of
+from optdb.codegen.layout import broadcast_strides, collapse, launch_chunks, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
@@ -122,7 +122,7 @@ class ChangeElements(Operation):
         """Return `y`, its step along mentions and those along the other axes; a copy where no one step will do."""
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
-        steps = strides_of(seen, grid.result)
+        steps = broadcast_strides(seen)
         _, (mention_steps,) = collapse(grid.shape, [steps[before : before + axes]])
         if len(mention_steps) > 1 and size_of(grid.result):
             return self._value(copied(seen, self._spreading, kernels, self.context, grid.result), grid, kernels)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from optdb.codegen.elements import ElementKernels
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import c_strides, collapse, size_of, strides_of, view
+from optdb.codegen.layout import broadcast_strides, c_strides, collapse, size_of, view
 from optdb.codegen.operation import Kernels
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
@@ -42,7 +42,7 @@ class Stacking:
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
             return view(x, (0, *matrix), (0, *x.strides[-2:]))
-        lengths, (steps,) = collapse(batch, [strides_of(view(x, x.shape[:-2], x.strides[:-2]), batch)])
+        lengths, (steps,) = collapse(batch, [broadcast_strides(view(x, x.shape[:-2], x.strides[:-2]))])
         if len(lengths) <= 1:
             step = steps[0] if lengths else 0
             return view(x, (count if step else 1, *matrix), (step * x.dtype.itemsize, *x.strides[-2:]))

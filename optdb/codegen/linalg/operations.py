@@ -180,10 +180,6 @@ class SolvePositiveDefinite(_Solving):
     #: Whether there is a second output.
     info: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._cholesky = Cholesky(self.context, self.a, self.lower)
-
     def kernels(self) -> list[Kernel]:
         return [*super().kernels(), *factor_kernels(self.a.dtype, self.context)]
 

@@ -15,7 +15,7 @@ from typing import Any
 from optdb.codegen.elementwise import QUAD, WIDTH, lies_in_quads
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
-from optdb.codegen.layout import collapse, size_of, strides_of
+from optdb.codegen.layout import broadcast_strides, collapse, size_of
 from optdb.codegen.operation import Kernels
 from optdb.codegen.reductions.code import STRIP, Epilogue, ReductionCode
 from optdb.codegen.scalars.code import computed_dtypes
@@ -105,8 +105,8 @@ def axes_of_arrays(
     shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], inputs: Sequence[Array], outs: Sequence[Array]
 ) -> Axes:
     """Return the axes of arrays; those of `outs` have only the axes of `kept`."""
-    strides = [strides_of(x, shape) for x in inputs]
-    of_outs = [dict(zip(kept, strides_of(x, [shape[axis] for axis in kept]), strict=True)) for x in outs]
+    strides = [broadcast_strides(x) for x in inputs]
+    of_outs = [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
 
     def in_memory(axes: Sequence[int]) -> list[int]:
         return sorted(axes, key=lambda axis: -sum(abs(array_strides[axis]) for array_strides in strides))

@@ -127,19 +127,17 @@ class Toolchain:
             # With a read-only home, each process queries the compiler again.
             return
 
-    def library_stamps(self, flags: Iterable[str], folders: Iterable[str] = ()) -> list[Any]:
+    def library_stamps(self, flags: Iterable[str]) -> list[Any]:
         """Return the stamps of the libraries that the linker may find; they change when a library is replaced.
 
         Parameters
         ----------
         flags : iterable of str
             The linker's flags; each ``-l`` names a library, and each ``-L`` a folder.
-        folders : iterable of str
-            Additional folders to search.
         """
         flags = list(flags)
         named = [flag[2:] for flag in flags if flag.startswith("-L")]
-        searched = [*folders, *named, *self._search_dirs()]
+        searched = [*named, *self._search_dirs()]
         names = [flag[2:] for flag in flags if flag.startswith("-l")]
         files = [Path(folder, f"lib{name}{end}") for name in names for folder in searched for end in _LIBRARY]
         return [stamp for stamp in map(file_stamp, files) if stamp]

@@ -143,11 +143,11 @@ def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[lis
     for outer in np.ndindex(*shape[:axis]):
         for start in range(0, shape[axis], rows):
             stop = min(start + rows, shape[axis])
-            block = [_block(array, outer, start, stop, shape) for array in arrays]
+            block = [_block(array, outer, start, stop) for array in arrays]
             yield block, (1,) * axis + (stop - start, *shape[axis + 1 :])
 
 
-def _block(array: Any, outer: tuple[int, ...], start: int, stop: int, shape: tuple[int, ...]) -> Any:
+def _block(array: Any, outer: tuple[int, ...], start: int, stop: int) -> Any:
     """Return the part of an array in rows `start` to `stop` of the axis after those that `outer` indexes."""
     bounds = [*((index, index + 1) for index in outer), (start, stop)]
     slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]

@@ -172,7 +172,7 @@ def _compiled(
         for operand in step.operands:
             operand.last_use = index
     kept = _assign_outputs(steps, inputs, outputs, overwrites)
-    temporaries = _assign_registers(steps, outputs)
+    temporaries = _assign_registers(steps)
     lines = [_line(builder, index, step) for index, step in enumerate(steps)]
     lines += [f"copyto({to}, {value.name})" for value, to in kept]
     parameters = [
@@ -220,7 +220,7 @@ def _assign_outputs(
     return kept
 
 
-def _assign_registers(steps: Sequence[_Step], outputs: Sequence[_Value]) -> dict[str, Temporary]:
+def _assign_registers(steps: Sequence[_Step]) -> dict[str, Temporary]:
     """Give each intermediate value a register: one whose value is dead, if there is one of its kind."""
     temporaries: dict[str, Temporary] = {}
     free: dict[tuple[str, bool], list[str]] = {}

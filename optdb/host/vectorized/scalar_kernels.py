@@ -186,9 +186,9 @@ def _is_as_good(dtype: str, out: str) -> bool:
     return all(d.kind in "iu" for d in dtypes) and dtypes[0].itemsize >= dtypes[1].itemsize
 
 
-def _in_common_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
+def _in_common_dtype(function: Callable[..., Any]) -> Entry:
     """Return an entry whose operands are converted to one dtype, as C converts them."""
-    return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), in_place)
+    return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), True)
 
 
 # Copies and casts
