@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.convolve import packing, plan, tiles
+from optdb.codegen.convolve import packing, plan, tile_kernels, tile_shapes, tiles
 from optdb.codegen.convolve.geometry import axes_of
-from optdb.codegen.convolve.tiles import FilterGroups, Tile
+from optdb.codegen.convolve.tile_shapes import Tile
+from optdb.codegen.convolve.tiles import FilterGroups
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
 from optdb.runtime.device_profiles import DeviceProfile
@@ -38,8 +39,8 @@ def as_a_graphics_card(monkeypatch):
 def kernels_of(dtype, tile):
     """Return the kernels of a tile; those of a test's profile serve the others, too."""
     if (dtype, tile) not in _compiled:
-        kernels = tiles.correlate_tile_kernels(dtype, [tile], "emulated")
-        kernels += tiles.weight_tile_kernels(dtype, [tile], "emulated")
+        kernels = tile_kernels.correlate_tile_kernels(dtype, [tile], "emulated")
+        kernels += tile_kernels.weight_tile_kernels(dtype, [tile], "emulated")
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
         unique = {kernel.name: kernel for kernel in kernels}
         _compiled[dtype, tile] = compile_kernels(unique.values(), context(), "a test")
@@ -114,7 +115,7 @@ def test_tiles_copied_in_the_background(case, tile, parts, steps):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_tiles(dtype):
-    for tile in {*tiles.correlate_tiles(context(), dtype), *tiles.weight_tiles(context(), dtype)}:
+    for tile in {*tile_shapes.correlate_tiles(context(), dtype), *tile_shapes.weight_tiles(context(), dtype)}:
         check(*case(3, 5, 37, (9, 8), (3, 3), "half", filter_flip=False), dtype, tile)
         check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), dtype, tile, 2)
 
@@ -166,19 +167,19 @@ def test_few_features_of_few_channels_are_no_work_for_tiles():
 
 
 def test_tiles_have_room_for_rows_and_parts_for_all_units():
-    float32, rows = tiles.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
-    assert [tiles.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
+    float32, rows = tile_shapes.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
+    assert [tile_shapes.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
     both = [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8)]
-    assert [tiles.choose(both, 256, cols).rows for cols in (9, 64, 128, 600)] == [64, 64, 128, 128]
+    assert [tile_shapes.choose(both, 256, cols).rows for cols in (9, 64, 128, 600)] == [64, 64, 128, 128]
     units = context().profile.compute_units
     tile = float32[1]
-    assert tiles.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
-    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 10000) == 3
-    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 1024) == 2
-    assert tiles.parts_of_terms(context(), tile, units, tile.cols, 1000) == 1
-    assert tiles.parts_of_terms(context(), tile, 1, 1, 100) == 1
-    assert tiles.parts_of_pixels(context(), tile, 1, 2**25) == 1
-    assert tiles.parts_of_pixels(context(), tile, 1, 100) == 4 * units
+    assert tile_shapes.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
+    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 10000) == 3
+    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 1024) == 2
+    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 1000) == 1
+    assert tile_shapes.parts_of_terms(context(), tile, 1, 1, 100) == 1
+    assert tile_shapes.parts_of_pixels(context(), tile, 1, 2**25) == 1
+    assert tile_shapes.parts_of_pixels(context(), tile, 1, 100) == 4 * units
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
     taken = [(what, tile) for what, tile in context().kept[tiles.__name__]._entries]
-    assert taken and all(tile in tiles._COPIED[what] for what, tile in taken)
+    assert taken and all(tile in tile_shapes.COPIED_TILES[what] for what, tile in taken)
 
 
 @pytest.mark.parametrize("features", [7, 20, 64, 130])
@@ -212,33 +213,34 @@ def test_devices_with_copies_have_one_tile_without(features, copying, monkeypatc
     reference = Reference(x, w, t, parameters)
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
-    assert [len(found(context(), "float32")) for found in (tiles.correlate_tiles, tiles.weight_tiles)] == [1, 1]
+    for found in (tile_shapes.correlate_tiles, tile_shapes.weight_tiles):
+        assert len(found(context(), "float32")) == 1
 
 
 def test_all_tiles_of_devices_with_copies(copying):
-    for tile in {tile for tiles_of_kind in tiles._COPIED.values() for tile in tiles_of_kind}:
+    for tile in {tile for tiles_of_kind in tile_shapes.COPIED_TILES.values() for tile in tiles_of_kind}:
         assert tile.local_bytes("float32") <= 48000
         check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), "float32", tile)
 
 
 def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
     wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
-    monkeypatch.setattr(tiles, "_tile_kernel", lambda *_: wrong)
+    monkeypatch.setattr(tiles, "tile_kernel", lambda *_: wrong)
     assert tiles._compiled(context(), "CORRELATE", SMALL[0]) is None
     assert "a kernel does not build" in caplog.text
 
 
 def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=8192))
-    assert tiles._compiled(context(), "CORRELATE", tiles._COPIED["CORRELATE"][0]) is None
+    assert tiles._compiled(context(), "CORRELATE", tile_shapes.COPIED_TILES["CORRELATE"][0]) is None
 
 
 def test_tiles_fit_local_memory(monkeypatch):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=32768))
     for dtype in DTYPES:
-        for tile in (*tiles.correlate_tiles(context(), dtype), *tiles.weight_tiles(context(), dtype)):
+        for tile in (*tile_shapes.correlate_tiles(context(), dtype), *tile_shapes.weight_tiles(context(), dtype)):
             assert tile.local_bytes(dtype) <= 32768
-    assert tiles.weight_tiles(context(), "float32")[0].depth == 8
+    assert tile_shapes.weight_tiles(context(), "float32")[0].depth == 8
 
 
 # By tensor cores, whose instructions Oclgrind emulates
@@ -249,8 +251,8 @@ TENSOR = [Tile(16, 16, 8, 2, 4, True), Tile(32, 32, 16, 2, 8, True), Tile(16, 64
 
 @functools.cache
 def tensor_kernels_of(dtype, tile):
-    kernels = [*tiles.correlate_tile_kernels(dtype, [tile], "emulated")]
-    kernels += tiles.weight_tile_kernels(dtype, [tile], "emulated")
+    kernels = [*tile_kernels.correlate_tile_kernels(dtype, [tile], "emulated")]
+    kernels += tile_kernels.weight_tile_kernels(dtype, [tile], "emulated")
     kernels += packing.convolution_kernels(dtype, checker(), "", ["pack_images"])
     unique = {kernel.name: kernel for kernel in kernels}
     return compile_kernels(unique.values(), checker(), "a test")
@@ -284,12 +286,12 @@ def test_the_precision_chooses_tiles(monkeypatch):
         ("high", "float32", False),
         ("default", "float64", False),
     ]:
-        for found in (tiles.correlate_tiles, tiles.weight_tiles):
+        for found in (tile_shapes.correlate_tiles, tile_shapes.weight_tiles):
             assert not any(tile.tensor for tile in found(context(), dtype, precision))
             with monkeypatch.context() as patch:
                 patch.setattr(context(), "profile", profile)
                 chosen = found(context(), dtype, precision)
             assert {tile.tensor for tile in chosen} == {has}
-    for tile in tiles._TENSOR_TILES + tiles._TENSOR_WEIGHT_TILES:
+    for tile in tile_shapes.TENSOR_TILES + tile_shapes.TENSOR_WEIGHT_TILES:
         warps = (tile.rows // tile.warp_rows) * (tile.cols // tile.warp_cols)
         assert tile.items == 32 * warps and tile.local_bytes("float32") <= 48 << 10

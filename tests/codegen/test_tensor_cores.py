@@ -12,7 +12,8 @@ from optdb.codegen.gemm import tensor_cores
 from optdb.codegen.gemm.launches import run, total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import TensorBlock, kernel_name, plan, tensor_kernel
+from optdb.codegen.gemm.tensor_cores import plan
+from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit

@@ -1,4 +1,4 @@
-/* Kernels of GPUs: products of matrices whose elements are read from images where they lie, see tiles.py. */
+/* Kernels of GPUs: products of matrices whose elements are read from images where they lie, see tile_kernels.py and tiles.py. */
 
 /* Filters by outputs, summed over a part of the terms. Terms are pairs of an offset and the bit of a tap, read a tile ahead; spots are pairs of the index from which an
    output reads and the bits of the taps that meet the image there. */

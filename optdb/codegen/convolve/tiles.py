@@ -18,22 +18,31 @@ tiles to give all units work, and another kernel adds up the parts, in their ord
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optdb.codegen.convolve.packing import Kernels, images_at_once, laid_out, some_of, tables_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
-from optdb.codegen.gemm.tensor_cores import ROUNDING, Instructions, Precision, multiply_add_function
-from optdb.codegen.kernels import BuildError, Kernel, compile_kernels
+from optdb.codegen.convolve.tile_kernels import Kind, tile_kernel
+from optdb.codegen.convolve.tile_shapes import (
+    COPIED_TILES,
+    Tile,
+    by_tensor_cores,
+    choose,
+    correlate_tiles,
+    parts_of_pixels,
+    parts_of_terms,
+    weight_tiles,
+)
+from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.tensor_kernels import Instructions
+from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.layout import is_contiguous, size_of
-from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch, tables
-from optdb.codegen.source import body, functions, typed, work_dtype
+from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing
 from optdb.runtime.sizes import largest, specialize
@@ -41,123 +50,20 @@ from optdb.runtime.sizes import largest, specialize
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-_logger = logging.getLogger(__name__)
-
-#: Bytes that an item reads from local memory at once.
-_READ = 16
-#: Elements between the rows of a tile whose columns are written one by one, so that these lie in different banks.
-_PADDING = 4
-#: The same where items read fragments for tensor cores: eight numbers of each of four rows.
-_TENSOR_PADDING = 8
 #: The most elements that indexes of 32 bits reach, with some room for tiles that are not full.
 _REACH = 2**31 - 2**16
 #: The most terms of a tile.
 _MOST_TERMS = 32
-#: Items that keep a compute unit busy, with the registers that these kernels take, for parts of pixels and of terms.
-_BUSY, _BUSY_BY_TERMS = 256, 192
-#: How fast tiles with few rows are, beside those with more.
-_SPEED = {16: 0.55, 32: 0.85}
-#: The words of kernels with emulated instructions.
-_EMULATED_MEMORY = {"MEMORY": "__local uint *", "ADDRESS_OF": ""}
-#: The functions that copy into local memory in the background.
-_COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
-#: Pixels, and terms, of a part of sums, at least, and the most parts that terms are divided in.
-_PART, _TERMS_OF_PART, _MOST_PARTS = 256, 512, 8
-#: Rows of the tile that a device with copies has besides.
-_ROWS_WITHOUT_COPIES = 64
+#: Pixels of a part of sums, at least.
+_PART = 256
 #: The instructions of tiles that are copied in the background.
 _INSTRUCTIONS: Instructions = "ptx"
 #: The most kernels in the cache of a context.
 _KEPT = 64
 #: The most features and channels of a group that are no work for tiles, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
-#: The most elements of all parts of the sums.
-_PARTS = 2**24
 #: Items of a group that adds up parts, and how many of them share a sum of more than a few parts.
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What a group computes at a time, and what each of its items."""
-
-    rows: int
-    cols: int
-    #: How many terms of each sum are in local memory at a time.
-    depth: int
-    item_rows: int
-    item_cols: int
-    #: Whether tensor cores multiply, by numbers of TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
-    tensor: bool = False
-    #: How many tiles of each matrix are copied into local memory ahead; with 0 there are two, which items load.
-    stages: int = 0
-
-    @property
-    def warp_rows(self) -> int:
-        """Rows that 32 items compute with tensor cores: each has two of sixteen."""
-        return 8 * self.item_rows
-
-    @property
-    def warp_cols(self) -> int:
-        """Columns that 32 items compute with tensor cores: each has two of eight."""
-        return 4 * self.item_cols
-
-    @property
-    def name(self) -> str:
-        """How kernels with this tile are called, after what they compute."""
-        kind = "_tf32" if self.tensor else f"_{self.stages}" if self.stages else ""
-        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
-
-    @property
-    def items(self) -> int:
-        """Work items in a group."""
-        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
-
-    @property
-    def padding(self) -> int:
-        """Elements between the rows of a tile in local memory."""
-        return _TENSOR_PADDING if self.tensor else _PADDING
-
-    def local_bytes(self, dtype: str) -> int:
-        """Return how much local memory a group takes for tiles of both matrices."""
-        numbers = (self.stages or 2) * self.depth * (self.rows + self.cols + 2 * self.padding)
-        return numbers * np.dtype(work_dtype(dtype)).itemsize
-
-
-#: By the bytes of an element: tiles of results and of gradients for images, and tiles of gradients for filters.
-_TILES = {
-    4: [Tile(128, 64, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
-    8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
-}
-_WEIGHT_TILES = {
-    4: [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
-    8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
-}
-
-
-#: Those of float32 for tensor cores.
-_TENSOR_TILES = [
-    *(Tile(128, 64, 16, 4, 16, True), Tile(64, 64, 16, 4, 8, True)),
-    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
-]
-_TENSOR_WEIGHT_TILES = [
-    *(Tile(128, 128, 16, 8, 8, True), Tile(64, 64, 16, 4, 8, True)),
-    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
-]
-
-
-#: Those of float32 where tiles can be copied in the background, or registers hold larger ones.
-_COPIED = {
-    "CORRELATE": [
-        Tile(64, 64, 16, 8, 8, stages=2),
-        Tile(32, 128, 16, 4, 8, stages=3),
-        Tile(16, 128, 16, 4, 4, stages=3),
-    ],
-    "WEIGHTS": [
-        *(Tile(128, 128, 8, 16, 8), Tile(64, 64, 16, 8, 8, stages=2)),
-        *(Tile(32, 128, 16, 4, 8, stages=3), Tile(16, 128, 16, 4, 4)),
-    ],
-}
 
 
 class FilterGroups(NamedTuple):
@@ -170,150 +76,6 @@ class FilterGroups(NamedTuple):
     channels: int
     #: From one group, row and channel to the next, in elements of the filters.
     strides: tuple[int, int, int]
-
-
-def correlate_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
-    """Return the tiles of results and of gradients for images."""
-    if _by_tensor_cores(context, dtype, precision):
-        return _TENSOR_TILES
-    return _fitting(context, dtype, _TILES)
-
-
-def weight_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
-    """Return the tiles of gradients for filters."""
-    if _by_tensor_cores(context, dtype, precision):
-        return _TENSOR_WEIGHT_TILES
-    return _fitting(context, dtype, _WEIGHT_TILES)
-
-
-def _by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
-    """Tell whether tensor cores multiply. None of their tiles takes more than 48 kB, which GPUs that have them have."""
-    return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
-
-
-def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) -> list[Tile]:
-    """Return the tiles for a dtype, of as many terms as local memory holds.
-
-    Where tiles of float32 are copied in the background, kernels are compiled when they are first taken, see `_chosen`.
-    One tile is enough for what does without.
-    """
-    most = context.profile.local_memory_bytes
-    fitting = [
-        tile if tile.local_bytes(dtype) <= most else replace(tile, depth=tile.depth // 2)
-        for tile in tiles[np.dtype(work_dtype(dtype)).itemsize]
-    ]
-    copied = dtype == "float32" and context.profile.has_tensor_cores
-    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if copied else fitting
-
-
-def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
-    """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images.
-
-    Some tiles take instructions of the device, or functions that do the same.
-    """
-    code = functions("convolve/tiles.cl")
-    kernels = [_tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
-    return [*kernels, *(_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
-
-
-def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
-    """Return the kernels that `weights_by_tiles` takes, but the one that lays out images."""
-    code = functions("convolve/tiles.cl")
-    kernels = [_tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
-    return [*kernels, _kernel(code["total_of_parts"], dtype)]
-
-
-def _kernel(code: str, dtype: str, **words: Any) -> Kernel:
-    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
-
-
-def _tile_kernel(what: str, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
-    work = work_dtype(dtype)
-    wide = _READ // np.dtype(work).itemsize
-    across, down = tile.cols // tile.item_cols, tile.rows // tile.item_rows
-    # The items of a warp of 32 compute a rectangle of the tile: fewer of them read different numbers.
-    tx, ty = f"item % {across}", f"item / {across}"
-    if across % 8 == 0 and down % 4 == 0:
-        tx = f"item / 32 % {across // 8} * 8 + item % 8"
-        ty = f"item / 32 / {across // 8} * 4 + item % 32 / 8"
-    code = functions("convolve/tiles.cl")
-    vector = f"{C_TYPES[work]}{wide}"
-    defines = [f"#define READ(to, at) vstore{wide}(*(__local const {vector} *)&at, 0, to)"]
-    # How many neighbouring columns an item has, and its rows and columns.
-    near = 2 if tile.tensor else wide
-    row, column = f"(r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide}", f"(c) * {across} + tx * {wide}"
-    at = "((__local VEC *)(tile))[at]"
-    if tile.tensor:
-        tx, ty = "item % 4", "item / 4 % 8"
-        row, column = f"{_first_row(tile)} + (r) * 8 + ty", f"{_first_column(tile)} + (c) / 2 * 8 + tx * 2"
-        pieces = tile.rows // wide
-        at = f"(*(__local VEC *)&(tile)[(at) / {pieces}][(at) % {pieces} * {wide}])"
-    lanes = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
-    stored = f"{C_TYPES[work]}{near}"
-    defines += [
-        f"#define ROW(r) (i0 + {row})",
-        f"#define COLUMN(c) ({column})",
-        f"#define VECTOR_OF(tile, at) {at}",
-        f"#define STORE_VECTOR(to, r, c) *(GLOBAL_MEM {stored} *)(to) = ({stored})({lanes})",
-    ]
-    name = f"{what.lower()}_{tile.name}"
-    loop = body(code[f"{what}_{'COPIED' if tile.stages else 'LOADED'}"]).strip() + "\n"
-    text = code[what].replace("LOOP\n", loop)
-    text = text.replace("MULTIPLY\n", body(code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"]).strip() + "\n")
-    # Emulated instructions exchange numbers by local memory.
-    is_emulated = tile.tensor and instructions == "emulated"
-    words = {
-        "FIRST_ROW": _first_row(tile),
-        "FIRST_COLUMN": _first_column(tile),
-        "ROUNDING": ROUNDING,
-        "EXCHANGE": "its_exchange" if is_emulated else "0",
-        "SHARED": f"__local uint its_exchange[{6 * tile.items}];" if is_emulated else "",
-        "multiply_add": f"multiply_add_{name}",
-    }
-    copies = functions(f"gemm/tensor_cores_{instructions}.cl")
-    used = _COPIES if tile.stages else ()
-    if used:
-        # Each kernel of a program has its own.
-        words |= {function: f"{function}_{name}" for function in used}
-        words |= {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"} if instructions == "ptx" else _EMULATED_MEMORY
-    kernel = typed(
-        "".join([*(copies[function] for function in used), text]),
-        dtype,
-        SIDES=tile.stages or 2,
-        PENDING=tile.stages - 2,
-        **{what: name},
-        **words,
-        ITEMS=tile.items,
-        ROWS=tile.rows,
-        COLS=tile.cols,
-        DEPTH=tile.depth,
-        PADDING=tile.padding,
-        TENSOR_PADDING=_TENSOR_PADDING * tile.tensor,
-        ITEM_ROWS=tile.item_rows,
-        ITEM_COLS=tile.item_cols,
-        WIDE=near,
-        VEC=vector,
-        SAME=int(work == np.dtype(dtype).name),
-        TX=tx,
-        TY=ty,
-        W_VECS=tile.rows * tile.depth // wide,
-        W_LOADS=-(-tile.rows * tile.depth // wide // tile.items),
-        T_LOADS=tile.rows * tile.depth // tile.items,
-        X_LOADS=tile.cols * tile.depth // tile.items,
-    )
-    undefined = "\n".join(f"#undef {name}" for name in ("READ", "ROW", "COLUMN", "VECTOR_OF", "STORE_VECTOR"))
-    called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
-    head = "#pragma OPENCL FP_CONTRACT ON\n" + called + "\n".join(defines) + "\n"
-    return Kernel(head.replace("VEC *", f"{vector} *") + kernel + undefined + "\n", name)
-
-
-def _first_row(tile: Tile) -> str:
-    """Return where in a tile the rows of a warp begin, in the words of the kernel."""
-    return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
-
-
-def _first_column(tile: Tile) -> str:
-    return f"(item / 32 / {tile.rows // tile.warp_rows} * {tile.warp_cols})"
 
 
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
@@ -490,61 +252,27 @@ class _Images:
 
 
 def _chosen(
-    kernels: Kernels, context: Context, what: str, dtype: str, precision: Precision, rows: int, cols: int = 1
+    kernels: Kernels, context: Context, kind: Kind, dtype: str, precision: Precision, rows: int, cols: int = 1
 ) -> tuple[Kernels, Tile]:
     """Return the tile for a product, and kernels with it.
 
     Kernels with the instructions of one vendor's devices are compiled when they are first taken, and not for files.
     """
-    by_tensor_cores = _by_tensor_cores(context, dtype, precision)
-    if dtype == "float32" and context.profile.has_tensor_cores and not by_tensor_cores and tracing() is None:
-        tile = choose(_COPIED[what], rows, cols)
+    uses_tensor_cores = by_tensor_cores(context, dtype, precision)
+    if dtype == "float32" and context.profile.has_tensor_cores and not uses_tensor_cores and tracing() is None:
+        tile = choose(COPIED_TILES[kind], rows, cols)
         compiled = context.kept.setdefault(__name__, LaunchCache(_KEPT))
-        copied = compiled.get((what, tile), lambda: _compiled(context, what, tile))
+        copied = compiled.get((kind, tile), lambda: _compiled(context, kind, tile))
         if copied is not None:
             return {**kernels, **copied}, tile
-    tiles = correlate_tiles if what == "CORRELATE" else weight_tiles
+    tiles = correlate_tiles if kind == "CORRELATE" else weight_tiles
     return kernels, choose(tiles(context, dtype, precision), rows, cols)
 
 
-def _compiled(context: Context, what: str, tile: Tile) -> Kernels | None:
+def _compiled(context: Context, kind: Kind, tile: Tile) -> Kernels | None:
     """Return the kernel with a tile; None if the device cannot have it."""
     profile = context.profile
     if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
         return None
-    try:
-        return compile_kernels([_tile_kernel(what, "float32", tile, _INSTRUCTIONS)], context, "a convolution")
-    except BuildError as error:
-        _logger.warning("Convolutions load tiles through registers, since a kernel does not build:\n%s", error.log)
-        return None
-
-
-def choose(tiles: Sequence[Tile], rows: int, cols: int = 1) -> Tile:
-    """Return the tile that is the fastest for filters, or features by terms: large, but not empty."""
-
-    def cost(tile: Tile) -> tuple[float, int]:
-        padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
-        return padded / _SPEED.get(tile.rows, 1), -tile.rows
-
-    return min(tiles, key=cost)
-
-
-def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
-    """Return in how many parts the terms of sums are divided, where tiles are too few to keep all units busy."""
-    most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
-    for parts in range(1, most):
-        if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
-            return parts
-    return max(most, 1)
-
-
-def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
-    """Return in how many parts pixels are divided, so that groups fill all compute units evenly."""
-    slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
-    most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
-
-    def filled(parts: int) -> float:
-        return tiles * parts / (-(-tiles * parts // slots) * slots)
-
-    best = max(map(filled, range(1, most + 1)))
-    return next(parts for parts in range(1, most + 1) if filled(parts) >= 0.95 * best)
+    kernels = [tile_kernel(kind, "float32", tile, _INSTRUCTIONS)]
+    return try_compile(kernels, context, "a convolution", "Convolutions load tiles through registers")

@@ -1,4 +1,4 @@
-/* The kernel for products of matrices on tensor cores, see tensor_cores.py. */
+/* The kernel for products of matrices on tensor cores, see tensor_kernels.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y,
@@ -125,11 +125,11 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         barrier(CLK_LOCAL_MEM_FENCE);
         #pragma unroll 1
         for (int e = item; e < ROWS / WARP_ROWS * 16 * COLS; e += ITEMS) {
-            const int ti = e / COLS / 16 * WARP_ROWS + ROW_OF(i * 16 + e / COLS % 16), tj = e % COLS;
+            const int ti = e / COLS / 16 * WARP_ROWS + A_ORDER(i * 16 + e / COLS % 16), tj = e % COLS;
             if (ti >= rows || tj >= cols)
                 continue;
             const ga_ssize zi = i0 + ti, zj = j0 + tj;
-            float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + PLACE_OF(tj % WARP_COLS)];
+            float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + B_ORDER(tj % WARP_COLS)];
             REPEAT_NAN
             if (parts > 1) {
                 w[zi * n + zj] = sum;
@@ -271,7 +271,7 @@ static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, u
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
         uint numbers[WARP_ROWS / 8];
-        LOAD_ROWS(memory, base + (l + c * 4) * ROWS, at, numbers);
+        LOAD_NEAR_A(memory, base + (l + c * 4) * ROWS, at, numbers);
         #pragma unroll
         for (int i = 0; i < WARP_ROWS / 8; ++i)
             x[i / 2][i % 2 + 2 * c] = numbers[i];
@@ -285,25 +285,13 @@ static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *a
         load_transposed(memory, base + at[i] + l * ROWS, x[i]);
 }
 
-static void load_right_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
+/* Of a tile that is copied along the terms, or transposed: an instruction loads the numbers of two fragments. */
+static void load_right_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
     #pragma unroll
     for (int j = 0; j < WARP_COLS / 8; j += 2) {
         uint four[4];
-        load_transposed(memory, base + at[j / 2] + l * COLS, four);
-        v[j][0] = four[0];
-        v[j][1] = four[1];
-        v[j + 1][0] = four[2];
-        v[j + 1][1] = four[3];
-    }
-}
-
-static void load_right_along(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
-{
-    #pragma unroll
-    for (int j = 0; j < WARP_COLS / 8; j += 2) {
-        uint four[4];
-        load_matrices(memory, base + at[l / 8] + j * 8 * DEPTH, four);
+        LOAD_FOUR(memory, base + RIGHT_AT, four);
         v[j][0] = four[0];
         v[j][1] = four[1];
         v[j + 1][0] = four[2];
@@ -316,7 +304,7 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
         uint numbers[WARP_COLS / 8];
-        LOAD_COLS(memory, base + (l + c * 4) * COLS, at, numbers);
+        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers);
         #pragma unroll
         for (int j = 0; j < WARP_COLS / 8; ++j)
             v[j][c] = numbers[j];

@@ -1,4 +1,4 @@
-/* The instructions of NVIDIA's tensor cores, and those that feed them, in PTX, see tensor_cores.py. */
+/* The instructions of NVIDIA's tensor cores, and those that feed them, in PTX, see tensor_kernels.py. */
 
 static void copy_async16(uint memory, uint word, GLOBAL_MEM const void *source, int bytes)
 {

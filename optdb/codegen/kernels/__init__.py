@@ -4,7 +4,7 @@ from optdb.codegen.kernels.kernel import Kernel, UnsupportedKernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError
 from optdb.codegen.kernels.prelude import PRELUDE, ctype
-from optdb.codegen.kernels.programs import compile_kernels, one_program
+from optdb.codegen.kernels.programs import compile_kernels, one_program, try_compile
 from optdb.runtime.build import BuildError
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "compile_kernels",
     "ctype",
     "one_program",
+    "try_compile",
 ]

@@ -149,6 +149,17 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
     return compiled
 
 
+def try_compile(
+    kernels: Iterable[Kernel], context: Context, name: str, consequence: str
+) -> dict[str, CompiledKernel] | None:
+    """Build kernels that a device can do without; if they do not build, warn of the consequence and return None."""
+    try:
+        return compile_kernels(kernels, context, name)
+    except BuildError as error:
+        _logger.warning("%s, since a kernel does not build:\n%s", consequence, error.log)
+        return None
+
+
 @contextmanager
 def one_program() -> Iterator[None]:
     """Build all kernels that this thread compiles in the block at its end, as one program for each context.

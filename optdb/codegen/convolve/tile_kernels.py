@@ -1,0 +1,171 @@
+"""The kernels of convolutions on a GPU, written for the shape of a tile, from the functions in ``tiles.cl``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from optdb.codegen.convolve.tile_shapes import Tile
+from optdb.codegen.gemm.launches import product_kernel
+from optdb.codegen.gemm.tensor_kernels import (
+    EXCHANGED_WORDS,
+    MEMORY_WORDS,
+    ROUNDING,
+    Instructions,
+    multiply_add_function,
+)
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.scalars.types import C_TYPES
+from optdb.codegen.source import body, functions, work_dtype
+
+#: What a kernel computes: results, or gradients for images; or gradients for filters.
+Kind = Literal["CORRELATE", "WEIGHTS"]
+
+#: Bytes that an item reads from local memory at once.
+_READ = 16
+#: The functions that copy into local memory in the background.
+_COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
+
+
+def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
+    """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images.
+
+    Some tiles take instructions of the device, or functions that do the same.
+    """
+    code = functions("convolve/tiles.cl")
+    kernels = [tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
+    return [*kernels, *(product_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
+
+
+def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
+    """Return the kernels that `weights_by_tiles` takes, but the one that lays out images."""
+    kernels = [tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
+    return [*kernels, product_kernel(functions("convolve/tiles.cl")["total_of_parts"], dtype)]
+
+
+def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
+    """Return the kernel of one tile, whose name is that of the kind and the tile."""
+    name, work = f"{kind.lower()}_{tile.name}", work_dtype(dtype)
+    wide = _READ // np.dtype(work).itemsize
+    vector = f"{C_TYPES[work]}{wide}"
+    layout = _layout_of_warps(tile, wide, vector) if tile.tensor else _layout_of_items(tile, wide, vector)
+    copies = functions(f"gemm/tensor_cores_{instructions}.cl")
+    code = "".join([copies[function] for function in _COPIES if tile.stages] + [_statements(kind, tile)])
+    words = {
+        **{kind: name, "VEC": vector, "WIDE": layout.near, "TX": layout.tx, "TY": layout.ty},
+        "SAME": int(work == np.dtype(dtype).name),
+        **_shape_words(tile, wide),
+        **_instruction_words(name, tile, instructions),
+    }
+    called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
+    macros = {
+        "READ(to, at)": f"vstore{wide}(*(__local const {vector} *)&at, 0, to)",
+        **layout.macros,
+        "STORE_VECTOR(to, r, c)": _store_vector(f"{C_TYPES[work]}{layout.near}", layout.near),
+    }
+    defined = "".join(f"#define {macro} {meaning}\n" for macro, meaning in macros.items())
+    undefined = "".join(f"#undef {macro.partition('(')[0]}\n" for macro in macros)
+    return product_kernel(called + defined + code + undefined, dtype, **words)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the sums of an item are in a tile, as expressions of the kernel."""
+
+    #: The item's column and row among its neighbours.
+    tx: str
+    ty: str
+    #: By macros: the row and the column of the item's sum `r`, `c`, and vector `at` of a tile in local memory.
+    macros: dict[str, str]
+    #: How many of its columns lie side by side.
+    near: int
+
+
+def _layout_of_items(tile: Tile, wide: int, vector: str) -> _Layout:
+    """Return the layout of items that each have as many rows and columns side by side as they read at once.
+
+    The items of a warp of 32 compute a rectangle of the tile if they can: fewer of them read different numbers.
+    """
+    across, down = tile.cols // tile.item_cols, tile.rows // tile.item_rows
+    tx, ty = f"item % {across}", f"item / {across}"
+    if across % 8 == 0 and down % 4 == 0:
+        tx = f"item / 32 % {across // 8} * 8 + item % 8"
+        ty = f"item / 32 / {across // 8} * 4 + item % 32 / 8"
+    macros = {
+        "ROW(r)": f"(i0 + (r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide})",
+        "COLUMN(c)": f"((c) * {across} + tx * {wide})",
+        "VECTOR_OF(tile, at)": f"((__local {vector} *)(tile))[at]",
+    }
+    return _Layout(tx, ty, macros, wide)
+
+
+def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
+    """Return the layout of fragments for tensor cores, of 16 rows and 8 columns, that a warp of 32 items shares."""
+    pieces = tile.rows // wide
+    macros = {
+        "ROW(r)": f"(i0 + {_first_row(tile)} + (r) * 8 + ty)",
+        "COLUMN(c)": f"({_first_column(tile)} + (c) / 2 * 8 + tx * 2)",
+        "VECTOR_OF(tile, at)": f"(*(__local {vector} *)&(tile)[(at) / {pieces}][(at) % {pieces} * {wide}])",
+    }
+    return _Layout("item % 4", "item / 4 % 8", macros, 2)
+
+
+def _first_row(tile: Tile) -> str:
+    """Return where in a tile the rows of a warp begin, in the words of the kernel."""
+    return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
+
+
+def _first_column(tile: Tile) -> str:
+    return f"(item / 32 / {tile.rows // tile.warp_rows} * {tile.warp_cols})"
+
+
+def _store_vector(stored: str, near: int) -> str:
+    """Return the statement that stores sums of an item that lie side by side."""
+    sums = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
+    return f"*(GLOBAL_MEM {stored} *)(to) = ({stored})({sums})"
+
+
+def _statements(kind: Kind, tile: Tile) -> str:
+    """Return the code of a kernel with its loop, which loads or copies tiles, and multiplies."""
+    code = functions("convolve/tiles.cl")
+    parts = {
+        "LOOP\n": code[f"{kind}_{'COPIED' if tile.stages else 'LOADED'}"],
+        "MULTIPLY\n": code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"],
+    }
+    text = code[kind]
+    for word, function in parts.items():
+        text = text.replace(word, body(function).strip() + "\n")
+    return text
+
+
+def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
+    """Return the words of a tile's shape, and of how many numbers, or vectors of them, an item loads of it."""
+    return {
+        **{"ITEMS": tile.items, "ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth},
+        **{"ITEM_ROWS": tile.item_rows, "ITEM_COLS": tile.item_cols},
+        **{"FIRST_ROW": _first_row(tile), "FIRST_COLUMN": _first_column(tile)},
+        **{"PADDING": tile.padding, "TENSOR_PADDING": tile.padding * tile.tensor},
+        **{"SIDES": tile.stages or 2, "PENDING": tile.stages - 2},
+        "W_VECS": tile.rows * tile.depth // wide,
+        "W_LOADS": -(-tile.rows * tile.depth // wide // tile.items),
+        "T_LOADS": tile.rows * tile.depth // tile.items,
+        "X_LOADS": tile.cols * tile.depth // tile.items,
+    }
+
+
+def _instruction_words(name: str, tile: Tile, instructions: Instructions) -> dict[str, str]:
+    """Return the words of a device's instructions; each kernel of a program has functions of its own for them.
+
+    Emulated ones exchange numbers by local memory.
+    """
+    exchanges = tile.tensor and instructions == "emulated"
+    return {
+        "ROUNDING": ROUNDING,
+        "EXCHANGE": "its_exchange" if exchanges else "0",
+        "SHARED": f"__local uint its_exchange[{EXCHANGED_WORDS * tile.items}];" if exchanges else "",
+        **MEMORY_WORDS[instructions],
+        **{function: f"{function}_{name}" for function in ("multiply_add", *_COPIES)},
+    }

@@ -1,0 +1,176 @@
+"""Tiles of convolutions on a GPU: their shapes, and which one, in how many parts, a convolution takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.source import work_dtype
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: Elements between the rows of a tile whose columns are written one by one, so that these lie in different banks.
+_PADDING = 4
+#: The same where items read fragments for tensor cores: eight numbers of each of four rows.
+_TENSOR_PADDING = 8
+#: Items that keep a compute unit busy, with the registers that these kernels take, for parts of pixels and of terms.
+_BUSY, _BUSY_BY_TERMS = 256, 192
+#: How fast tiles with few rows are, beside those with more.
+_SPEED = {16: 0.55, 32: 0.85}
+#: Terms of a part of sums, at least, and the most parts that terms are divided in.
+_TERMS_OF_PART, _MOST_PARTS = 512, 8
+#: The most elements of all parts of the sums.
+_PARTS = 2**24
+#: Rows of the tile that a device with copies has besides.
+_ROWS_WITHOUT_COPIES = 64
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a group computes at a time, and what each of its items."""
+
+    rows: int
+    cols: int
+    #: How many terms of each sum are in local memory at a time.
+    depth: int
+    item_rows: int
+    item_cols: int
+    #: Whether tensor cores multiply, by numbers of TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
+    tensor: bool = False
+    #: How many tiles of each matrix are copied into local memory ahead; with 0 there are two, which items load.
+    stages: int = 0
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows that 32 items compute with tensor cores: each has two of sixteen."""
+        return 8 * self.item_rows
+
+    @property
+    def warp_cols(self) -> int:
+        """Columns that 32 items compute with tensor cores: each has two of eight."""
+        return 4 * self.item_cols
+
+    @property
+    def name(self) -> str:
+        """How kernels with this tile are called, after what they compute."""
+        kind = "_tf32" if self.tensor else f"_{self.stages}" if self.stages else ""
+        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
+
+    @property
+    def items(self) -> int:
+        """Work items in a group."""
+        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
+
+    @property
+    def padding(self) -> int:
+        """Elements between the rows of a tile in local memory."""
+        return _TENSOR_PADDING if self.tensor else _PADDING
+
+    def local_bytes(self, dtype: str) -> int:
+        """Return how much local memory a group takes for tiles of both matrices."""
+        numbers = (self.stages or 2) * self.depth * (self.rows + self.cols + 2 * self.padding)
+        return numbers * np.dtype(work_dtype(dtype)).itemsize
+
+
+#: By the bytes of an element: tiles of results and of gradients for images, and tiles of gradients for filters.
+_TILES = {
+    4: [Tile(128, 64, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
+    8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
+}
+_WEIGHT_TILES = {
+    4: [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
+    8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
+}
+
+#: Those of float32 for tensor cores.
+TENSOR_TILES = [
+    *(Tile(128, 64, 16, 4, 16, True), Tile(64, 64, 16, 4, 8, True)),
+    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
+]
+TENSOR_WEIGHT_TILES = [
+    *(Tile(128, 128, 16, 8, 8, True), Tile(64, 64, 16, 4, 8, True)),
+    *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
+]
+
+#: Those of float32 where tiles can be copied in the background, or registers hold larger ones.
+COPIED_TILES = {
+    "CORRELATE": [
+        Tile(64, 64, 16, 8, 8, stages=2),
+        Tile(32, 128, 16, 4, 8, stages=3),
+        Tile(16, 128, 16, 4, 4, stages=3),
+    ],
+    "WEIGHTS": [
+        *(Tile(128, 128, 8, 16, 8), Tile(64, 64, 16, 8, 8, stages=2)),
+        *(Tile(32, 128, 16, 4, 8, stages=3), Tile(16, 128, 16, 4, 4)),
+    ],
+}
+
+
+def correlate_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
+    """Return the tiles of results and of gradients for images."""
+    if by_tensor_cores(context, dtype, precision):
+        return TENSOR_TILES
+    return _fitting(context, dtype, _TILES)
+
+
+def weight_tiles(context: Context, dtype: str, precision: Precision = "highest") -> list[Tile]:
+    """Return the tiles of gradients for filters."""
+    if by_tensor_cores(context, dtype, precision):
+        return TENSOR_WEIGHT_TILES
+    return _fitting(context, dtype, _WEIGHT_TILES)
+
+
+def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
+    """Tell whether tensor cores multiply. None of their tiles takes more than 48 kB, which GPUs that have them have."""
+    return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
+
+
+def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) -> list[Tile]:
+    """Return the tiles for a dtype, of as many terms as local memory holds.
+
+    Where tiles of float32 are copied in the background, their kernels are compiled at first use, and one tile is enough
+    for what does without.
+    """
+    most = context.profile.local_memory_bytes
+    fitting = [
+        tile if tile.local_bytes(dtype) <= most else replace(tile, depth=tile.depth // 2)
+        for tile in tiles[np.dtype(work_dtype(dtype)).itemsize]
+    ]
+    copied = dtype == "float32" and context.profile.has_tensor_cores
+    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if copied else fitting
+
+
+def choose(tiles: Sequence[Tile], rows: int, cols: int = 1) -> Tile:
+    """Return the tile that is the fastest for filters, or features by terms: large, but not empty."""
+
+    def cost(tile: Tile) -> tuple[float, int]:
+        padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
+        return padded / _SPEED.get(tile.rows, 1), -tile.rows
+
+    return min(tiles, key=cost)
+
+
+def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
+    """Return in how many parts the terms of sums are divided, where tiles are too few to keep all units busy."""
+    most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
+    for parts in range(1, most):
+        if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
+            return parts
+    return max(most, 1)
+
+
+def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
+    """Return in how many parts pixels are divided, so that groups fill all compute units evenly."""
+    slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
+    most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
+
+    def filled(parts: int) -> float:
+        return tiles * parts / (-(-tiles * parts // slots) * slots)
+
+    best = max(map(filled, range(1, most + 1)))
+    return next(parts for parts in range(1, most + 1) if filled(parts) >= 0.95 * best)
