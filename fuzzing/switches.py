@@ -13,6 +13,7 @@ import numpy as np
 import theano
 
 import optdb
+from optdb.runtime import driver_batches
 from optdb.topo import plug as engine
 
 __all__ = [
@@ -51,6 +52,13 @@ class Process:
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
+    #: Which lists of commands one call of C enqueues: long ones that come often, or all that come again.
+    command_batches: str = _switch("usual", "smallest")
+
+    def begin(self) -> None:
+        """Set what is no flag, in the process itself."""
+        if self.command_batches == "smallest":
+            driver_batches.make_smallest()
 
     def flags(self) -> dict[str, str]:
         """Return the flags to be set in THEANO_FLAGS, in Theano's words."""

@@ -237,7 +237,9 @@ class _Search:
 def main() -> None:
     """Run what the command line says."""
     faulthandler.enable()
-    found = run(Task.from_json(sys.argv[1]))
+    task = Task.from_json(sys.argv[1])
+    task.process.begin()
+    found = run(task)
     if found.differences:
         print("\n\n".join(found.differences))
         raise SystemExit(DIFFERS)

@@ -46,6 +46,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
+from optdb.runtime import driver_batches  # noqa: E402
 from tests.effort import examples  # noqa: E402
 from tests.slow_cases import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
 
@@ -58,6 +59,9 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.delenv(KERNEL_OPTIONS)
         yield
 
+
+# Small functions have batches of commands, too.
+driver_batches.make_smallest()
 
 # Compiling takes what it takes, and CI is to fail for a change, not by chance.
 settings.register_profile("optdb", deadline=None, derandomize=True, max_examples=examples(100))

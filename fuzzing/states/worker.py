@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from fuzzing.states.machine import SharedVariables
+from optdb.runtime import driver_batches
 
 __all__ = ["run"]
 
@@ -54,6 +55,7 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
 
 def main() -> None:
     """Run what the command line says."""
+    driver_batches.make_smallest()
     number, runs, steps, device = sys.argv[1:]
     try:
         run(int(number), int(runs), int(steps), device)

@@ -20,7 +20,7 @@ import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
@@ -29,6 +29,7 @@ import numpy as np
 
 from optdb import trace_log
 from optdb.runtime.deferred import source
+from optdb.runtime.driver_batches import Batch, loop_library, pays
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
@@ -401,17 +402,72 @@ Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
 
 
 class CommandList(list[Command]):
-    """Commands in the order of the queue."""
+    """Commands in the order of the queue. A list that has been enqueued stays as it is."""
+
+    #: How often it was enqueued, while there are no batches.
+    _times = 0
+    #: The list in pieces, once it was enqueued often.
+    _pieces: Sequence[_Piece] | None = None
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
-        for command in self:
-            command.enqueue()
+        pieces = self._pieces
+        if pieces is None or _prints_launches:
+            for command in self:
+                command.enqueue()
+            self._divide()
+            return
+        for piece in pieces:
+            piece.enqueue()
+
+    def _divide(self) -> None:
+        """Divide the list into pieces, if that is due and pays."""
+        self._times += 1
+        if self._times < pays.times or len(self) < pays.calls:
+            return
+        library = loop_library()
+        if library is not None:
+            self._pieces = _pieces(self, library)
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
+
+
+@dataclass(eq=False, slots=True)
+class _Piece:
+    """Neighbours in a list, which one call enqueues if they have a batch."""
+
+    commands: Sequence[Command]
+    batch: Batch | None
+
+    def enqueue(self) -> None:
+        if self.batch is None:
+            for command in self.commands:
+                command.enqueue()
+            return
+        done = self.batch.enqueue()
+        while done < len(self.commands):
+            self.commands[done].enqueue()  # or raise PyOpenCL's error
+            done = self.batch.enqueue(done + 1)
+
+
+def _pieces(commands: Sequence[Command], library: Any) -> list[_Piece]:
+    """Divide commands into batches, and what lies between."""
+    pieces: list[_Piece] = []
+    for is_prepared, group in itertools.groupby(commands, _is_prepared):
+        some = list(group)
+        batch = Batch([command.call for command in some], library) if is_prepared and len(some) >= pays.calls else None
+        pieces.append(_Piece(some, batch))
+    return pieces
+
+
+def _is_prepared(command: Command) -> bool:
+    """Tell whether a command is the same call of the driver each time: a transfer that is rebound is another."""
+    if not isinstance(getattr(command, "call", None), PreparedCall):
+        return False
+    return isinstance(command, EnqueueKernel) or not command.is_rebindable
 
 
 _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,16 @@ __all__ = ["DriverCalls", "PreparedCall", "driver_calls", "icd_loader"]
 
 _logger = logging.getLogger(__name__)
 
-#: Enqueues a command, and returns OpenCL's status.
-PreparedCall = Callable[[], int]
+
+class PreparedCall(functools.partial):
+    """Enqueues a command, and returns OpenCL's status: a function of the library, and all its arguments."""
+
+    is_launch = False
+
+
+class _PreparedLaunch(PreparedCall):
+    is_launch = True
+
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
@@ -53,7 +61,7 @@ class DriverCalls:
         sizes = _Size * len(global_size)
         group = None if local_size is None else sizes(*local_size)
         args = _handle(kernel), _Count(len(global_size)), None, sizes(*global_size), group
-        return functools.partial(self._launch, _handle(queue), *args, *_NO_EVENTS)
+        return _PreparedLaunch(self._launch, _handle(queue), *args, *_NO_EVENTS)
 
     def copy(
         self,
@@ -66,7 +74,7 @@ class DriverCalls:
     ) -> PreparedCall:
         """Prepare a copy between buffers."""
         sizes = _Size(source_offset), _Size(target_offset), _Size(nbytes)
-        return functools.partial(self._copy, _handle(queue), _handle(source), _handle(target), *sizes, *_NO_EVENTS)
+        return PreparedCall(self._copy, _handle(queue), _handle(source), _handle(target), *sizes, *_NO_EVENTS)
 
     def fill(
         self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, nbytes: int, pattern: Any
@@ -75,7 +83,7 @@ class DriverCalls:
         value = np.asarray(pattern).tobytes()
         content = ctypes.create_string_buffer(value, len(value))
         sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
-        return functools.partial(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
+        return PreparedCall(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
 
     def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: np.ndarray) -> PreparedRead:
         """Prepare a copy of a buffer's bytes into an array of the host, which is not waited for."""
@@ -84,7 +92,7 @@ class DriverCalls:
     def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: np.ndarray) -> PreparedCall:
         """Prepare a copy of an array of the host into a buffer, which is not waited for."""
         args = _handle(target), _NOT_BLOCKING, _Size(offset), _Size(value.nbytes), _Handle(value.ctypes.data)
-        return functools.partial(self._write, _handle(queue), *args, *_NO_EVENTS)
+        return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
 
 
 class PreparedRead:
@@ -137,7 +145,8 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 def icd_loader() -> ctypes.PyDLL:
     """Return the OpenCL that PyOpenCL uses: names are looked up in what it was linked to.
 
-    Like PyOpenCL, calls keep Python's lock: to release and take it again would take as long as the call.
+    Like PyOpenCL, single calls keep Python's lock: to release and take it again would take as long as the call.
+    Batches do without it (``driver_batches``).
     """
     return ctypes.PyDLL(cl._cl.__file__)
 

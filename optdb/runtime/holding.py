@@ -16,6 +16,7 @@ import numpy as np
 
 from optdb.runtime.commands import (
     AllocateBuffer,
+    CommandList,
     EnqueueDownload,
     EnqueueKernel,
     EnqueueUpload,
@@ -77,8 +78,11 @@ class HeldCommands:
                 self._commands.append(command)
 
     def extend(self, commands: Iterable[Any]) -> None:
-        """Keep commands whose kernel objects are their own."""
-        self._commands += commands
+        """Keep commands whose kernel objects are their own; a list of them is enqueued as a whole."""
+        if isinstance(commands, CommandList):
+            self._commands.append(commands)
+        else:
+            self._commands += commands
 
     def release(self) -> list[Any]:
         """Return what is held, for the caller to enqueue, and hold it no longer."""
@@ -112,6 +116,8 @@ def enqueue_bound(commands: Iterable[Any]) -> None:
     listener = listening()
     if isinstance(listener, HeldCommands):
         listener.extend(commands)
-        return
-    for command in commands:
-        command.enqueue()
+    elif isinstance(commands, CommandList):
+        commands.enqueue()
+    else:
+        for command in commands:
+            command.enqueue()

@@ -220,7 +220,7 @@ def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():
         print("theano" in sys.modules)
         print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("optdb.")}))
     """
-    assert output(code) == "False\ncomposition html_tables runtime trace_log"
+    assert output(code) == "False\ncomposition files html_tables runtime trace_log user_cache"
 
 
 def test_a_cache_folder_that_cannot_be_written_is_named_with_the_cure():

@@ -127,8 +127,7 @@ class Plan:
         given = self._recording.given
         self._changed = {var for var, before in given.items() if not same(self.linked.value(var), before)}
         for step in self._halves[0]:
-            for command in step.due(self._changed):
-                command.enqueue()
+            enqueue_bound(step.due(self._changed))
 
     @property
     def final_computes(self) -> bool:

@@ -1,0 +1,188 @@
+"""Batches of prepared calls, which one call of C makes without Python's lock.
+
+Python takes about a microsecond to go from one prepared call (``driver_calls``) to the next, and keeps its lock
+meanwhile. A driver whose queue is full lets the caller wait: then no other thread could feed another device. So a list
+of commands that is enqueued often becomes a `Batch`.
+
+The loop over the calls is C code. The first process that wants it compiles it in the background, and keeps the library
+in optdb's folder in the user's cache; meanwhile, and where no C compiler is found, Python makes the calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from optdb import trace_log
+from optdb.files import replace_file
+from optdb.runtime.driver_calls import PreparedCall
+from optdb.user_cache import cache_dir
+
+__all__ = ["Batch", "Pays", "build_loop", "loop_library", "make_smallest", "pays"]
+
+_logger = logging.getLogger(__name__)
+
+_SOURCE = Path(__file__).with_suffix(".c")
+_OPTIONS = ("-O2", "-shared", "-fPIC")
+_COMPILER_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Pays:
+    """When a list of commands becomes batches."""
+
+    times: int = 4  #: How often it was enqueued one by one.
+    calls: int = 8  #: How many calls a batch has at least: fewer take no longer from Python.
+
+
+#: What holds now.
+pays = Pays()
+
+
+def make_smallest() -> None:
+    """Let each list become batches, even of one call, when it is enqueued again; tests and fuzzers ask for it."""
+    build_loop()
+    pays.times = pays.calls = 1
+
+
+class _Record(ctypes.Structure):
+    """A ``struct command`` of the C code."""
+
+    _fields_ = (
+        *(("launch", ctypes.c_void_p), ("transfer", ctypes.c_void_p), ("queue", ctypes.c_void_p)),
+        *(("operand", ctypes.c_void_p), ("other", ctypes.c_void_p), ("sizes", ctypes.c_size_t * 3)),
+        *(("global_size", ctypes.c_void_p), ("local_size", ctypes.c_void_p), ("dimensions", ctypes.c_uint)),
+    )
+
+
+class Batch:
+    """Prepared calls that are made together.
+
+    Parameters
+    ----------
+    calls : sequence of PreparedCall
+        In the order of the queue. The batch keeps them; what their handles name is kept by their commands.
+    library : ctypes.CDLL
+        As `loop_library` returns it.
+    """
+
+    def __init__(self, calls: Sequence[PreparedCall], library: ctypes.CDLL) -> None:
+        self._calls = list(calls)
+        self._records = (_Record * len(calls))(*map(_record, calls))
+        self._enqueue = library.optdb_enqueue
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def enqueue(self, start: int = 0) -> int:
+        """Make the calls from number `start` on; return the number of the first that fails, or else their count."""
+        rest = ctypes.byref(self._records, start * ctypes.sizeof(_Record))
+        return start + self._enqueue(rest, len(self._calls) - start)
+
+
+def _record(call: PreparedCall) -> _Record:
+    function = ctypes.cast(call.func, ctypes.c_void_p)
+    queue, operand, *rest = call.args[:6]
+    if call.is_launch:
+        dimensions, _, global_size, local_size = rest
+        sizes = {"global_size": ctypes.addressof(global_size), "dimensions": dimensions}
+        if local_size is not None:
+            sizes["local_size"] = ctypes.addressof(local_size)
+        return _Record(launch=function, queue=queue, operand=operand, **sizes)
+    other, *sizes = rest
+    lengths = (ctypes.c_size_t * 3)(*(size.value for size in sizes))
+    return _Record(
+        transfer=function, queue=queue, operand=operand, other=ctypes.cast(other, ctypes.c_void_p), sizes=lengths
+    )
+
+
+class _Loading:
+    """The library, which is loaded, or else built in the background, when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._building = threading.Lock()
+        self._begun = False
+        self.library: ctypes.CDLL | None = None
+
+    def begin(self) -> None:
+        """Load the library; if it is not there, let another thread compile it. Later calls do nothing."""
+        with self._mutex:
+            if self._begun:
+                return
+            self._begun = True
+        try:
+            self.library = _loaded(_path())
+        except OSError:
+            threading.Thread(target=self.build, name="optdb-batches", daemon=True).start()
+
+    def build(self) -> None:
+        """Compile the library, unless it is there, and load it."""
+        compiler = os.environ.get("CC") or "cc"
+        with self._building:
+            try:
+                if not _path().is_file():
+                    _build(compiler, _path())
+                self.library = _loaded(_path())
+            except (OSError, subprocess.SubprocessError) as error:
+                details = getattr(error, "stderr", None) or ""
+                _logger.info("Python enqueues all commands: %s compiles no loop: %s %s", compiler, error, details)
+
+
+_loading = _Loading()
+
+
+def loop_library() -> ctypes.CDLL | None:
+    """Return the compiled loop over calls; None while it is being compiled, and where it cannot be."""
+    if _loading.library is None:
+        _loading.begin()
+    return _loading.library
+
+
+def build_loop() -> bool:
+    """Wait for the compiled loop; return whether there is one."""
+    if loop_library() is None:
+        _loading.build()
+    return _loading.library is not None
+
+
+@functools.cache
+def _path() -> Path:
+    """Return where the library is kept: a name that says what it was compiled from, and for."""
+    words = _SOURCE.read_bytes(), repr(_OPTIONS).encode(), sys.platform.encode(), platform.machine().encode()
+    digest = hashlib.sha256(b"\0".join(words)).hexdigest()[:20]
+    return cache_dir() / "loops" / f"{_SOURCE.stem}-{digest}.so"
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    library = ctypes.CDLL(str(path))
+    library.optdb_enqueue.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    library.optdb_enqueue.restype = ctypes.c_size_t
+    return library
+
+
+def _build(compiler: str, path: Path) -> None:
+    """Compile the library; other processes see it whole, or not at all."""
+    with (
+        tempfile.TemporaryDirectory(prefix="optdb-") as folder,
+        trace_log.compiler_run("C compiler", lambda: "the loop over commands"),
+    ):
+        made = Path(folder, path.name)
+        command = [compiler, *_OPTIONS, str(_SOURCE), "-o", str(made)]
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=_COMPILER_TIMEOUT_S, stdin=subprocess.DEVNULL
+        )
+        replace_file(path, made.read_bytes())

@@ -1,0 +1,226 @@
+"""Lists that are enqueued often become batches, which do what their commands do one by one."""
+
+import ctypes
+import logging
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optdb.runtime import commands, driver_batches
+from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
+from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.library import cl
+from tests.device import runtime_context
+from tests.processes import output
+
+pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
+
+LENGTH = 64
+UPDATE = """
+__kernel void update(__global float *x, ulong x_off, float by) {
+    x = (__global float *)((__global char *)x + x_off);
+    const size_t i = get_global_id(0) + 4 * get_global_id(1);
+    x[i] = x[i] * by + i;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program():
+    return cl.Program(runtime_context().cl_context, UPDATE).build()
+
+
+@pytest.fixture
+def arrays():
+    """Return the runtime's queue, and two buffers of whole numbers."""
+    context, flags = runtime_context(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    values = [np.arange(LENGTH, dtype=np.float32), np.arange(LENGTH, dtype=np.float32) % 7]
+    return context.queue, [cl.Buffer(context.cl_context, flags, hostbuf=value) for value in values]
+
+
+def read(queue, buffers):
+    found = np.empty((len(buffers), LENGTH), np.float32)
+    for row, buffer in zip(found, buffers):
+        cl.enqueue_copy(queue, row, buffer)
+    return found
+
+
+def expected(specs, times):
+    """Compute what commands do with NumPy."""
+    x = np.stack([np.arange(LENGTH, dtype=np.float32), np.arange(LENGTH, dtype=np.float32) % 7])
+    for kind, which, start, length, value in specs * times:
+        part = x[which, start : start + length]
+        match kind:
+            case "launch":
+                part *= np.float32(value)
+                part += np.arange(length, dtype=np.float32)
+            case "copy":
+                part[:] = x[1 - which, :length]
+            case "fill" | "upload":
+                part[:] = value
+    return x
+
+
+def bound(program, queue, buffers, spec):
+    kind, which, start, length, value = spec
+    memories = [Memory(4 * LENGTH, queue.context, buffer) for buffer in buffers]
+
+    def located(memory):
+        return memory.buffer, 0
+
+    match kind:
+        case "launch":
+            args = memories[which], np.uint64(4 * start), np.float32(value)
+            group = (4, 1) if value > 0 else None
+            command = EnqueueKernel(queue, cl.Kernel(program, "update"), (4, length // 4), group, args, (0,))
+        case "copy":
+            command = EnqueueCopy(queue, memories[which], 4 * start, memories[1 - which], 0, 4 * length)
+        case "fill":
+            command = EnqueueFill(queue, memories[which], 4 * start, 4 * length, np.float32(value))
+        case "upload":
+            command = EnqueueUpload(queue, memories[which], 4 * start, np.full(length, value, np.float32))
+    return command.bind(located)
+
+
+specs = st.tuples(
+    st.sampled_from(["launch", "launch", "copy", "fill", "upload"]),
+    st.integers(0, 1),
+    st.integers(0, 8).map(lambda n: 4 * n),
+    st.integers(1, 8).map(lambda n: 4 * n),
+    st.integers(-1, 2),
+)
+
+
+@given(st.lists(specs, min_size=1, max_size=20), st.integers(1, 5), st.integers(1, 3), st.integers(1, 6))
+def test_batches_do_what_commands_do_one_by_one(program, specs, least, often, times):
+    context, flags = runtime_context(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(context.cl_context, flags, hostbuf=row) for row in expected([], 0)]
+    listed = CommandList(bound(program, context.queue, buffers, spec) for spec in specs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver_batches.pays, "times", often)
+        patch.setattr(driver_batches.pays, "calls", least)
+        for _ in range(times):
+            listed.enqueue()
+    np.testing.assert_array_equal(read(context.queue, buffers), expected(specs, times))
+
+
+SPECS = [("launch", 0, 0, 8, 2), ("copy", 1, 4, 8, 0), ("fill", 0, 8, 4, 3), ("launch", 1, 8, 8, 1)]
+
+
+def often(listed, monkeypatch):
+    """Let a list become batches at its first enqueue."""
+    monkeypatch.setattr(driver_batches.pays, "times", 1)
+    monkeypatch.setattr(driver_batches.pays, "calls", 1)
+    listed.enqueue()
+    return listed
+
+
+def never(*args, **kwargs):
+    raise AssertionError("Python enqueued a command")
+
+
+def test_one_call_enqueues_a_batch(program, arrays, monkeypatch):
+    queue, buffers = arrays
+    listed = often(CommandList(bound(program, queue, buffers, spec) for spec in SPECS), monkeypatch)
+    for kind in (EnqueueKernel, EnqueueCopy, EnqueueFill):
+        monkeypatch.setattr(kind, "enqueue", never)
+    listed.enqueue()
+    np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
+
+
+def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(program, arrays, monkeypatch):
+    queue, buffers = arrays
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    # Three items of a group do not divide four.
+    for wrong in (listed[0], listed[3]):
+        wrong.call = driver_calls(queue).launch(queue, wrong.kernel, wrong.global_size, (3, 1))
+    often(listed, monkeypatch).enqueue()
+    np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
+
+
+def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, arrays, monkeypatch):
+    queue, buffers = arrays
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    often(listed, monkeypatch)
+    before = expected(SPECS, 1)
+    np.testing.assert_array_equal(read(queue, buffers), before)
+    wrong = bound(program, queue, buffers, SPECS[1])
+    wrong.nbytes = 1 << 20
+    listed = CommandList([listed[0], wrong.prepare(), listed[3]])
+    with pytest.raises(cl.Error):
+        listed.enqueue()
+    listed._pieces = commands._pieces(listed, driver_batches.loop_library())
+    with pytest.raises(cl.Error):
+        listed.enqueue()
+    before[0, :8] = 2 * (2 * before[0, :8] + np.arange(8)) + np.arange(8)
+    np.testing.assert_array_equal(read(queue, buffers), before)
+
+
+def test_a_copy_whose_buffers_change_is_no_part_of_a_batch(program, arrays, monkeypatch):
+    queue, buffers = arrays
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    copied = listed[1]
+    copied.is_rebindable = True
+    often(listed, monkeypatch)
+    assert [piece.batch is None for piece in listed._pieces] == [False, True, False]
+    other = np.full(LENGTH, 5, np.float32)
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    copied.rebind(1, cl.Buffer(runtime_context().cl_context, flags, hostbuf=other))
+    listed.enqueue()
+    values = expected(SPECS, 1)
+    values[0, :8] = 2 * values[0, :8] + np.arange(8)
+    values[1, 4:12] = 5
+    values[0, 8:12] = 3
+    values[1, 8:16] += np.arange(8)
+    np.testing.assert_array_equal(read(queue, buffers), values)
+
+
+def test_a_batch_does_without_the_lock_of_python():
+    libc = ctypes.CDLL(None)
+    waits = [PreparedCall(libc.usleep, ctypes.c_void_p(20_000), *[ctypes.c_void_p()] * 2, *[ctypes.c_size_t()] * 3)] * 5
+    batch = driver_batches.Batch(waits, driver_batches.loop_library())
+    ticks, stop = [], threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    begin = time.perf_counter()
+    assert batch.enqueue() == len(batch) == 5
+    end = time.perf_counter()
+    stop.set()
+    thread.join()
+    assert sum(begin < moment < end for moment in ticks) > 5
+
+
+def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_path, caplog):
+    queue, buffers = arrays
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loop.so")
+    monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
+    caplog.set_level(logging.INFO, logger=driver_batches.__name__)
+    assert not driver_batches.build_loop()
+    assert "no-such-compiler" in caplog.text
+    listed = often(CommandList(bound(program, queue, buffers, spec) for spec in SPECS), monkeypatch)
+    listed.enqueue()
+    assert listed._pieces is None
+    np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
+
+
+def test_the_loop_is_compiled_once_and_kept(tmp_path):
+    code = """
+        from optdb import trace_log
+        from optdb.runtime import driver_batches
+        with trace_log.compiler_runs() as runs:
+            print(driver_batches.build_loop(), len(runs))
+    """
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert [output(code, env=env) for _ in range(2)] == ["True 1", "True 0"]
+    assert len(list(tmp_path.rglob("*.so"))) == 1
