@@ -12,7 +12,7 @@ Theano compiles one module for each kind of node, one after another, under a loc
   ModuleCache;
 - `toolchain` caches properties of the compiler, `extensions` builds the modules that Theano compiles for itself,
   `locks` has the locks, and `progress` shows the progress of a compilation;
-- `plug` installs all this in Theano, and removes it again.
+- `wrappers` puts all this around Theano's functions; `plug` installs it, and removes it again.
 
 Each module keeps Theano's key and Theano's source code, and the compiler gets Theano's flags, so that a Theano without
 optdb can use the same compiledir. Nothing here imports another package of optdb.

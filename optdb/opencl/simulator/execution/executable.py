@@ -8,19 +8,18 @@ simulator (``state``), or on the host (``opencl_linker``).
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from optdb.host.api.config import as_when_compiling
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.variables import SharedVariable, TensorType
+from optdb.host.api.variables import TensorType
 from optdb.host.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.overwriting import endangered
-from optdb.opencl.planning.roles import on_device
-from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
+from optdb.opencl.simulator.execution.graph import device_graph
+from optdb.opencl.simulator.execution.input_bindings import InputBindings
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.linking import link
 from optdb.opencl.simulator.execution.state import Shared, State
@@ -75,46 +74,15 @@ class Executable:
         self.allow_gc = bool(results)
         #: Empty: intermediate values are on the device, and copies of the function cannot share them.
         self.storage_map: dict[Variable, list[Any]] = {}
-        uploaded = placed_on_device(source, state.context)
-        of_user = overwritten_by_user(source)
-        mutable = {*mutable, *of_user}
         updated = set(updates.values())
-        bindings = [
-            state.add(variable, storage, var in uploaded)
-            if isinstance(variable, SharedVariable)
-            else Input(var, storage, [None], var in uploaded, number in updated, var in mutable, var in of_user)
-            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
-        ]
-        is_shared = [not isinstance(binding, Input) for binding in bindings]
-        # A shared variable is where it is for other functions.
-        placed = {
-            var for var, binding in zip(source.inputs, bindings, strict=True) if binding is not None and binding.placed
-        }
-        for var in of_user & placed:
-            raise NotImplementedError(
-                f"an op of the user overwrites the shared variable {var}, which another function of the simulator has "
-                "on the device\nThe cure: give its next value by updates=, or add this function to the simulator first"
-            )
-        # The executable owns uploaded arguments; the caller owns those on the host.
-        overwritable = {*mutable, *(source.inputs[number] for number in updated if source.inputs[number] in placed)}
-        # Values on the host that outlive a call are exchanged at its end: nothing that raises can half change them.
-        overwritable -= {
-            var
-            for number, var in enumerate(source.inputs)
-            if (is_shared[number] or number in updated) and var not in placed and not on_device(var)
-        }
-        overwritable |= of_user
-        lasting = set(itertools.compress(source.inputs, is_shared))
-        # The values of other variables are on the host as well.
-        only_here = {
-            var for var, binding in zip(source.inputs, bindings, strict=True) if binding is None or state.is_only_copy
-        } - of_user
+        bound = InputBindings(source, state, inputs, updated, mutable)
+        bindings = list(bound)
         #: Of one element each: where `run` finds inputs, and leaves outputs.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
         with as_when_compiling():
-            self._build(source, placed, updates, overwritable, lasting, lasting & only_here)
+            self._build(source, bound, updates)
         if isinstance(self.run, PlannedVM):
             scratch = zip(self.graph.fgraph.inputs, bindings, strict=True)
             self.run.linked.scratch = frozenset(
@@ -133,29 +101,20 @@ class Executable:
         #: Shared variables of which each call changes the host's value.
         self._changing = [] if state.is_only_copy else [bindings[i] for i in updated if isinstance(bindings[i], Shared)]
         #: Where Theano has the values of shared variables.
-        self.shared_storages = [storage for shared, (_, storage) in zip(is_shared, inputs, strict=True) if shared]
+        self.shared_storages = [
+            storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
+        ]
         #: Cells of those that stay there.
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
-    def _build(
-        self,
-        source: FunctionGraph,
-        placed: Collection[Variable],
-        updates: Mapping[int, int],
-        overwritable: Collection[Variable],
-        lasting: set[Variable],
-        only_here: set[Variable],
-    ) -> None:
-        """Make the graph and its machine, which overwrites values that are nowhere else only at its very end.
-
-        Variables are those of `source`: `lasting` ones have values that outlive a call, and `only_here` are those of
-        which there is no other copy.
-        """
-        for may_overwrite in (set(overwritable), set(overwritable) - only_here):
-            self.graph = device_graph(source, self._state.context_name, placed, updates, may_overwrite)
+    def _build(self, source: FunctionGraph, bound: InputBindings, updates: Mapping[int, int]) -> None:
+        """Make the graph and its machine, which overwrites values that are nowhere else only at its very end."""
+        overwritable, only_here = bound.overwritable, bound.only_copies
+        for may_overwrite in (overwritable, overwritable - only_here):
+            self.graph = device_graph(source, self._state.context_name, bound.placed, updates, may_overwrite)
             copies = dict(zip(source.inputs, self.graph.fgraph.inputs, strict=True))
-            state = {copies[var] for var in lasting}
+            state = {copies[var] for var in bound.lasting}
             overwritten = only_here & may_overwrite
             if overwritten and endangered(self.graph.fgraph, state):
                 continue
