@@ -41,46 +41,26 @@ class Plan:
     def __init__(self, recording: Recording) -> None:
         self.linked = linked = recording.linked
         self._recording = recording
-        path = recording.path
-        once, kept = recording.invariant, recording.kept_uploads
         live = plan_liveness(recording)
         #: The buffers of its values.
-        check = check_plan(recording.linked, recording.layouts)
+        check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donated(recording, live))
         #: How many commands a run enqueues if nothing changes, and none is merged.
         self.commands = sum(
-            len(segment.commands) for number, _, segment in recording.steps if number not in once | kept
+            len(segment.commands)
+            for number, _, segment in recording.steps
+            if number not in recording.invariant | recording.kept_uploads
         )
         #: Variable to its array, for all outputs of nodes on the device.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
         self._accesses = CommandAccesses(self.buffers)
-        steps: list[Step] = []
-        final = path.final
-        for index, (number, node, segment) in enumerate(recording.steps):
-            guards = [round_ for before, round_ in path.guards if before == index]
-            steps += [BranchGuard(linked.branches, path, round_) for round_ in guards]
-            if index == path.final:
-                final = len(steps)
-            bound = CommandList(map(self.buffers.bind, segment.commands))
-            self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
-            if number in once | kept:
-                bound.enqueue()
-            if number in once:
-                continue
-            if number in kept:
-                steps.append(KeptUpload(recording, number, node, segment, CommandList(), self._arrays))
-            elif node not in recording.roles.value_dependent:
-                steps.append(Step(bound))
-            else:
-                steps.append(GuardedStep(recording, number, node, segment, bound, self._arrays))
+        before, final = self._bound_steps()
         #: Steps stay alone if they compute each time, or see a host input of the function, or a result of such a step.
         changing = set(recording.given)
-        early = in_segments(steps[:final], changing)
-        late = in_segments(steps[final:], changing)
-        self._steps = [*early, *late]
-        self._halves = early, late
+        self._halves = in_segments(before, changing), in_segments(final, changing)
+        self._steps = list(itertools.chain(*self._halves))
         #: The variables whose values are not the recorded ones, in the present call.
         self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
@@ -89,6 +69,36 @@ class Plan:
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
+
+    def _bound_steps(self) -> tuple[list[Step], list[Step]]:
+        """Return steps with bound commands: those before any that overwrites inputs of the function, and the others.
+
+        Enqueue the commands that no later run repeats, and those of uploads that are kept.
+        """
+        recording, path = self._recording, self._recording.path
+        before: list[Step] = []
+        steps = before
+        for index, (number, node, segment) in enumerate(recording.steps):
+            guards = [round_ for start, round_ in path.guards if start == index]
+            steps += [BranchGuard(self.linked.branches, path, round_) for round_ in guards]
+            if index == path.final:
+                steps = []
+            bound = CommandList(map(self.buffers.bind, segment.commands))
+            self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
+            if number in recording.invariant:
+                bound.enqueue()
+            else:
+                steps.append(self._step(number, node, segment, bound))
+        return before, [] if steps is before else steps
+
+    def _step(self, number: int, node: Apply, segment: Segment, bound: CommandList) -> Step:
+        """Return the step of a node that later runs repeat."""
+        if number in self._recording.kept_uploads:
+            bound.enqueue()
+            return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
+        if node not in self._recording.roles.value_dependent:
+            return Step(bound)
+        return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
 
     def _chosen_merging(self, segments: Sequence[CommandList]) -> Merging | PersistentMerging:
         """Return what merges small launches: into persistent ones where the device has them."""

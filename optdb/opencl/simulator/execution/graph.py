@@ -19,7 +19,7 @@ from typing import Any
 from optdb.host.api import ops
 from optdb.host.api.databases import Query, compile_db
 from optdb.host.api.destroy import Supervisor
-from optdb.host.api.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, clone_get_equiv, is_output
 from optdb.host.api.lifting import is_host_array
 from optdb.host.api.linking import DeepCopyOp, deep_copy_op
 from optdb.host.api.ops import mrg_uniform_base
@@ -84,35 +84,17 @@ def device_graph(
     `updates` maps the index of an output to that of the input whose next value it is. The inputs in `mutable` may be
     overwritten.
     """
-    inputs = {
-        var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
-        if var in placed
-        else var.clone()
-        for var in source.inputs
-    }
-    on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
     in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
-    copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
-    outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
-    for index, number in updates.items():
-        if source.inputs[number] in placed:
-            outputs[index] = as_opencl_variable(outputs[index], context_name)
+    inputs, outputs, origins = _with_transfers(source, context_name, placed, in_place)
+    next_on_device = {index for index, number in updates.items() if source.inputs[number] in placed}
+    for index in next_on_device:
+        outputs[index] = as_opencl_variable(outputs[index], context_name)
     lift, *later = _phases()
-    origins = Origins({new: old for old, new in (*copies.items(), *inputs.items())})
     with optimizing():
-        lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
+        lifting = FunctionGraph(inputs, outputs, clone=False)
         lifting.attach_feature(origins)
         lift.optimize(lifting)
-        kept_on_host = {index for index, number in updates.items() if source.inputs[number] not in placed}
-        outputs = [
-            var if index in kept_on_host else _without_transfer(var) for index, var in enumerate(lifting.outputs)
-        ]
-        outputs = _copy_aliased_outputs(outputs, lifting.inputs, updates)
-        clones = clone_get_equiv(lifting.inputs, outputs)
-        fgraph = FunctionGraph([clones[var] for var in lifting.inputs], [clones[var] for var in outputs], clone=False)
-        origins = Origins({clones[var]: origin for var, origin in origins.of.items() if var in clones})
-        fgraph.attach_feature(origins)
-        fgraph.update_mapping = updates
+        fgraph, origins = _without_transfers(lifting, origins, updates, next_on_device)
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
@@ -125,6 +107,43 @@ def device_graph(
         origins.of.setdefault(new, without_copies(old))
     final_origins = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
     return DeviceGraph(fgraph, lift_reports(lifting)[-1], final_origins)
+
+
+def _with_transfers(
+    source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
+) -> tuple[list[Variable], list[Variable], Origins]:
+    """Copy a graph of plain ops, but for nodes that stay `in_place`, over inputs of which some are on the device.
+
+    Return the inputs and outputs of the copy, and its variables' origins.
+    """
+    inputs = {
+        var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
+        if var in placed
+        else var.clone()
+        for var in source.inputs
+    }
+    on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
+    copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
+    outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
+    origins = Origins({new: old for old, new in (*copies.items(), *inputs.items())})
+    return list(inputs.values()), outputs, origins
+
+
+def _without_transfers(
+    lifted: FunctionGraph, origins: Origins, updates: dict[int, int], next_on_device: Collection[int]
+) -> tuple[FunctionGraph, Origins]:
+    """Copy a lifted graph, whose outputs stay on the device, but for next values of inputs that are not there."""
+    outputs = [
+        var if index in updates and index not in next_on_device else _without_transfer(var)
+        for index, var in enumerate(lifted.outputs)
+    ]
+    outputs = _copy_aliased_outputs(outputs, lifted.inputs, updates)
+    clones = clone_get_equiv(lifted.inputs, outputs)
+    fgraph = FunctionGraph([clones[var] for var in lifted.inputs], [clones[var] for var in outputs], clone=False)
+    fgraph.update_mapping = updates
+    copied = Origins({clones[var]: origin for var, origin in origins.of.items() if var in clones})
+    fgraph.attach_feature(copied)
+    return fgraph, copied
 
 
 #: Only sizes and indexes are left on the host. Plans compare these with those of the last call, and cannot compare a
