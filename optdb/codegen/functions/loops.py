@@ -1,9 +1,7 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-The body of a kernel is a program that a `Lowering` has written; its results go to *targets*. An :class:`ElementStore`
-writes them into a buffer, a :class:`Fold` accumulates them over the whole domain, a :class:`ColumnSum` adds rows of a
-matrix times the result, a :class:`Scatter` adds them at computed places. Each work item, or group of these, accumulates
-into a part of its own, so that no item waits for another one; whatever reads the result adds up the parts.
+The body of a kernel is a program that a `Lowering` has written; its results go to *targets*, see
+`optdb.codegen.functions.targets`.
 
 A processor computes vectors of points, other devices a point for each item.
 """
@@ -15,20 +13,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.functions.indices import Index
 from optdb.codegen.functions.lowering import Load, LoopIndex, Lowering, RowProduct
-from optdb.codegen.functions.lowering import Operand as Result
 from optdb.codegen.functions.stored import Buffer
+from optdb.codegen.functions.targets import (
+    ColumnSum,
+    ElementStore,
+    Fold,
+    Scatter,
+    Target,
+    TargetCode,
+    atomic_addition,
+    results_of,
+)
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type, is_complex
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, joined, write_w
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, joined
 from optdb.runtime.device_profiles import DeviceProfile
 
 #: Work items of a group, on devices that run groups.
@@ -36,65 +39,7 @@ GROUP = 256
 #: Work items of a processor for each of its units, and the fewest points of one.
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
-#: What a device needs to add to numbers of 8 bytes that others add to.
-WIDE_ATOMICS = "cl_khr_int64_base_atomics"
 _CODE = functions("functions/loops.cl")
-
-
-@dataclass(frozen=True)
-class ElementStore:
-    """A result that is written into a buffer, at an affine index."""
-
-    result: Result
-    buffer: Buffer
-    index: Index
-
-
-@dataclass(frozen=True)
-class ScatterStore:
-    """A result that is written into a buffer, at a computed index."""
-
-    result: Result
-    buffer: Buffer
-    index: Result
-
-
-@dataclass(frozen=True)
-class Fold:
-    """A result that is folded over the domain. The parts begin at an index of a buffer, one after the other."""
-
-    result: Result
-    fold: str
-    parts: Buffer
-    number: int
-
-
-@dataclass(frozen=True)
-class ColumnSum:
-    """A result by which rows of a matrix are multiplied, before all rows are added up."""
-
-    result: Result
-    matrix: Buffer
-    offset: int
-    row_stride: int
-    length: int
-    parts: Buffer
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """A result that is added to the element of a part that a computed index names, from an offset on."""
-
-    result: Result
-    index: Result
-    offset: int
-    size: int
-    parts: Buffer
-    #: How many parts the groups of a device share, which are zeros before; 0 if each item has a part of its own.
-    part_count: int = 0
-
-
-Target = ElementStore | ScatterStore | Fold | ColumnSum | Scatter
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
@@ -128,7 +73,7 @@ class LoopKernel:
 
     def __post_init__(self) -> None:
         lowering = self.lowering
-        self.program = lowering.build([x for target in self.targets for x in _results_of(target)])
+        self.program = lowering.build([x for target in self.targets for x in results_of(target)])
         sources = lowering.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
@@ -137,10 +82,10 @@ class LoopKernel:
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
         complex_numbers = any(map(is_complex, computed_dtypes(self.program)))
-        self._serial = self.profile.runs_items_serially
-        self._group = min(GROUP, self.profile.max_local_size)
+        self.is_serial = self.profile.runs_items_serially
+        self.group = min(GROUP, self.profile.max_local_size)
         is_lanes = self.profile.needs_explicit_vectors and not complex_numbers and not self.is_scalar
-        self.width = WIDTH if is_lanes and self._serial else 1
+        self.width = WIDTH if is_lanes and self.is_serial else 1
 
     def __str__(self) -> str:
         kinds = Counter(type(target).__name__ for target in self.targets)
@@ -167,32 +112,33 @@ class LoopKernel:
         steps, once = code.statements, [*self._uniform_loads(names), code.once]
         reads = joined([*self._loads(names), *map(self._declared, outputs, self.program.out_dtypes), steps])
         aliases = [
-            f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self._name(buffer)}_at;"
+            f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self.name_of(buffer)}_at;"
             for number, buffer in enumerate(self.lowering.tables)
         ]
-        begin, body, finish = self._of_targets(outputs)
+        target_code = TargetCode(self)
         readers = dict.fromkeys(self._functions(names))
         last = len(self.domain) - 1
         words = {
-            "ARRAYS": ", ".join(f"ARRAY {ctype(buffer.dtype)} *{self._name(buffer)}_at" for buffer in self.buffers),
+            "ARRAYS": ", ".join(f"ARRAY {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers),
             "ONCE": joined([*aliases, *once]),
-            "BEGIN": joined(begin),
+            "BEGIN": joined(target_code.begin),
             "OFFSETS": joined(self._offsets(names)),
             "ROW": "n" if last <= 0 else f"{self.domain[-1]}UL",
-            "BODY": joined([reads, *body]),
+            "BODY": joined([reads, *target_code.body]),
             "NEXT": joined(self._advances(names)),
-            "FINISH": joined(finish),
+            "FINISH": joined(target_code.finish),
             "WIDTH": width,
             "SHARED": joined(self._shared()),
             "chunked": "loop",
             "strided": "loop",
         }
-        template = _CODE["chunked" if self._serial else "strided"]
+        template = _CODE["chunked" if self.is_serial else "strided"]
         source = "".join([ROUND_EACH_STEP, helpers.source, *readers, filled(template, **words)])
         (kernel,) = Kernel.all_of(source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)})))
         return kernel
 
-    def _name(self, buffer: Buffer) -> str:
+    def name_of(self, buffer: Buffer) -> str:
+        """Return the name of a buffer in the code; it becomes a parameter if it is new."""
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return f"a{self.buffers.index(buffer)}"
@@ -205,7 +151,7 @@ class LoopKernel:
             return False
         return self.is_scalar or (isinstance(source, Load) and source.index.is_const)
 
-    def _factors(self, index: Index) -> list[int]:
+    def factors(self, index: Index) -> list[int]:
         """Return the factors of the loops that are left."""
         factors = [0] * len(self.domain)
         for axis, factor in index.terms:
@@ -220,7 +166,7 @@ class LoopKernel:
         for name, source in zip(names, self.lowering.sources):
             if isinstance(source, Load) and self._is_uniform(source):
                 operand = Operand.of(name, source.buffer.dtype)
-                at = f"{self._name(source.buffer)}_at[{source.index.const}]"
+                at = f"{self.name_of(source.buffer)}_at[{source.index.const}]"
                 lines.append(f"const {operand.computed} {name} = {operand.load}({at});")
             elif self._is_uniform(source):
                 lines.append(f"const long {name} = {source.index.const};")
@@ -252,7 +198,7 @@ class LoopKernel:
                 if axis:
                     lines.append(f"row /= {self.domain[axis]}UL;")
         for name, index in self._strided_indices(names):
-            *outer, inner = self._factors(index)
+            *outer, inner = self.factors(index)
             terms = [f"{index.const}L", *[f"{by}L * x{axis}" for axis, by in enumerate(outer) if by]]
             if inner:
                 terms.append(f"{inner}L * (ga_ssize)column")
@@ -263,9 +209,9 @@ class LoopKernel:
         if not self.domain:
             return []
         return [
-            f"{name}_p += {self.width * self._factors(index)[-1]};"
+            f"{name}_p += {self.width * self.factors(index)[-1]};"
             for name, index in self._strided_indices(names)
-            if self._factors(index)[-1]
+            if self.factors(index)[-1]
         ]
 
     def _loads(self, names: Sequence[str]) -> list[str]:
@@ -276,13 +222,13 @@ class LoopKernel:
             if isinstance(source, RowProduct):
                 lines += self._row_product(name, source)
                 continue
-            step = self._factors(source.index)[-1]
+            step = self.factors(source.index)[-1]
             if isinstance(source, LoopIndex):
                 lanes = ", ".join(str(step * lane) for lane in range(WIDTH))
                 value = f"(long{WIDTH})({name}_p) + (long{WIDTH})({lanes})" if self.width > 1 else f"{name}_p"
                 lines.append(f"const {self._type('int64')} {name} = {value};")
                 continue
-            operand, array = Operand.of(name, source.buffer.dtype), self._name(source.buffer)
+            operand, array = Operand.of(name, source.buffer.dtype), self.name_of(source.buffer)
             if self.width > 1:
                 value = f"{operand.reader('loop')}({array}_at + {name}_p, {step}, count)"
             else:
@@ -298,8 +244,8 @@ class LoopKernel:
 
     def _row_product(self, name: str, source: RowProduct) -> list[str]:
         kind = c_type(source.matrix.dtype)
-        row = f"{self._name(source.matrix)}_at + {source.offset}L + {source.row_stride}L * (ga_ssize)(i + l)"
-        vector = f"{self._name(source.vector)}_at + {source.vector_offset}L"
+        row = f"{self.name_of(source.matrix)}_at + {source.offset}L + {source.row_stride}L * (ga_ssize)(i + l)"
+        vector = f"{self.name_of(source.vector)}_at + {source.vector_offset}L"
         if self.width == 1:
             call = f"row_product_{kind}({row.replace('(i + l)', 'i')}, {vector}, {source.length}UL)"
             return [f"const {kind} {name} = {call};"]
@@ -325,7 +271,7 @@ class LoopKernel:
             if isinstance(target, ColumnSum):
                 found.append(self._filled("add_rows", target.matrix.dtype))
             if isinstance(target, Scatter) and target.part_count:
-                found.append(_adding_atomically(target.parts.dtype))
+                found.append(atomic_addition(target.parts.dtype))
         return found
 
     def _filled(self, name: str, dtype: str) -> str:
@@ -334,170 +280,9 @@ class LoopKernel:
         words |= {"HALF": f"{kind}{WIDTH // 2}", "QUARTER": f"{kind}{WIDTH // 4}", "PAIR": f"{kind}{WIDTH // 8}"}
         return filled(_CODE[name], **words, VSTORE=f"vstore{WIDTH}", **{name: f"{name}_{kind}"})
 
-    def _of_targets(self, outputs: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return what comes ahead of the loop, in it and after it."""
-        begin: list[str] = []
-        body: list[str] = []
-        finish: list[str] = []
-        zeroed: set[Buffer] = set()
-        added: list[tuple[str, str, str]] = []
-        results = iter(outputs)
-        for number, target in enumerate(self.targets):
-            match target:
-                case ElementStore():
-                    body.append(self._store(number, target, next(results)))
-                case ScatterStore():
-                    result, index = next(results), next(results)
-                    at = f"{self._name(target.buffer)}_at"
-                    statement = f"{at}[{{1}}] = {write_w(target.buffer.dtype)}({{0}});"
-                    body.append(self._each_lane([(statement, result, index)]))
-                case Fold():
-                    fold = self._fold(number, target, next(results))
-                    for lines, more in zip((begin, body, finish), fold, strict=True):
-                        lines += more
-                case ColumnSum():
-                    begin += self._zeroed(target.parts, target.length, zeroed)
-                    row = f"{self._name(target.matrix)}_at + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
-                    kind, sums = c_type(target.matrix.dtype), f"{self._name(target.parts)}_mine"
-                    factor = next(results) if self.width > 1 else f"({kind}{WIDTH})({next(results)})"
-                    body.append(
-                        f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);"
-                    )
-                case Scatter():
-                    begin += self._own_part(target, zeroed)
-                    result, index = next(results), next(results)
-                    element = f"{self._name(target.parts)}_mine[{{1}} + {target.offset}L]"
-                    if not target.part_count:
-                        added.append((f"{element} += {{0}};", result, index))
-                    else:
-                        added.append(
-                            (f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});", result, index)
-                        )
-        if added:
-            body.append(self._each_lane(added))
-        return begin, body, finish
-
-    def _own_part(self, target: Scatter, done: set[Buffer]) -> list[str]:
-        """Return statements that find the part that an item adds to."""
-        if not target.part_count:
-            return self._zeroed(target.parts, target.size, done)
-        if target.parts in done:
-            return []
-        done.add(target.parts)
-        name = self._name(target.parts)
-        part = f"(GID_0 % {target.part_count}UL) * {target.size}UL"
-        return [f"GLOBAL_MEM {ctype(target.parts.dtype)} *{name}_mine = {name}_at + {part};"]
-
-    def _zeroed(self, parts: Buffer, size: int, done: set[Buffer]) -> list[str]:
-        if parts in done:
-            return []
-        done.add(parts)
-        name = self._name(parts)
-        return [
-            f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + item * {size}UL;",
-            f"for (ga_size c = 0; c < {size}UL; ++c) {name}_mine[c] = 0;",
-        ]
-
-    def _store(self, number: int, target: ElementStore, result: str) -> str:
-        operand, array = Operand.of(result, target.buffer.dtype), self._name(target.buffer)
-        if self.is_scalar:
-            return f"{array}_at[{target.index.const}] = {operand.store}({result});"
-        step = self._factors(target.index)[-1]
-        if self.width > 1:
-            return f"{operand.writer('loop')}({result}, {array}_at + s{number}_p, {step}, count);"
-        return f"{array}_at[s{number}_p] = {operand.store}({result});"
-
-    def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return statements for each wanted lane; each is a text, with two results that are filled in."""
-        if self.width == 1:
-            return joined(statement.format(*values) for statement, *values in statements)
-        dtypes = dict(zip([f"r{n}" for n in range(len(self.program.results))], self.program.out_dtypes))
-        # Results that are one value, such as an index of several statements, are one variable.
-        first = {result: f"r{self.program.results.index(result)}" for result in self.program.results}
-        names = {f"r{n}": first[result] for n, result in enumerate(self.program.results)}
-        lines = ["{"]
-        for value in dict.fromkeys(names[value] for _, *values in statements for value in values):
-            kind = c_type(dtypes[value])
-            lines.append(f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} {value}_lanes; {value}_lanes.v = {value};")
-        each = [
-            statement.format(*[f"{names[value]}_lanes.s[l]" for value in values]) for statement, *values in statements
-        ]
-        return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
-
-    def _fold(self, number: int, target: Fold, result: str) -> tuple[list[str], list[str], list[str]]:
-        dtype = target.parts.dtype
-        kind, identity = c_type(dtype), identity_of(target.fold, dtype)
-        combine = Program.of(Scalar(target.fold, dtype), [dtype] * 2)
-        acc, whole = f"acc{number}", f"whole{number}"
-        part = f"{self._name(target.parts)}_at[{target.number}UL * items + item]"
-        store = write_w(dtype)
-
-        def combined(into: str, value: str, width: int) -> str:
-            return scalar_code(combine, [into, value], [into], width=width).statements
-
-        if self.width == 1 and self._serial:
-            body = ["{", combined(acc, result, 1), "}"]
-            return [f"{kind} {acc} = {identity};"], body, [f"{part} = {store}({acc});"]
-        if self.width == 1:
-            shared = f"shared_{kind}"
-            finish = [
-                f"{shared}[LID_0] = {acc};",
-                "local_barrier();",
-                f"for (uint half_of = {self._group // 2}; half_of > 0; half_of /= 2) {{",
-                "if (LID_0 < half_of) {",
-                f"{kind} {whole} = {shared}[LID_0];",
-                f"const {kind} other = {shared}[LID_0 + half_of];",
-                combined(whole, "other", 1),
-                f"{shared}[LID_0] = {whole};",
-                "}",
-                "local_barrier();",
-                "}",
-                f"if (LID_0 == 0) {part} = {store}({shared}[0]);",
-                "local_barrier();",
-            ]
-            return [f"{kind} {acc} = {identity};"], ["{", combined(acc, result, 1), "}"], finish
-        body = [
-            f"if (count < {WIDTH}) {{",
-            f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} tail; tail.v = {result};",
-            f"for (int l = count; l < {WIDTH}; ++l) tail.s[l] = {identity};",
-            f"{result} = tail.v;",
-            "}",
-            "{",
-            combined(acc, result, WIDTH),
-            "}",
-        ]
-        finish = [
-            "{",
-            f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} lanes; lanes.v = {acc};",
-            f"{kind} {whole} = lanes.s[0];",
-            f"for (int l = 1; l < {WIDTH}; ++l) {{",
-            f"const {kind} other = lanes.s[l];",
-            combined(whole, "other", 1),
-            "}",
-            f"{part} = {store}({whole});",
-            "}",
-        ]
-        return [f"{kind}{WIDTH} {acc} = ({kind}{WIDTH})({identity});"], body, finish
-
     def _shared(self) -> list[str]:
         kinds = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
-        return [f"LOCAL_MEM {kind} shared_{kind}[{self._group}];" for kind in kinds]
-
-
-def _adding_atomically(dtype: str) -> str:
-    """Return the function that adds to a number of 4 or 8 bytes that others add to."""
-    kind, is_wide = c_type(dtype), np.dtype(dtype).itemsize == 8
-    bits = "ulong" if is_wide else "uint"
-    words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
-    words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
-    code = filled(_CODE["add_atomically"], add_atomically=f"add_atomically_{kind}", **words)
-    return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
-
-
-def _results_of(target: Target) -> list[Result]:
-    if isinstance(target, ScatterStore | Scatter):
-        return [target.result, target.index]
-    return [target.result]
+        return [f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in kinds]
 
 
 @dataclass(frozen=True)

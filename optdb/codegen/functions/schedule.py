@@ -17,20 +17,18 @@ import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.functions.indices import Index, LoweredValue
-from optdb.codegen.functions.loops import (
+from optdb.codegen.functions.loops import LoopGrid, LoopKernel, grid_of
+from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, RowProduct, TooLarge, unrolls
+from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
+from optdb.codegen.functions.targets import (
     WIDE_ATOMICS,
     ColumnSum,
     ElementStore,
     Fold,
-    LoopGrid,
-    LoopKernel,
     Scatter,
     ScatterStore,
     Target,
-    grid_of,
 )
-from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, RowProduct, TooLarge, unrolls
-from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.tensors import (
     Application,
     ArgumentTensor,

@@ -14,6 +14,7 @@ computes with each result, and stores it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from optdb.codegen.elementwise import QUAD, WIDTH, Operand
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.reductions.folds import identity_of
-from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.code import ScalarCode, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type, convert
@@ -97,62 +98,80 @@ class ReductionCode:
     #: What the names of the kernels begin with.
     name: str = "fold"
 
+    @functools.cached_property
+    def _inputs(self) -> list[Operand]:
+        """The arrays whose elements are folded."""
+        return [Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(self.pre.dtypes, self.single, strict=True))]
+
+    @functools.cached_property
+    def _many(self) -> list[Operand]:
+        """Those of more than one element."""
+        return [x for x in self._inputs if not x.single]
+
+    @property
+    def _width(self) -> int:
+        """How many elements are computed and folded at a time."""
+        return WIDTH if self.vectors else 1
+
     def kernels(self) -> list[Kernel]:
         """Return the kernels; they share one source."""
-        inputs = [Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(self.pre.dtypes, self.single, strict=True))]
-        many = [x for x in inputs if not x.single]
-        uniform = [x.name for x in inputs if x.single]
-        width = WIDTH if self.vectors else 1
         helpers = Helpers(self.name)
-        pre = scalar_code(
-            self.pre, [x.name for x in inputs], ["element"], uniform, width, helpers, self.wrong_functions
-        )
+        inputs, uniform = [x.name for x in self._inputs], [x.name for x in self._inputs if x.single]
+        pre = scalar_code(self.pre, inputs, ["element"], uniform, self._width, helpers, self.wrong_functions)
         post_names = ["result", *[x.name for x in self.post.inputs]], [x.name for x in self.post.outputs]
         post = scalar_code(self.post.program, *post_names, helpers=helpers)
-        combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
-        combining = [
-            scalar_code(combine, ["acc", "x"], ["acc"], width=wide, helpers=helpers).statements for wide in (1, width)
-        ]
-        (dtype,) = self.pre.out_dtypes
-        acc, lanes = c_type(self.acc_dtype), width if self.vectors else ""
-        element = convert("element", dtype, self.acc_dtype, width)
         words = {
-            "ACC": acc,
-            "VECTOR": f"{acc}{WIDTH}",
-            "WIDTH": WIDTH,
-            "VLOAD": f"vload{WIDTH}",
-            "VSTORE": f"vstore{WIDTH}",
-            "IDENTITY": identity_of(self.fold, self.acc_dtype),
-            "STRIP": STRIP,
-            "ROWS": ROWS,
-            "GROUP": self.group,
-            "COMBINE": combining[0],
-            "COMBINE_VECTORS": combining[1],
-            "PARAMS": self._params(inputs, many),
-            "ONCE": joined([*[x.read("0") for x in inputs if x.single], pre.once]),
-            "PRE": f"{c_type(dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
-            "STORE": self._store(acc, post.statements),
-            **self._offsets(many),
+            **self._fold_words(helpers),
+            "PARAMS": self._params(),
+            **self._element_words(pre),
+            "STORE": self._store(c_type(self.acc_dtype), post.statements),
+            **self._offsets(),
             **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors", "add")},
             **{f"vectors_{way}": f"{self.name}_{way}" for way in ("along", "across")},
         }
         code = functions("reductions/reductions.cl")
         if self.vectors:
-            readers = dict.fromkeys(x.lane_reader(self.name) for x in many)
+            readers = dict.fromkeys(x.lane_reader(self.name) for x in self._many)
             names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
             text = filled("".join([code[name] for name in names]), **words)
         else:
             readers = []
-            text = filled(self._items(code, many), **words, **self._steps(many))
+            text = filled(self._items(code), **words, **self._steps())
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, *readers, text]), flags)
 
-    def _items(self, code: Mapping[str, str], many: list[Operand]) -> str:
+    def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
+        """Return the words of the accumulator, and of how it is folded with an element, or a vector of them."""
+        acc = c_type(self.acc_dtype)
+        combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
+        one, several = [
+            scalar_code(combine, ["acc", "x"], ["acc"], width=width, helpers=helpers).statements
+            for width in (1, self._width)
+        ]
+        return {
+            **{"ACC": acc, "VECTOR": f"{acc}{WIDTH}", "IDENTITY": identity_of(self.fold, self.acc_dtype)},
+            **{"WIDTH": WIDTH, "VLOAD": f"vload{WIDTH}", "VSTORE": f"vstore{WIDTH}"},
+            **{"STRIP": STRIP, "ROWS": ROWS, "GROUP": self.group},
+            **{"COMBINE": one, "COMBINE_VECTORS": several},
+        }
+
+    def _element_words(self, pre: ScalarCode) -> dict[str, str]:
+        """Return the words of the code that computes an element ``x`` of those of the arrays."""
+        (dtype,) = self.pre.out_dtypes
+        lanes = WIDTH if self.vectors else ""
+        element = convert("element", dtype, self.acc_dtype, self._width)
+        declared = f"{c_type(dtype)}{lanes} element;"
+        return {
+            "ONCE": joined([*[x.read("0") for x in self._inputs if x.single], pre.once]),
+            "PRE": f"{declared}\n{pre.statements}\n{c_type(self.acc_dtype)}{lanes} x = {element};",
+        }
+
+    def _items(self, code: Mapping[str, str]) -> str:
         """Return the kernels of devices that are not processors, and their helpers."""
 
         def kernel(name: str, quads: bool = False) -> str:
             called = f"{self.name}_{name}{'_quads' if quads else ''}"
-            fold = filled(body(code["fold"]), **self._taking(many, quads), RESTART=restart)
+            fold = filled(body(code["fold"]), **self._taking(quads), RESTART=restart)
             return filled(code[f"items_{name}"], **{f"items_{name}": called}, FOLD=fold)
 
         restart = body(code["restart"]) if self.compensated else ""
@@ -160,12 +179,12 @@ class ReductionCode:
         helpers = [code["combine"], *([filled(code["add"], NARROW="float")] if self.compensated else [])]
         return "".join([*helpers, *kernels])
 
-    def _taking(self, many: list[Operand], quads: bool) -> dict[str, Any]:
+    def _taking(self, quads: bool) -> dict[str, Any]:
         """Return the words of code that reads elements, one or four at a time, and folds them."""
         several = "several[u]"
         if quads:
-            reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in many)
-            lanes = joined(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in many)
+            reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in self._many)
+            lanes = joined(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self._many)
             several = f"several[u * {QUAD} + l]"
         into_one = "acc = combine(acc, x);"
         into_several = f"{several} = combine({several}, x);"
@@ -193,7 +212,7 @@ class ReductionCode:
         loop = f"#pragma unroll\nfor (int u = 0; u < {SEVERAL}; ++u)\nseveral[u] = IDENTITY;"
         return f"ACC several[{SEVERAL}];\n{loop}"
 
-    def _steps(self, many: list[Operand]) -> dict[str, str]:
+    def _steps(self) -> dict[str, str]:
         """Return statements that locate the element at an index, and the one that is `step` further.
 
         The index along axis d is a digit, ``c<d>``; ``s<d>`` are the digits of a step. That of the outermost axis is
@@ -210,43 +229,48 @@ class ReductionCode:
             return " + ".join(f"(ga_ssize){index} * {x.name}_r{d}" for d, index in indexes.items())
 
         declared = [f"uint c{d}, s{d};\nconst uint len{d} = (uint)r{d};" for d in inner]
-        declared += [f"ga_ssize {x.name}_p, {x.name}_s;" for x in many]
+        declared += [f"ga_ssize {x.name}_p, {x.name}_s;" for x in self._many]
         declared += [
             f"const ga_ssize {x.name}_w{d} = {x.name}_r{d - 1} - (ga_ssize)r{d} * {x.name}_r{d};"
-            for x in many
+            for x in self._many
             for d in inner
         ]
-        steps = ["{", *digits("step", "s"), *[f"{x.name}_s = {offset(x, 's')};" for x in many], "}"]
-        locate = ["{", *digits("first", "c"), *[f"{x.name}_p = {x.name}_base + {offset(x, 'c')};" for x in many], "}"]
-        following = [f"{x.name}_p += {x.name}_s;" for x in many]
+        steps = ["{", *digits("step", "s"), *[f"{x.name}_s = {offset(x, 's')};" for x in self._many], "}"]
+        locate = [
+            "{",
+            *digits("first", "c"),
+            *[f"{x.name}_p = {x.name}_base + {offset(x, 'c')};" for x in self._many],
+            "}",
+        ]
+        following = [f"{x.name}_p += {x.name}_s;" for x in self._many]
         for d in inner:
-            wrap = [f"c{d} -= len{d};", *[f"{x.name}_p += {x.name}_w{d};" for x in many]]
+            wrap = [f"c{d} -= len{d};", *[f"{x.name}_p += {x.name}_w{d};" for x in self._many]]
             wrap += [f"++c{d - 1};"] if d > 1 else []
             following.append(joined([f"c{d} += s{d};\nif (c{d} >= len{d}) {{", *wrap, "}"]))
         return {"DIGITS": joined([*declared, *steps]), "LOCATE": joined(locate), "NEXT": joined(following)}
 
-    def _params(self, inputs: list[Operand], many: list[Operand]) -> str:
+    def _params(self) -> str:
         kept_axes, folded_axes = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
         numbers = [f"ga_size {name}" for name in ("n", "each", "m", "parts", "part", *kept_axes, *folded_axes)]
-        steps = [f"ga_ssize {x.name}_{axis}" for x in many for axis in (*kept_axes, *folded_axes)]
+        steps = [f"ga_ssize {x.name}_{axis}" for x in self._many for axis in (*kept_axes, *folded_axes)]
         post_steps = [f"ga_ssize {x.name}_{axis}" for x in self.post.stepping for axis in kept_axes]
         post = [*[x.param for x in self.post.operands], "ga_ssize z_part", *post_steps]
-        return ", ".join([*numbers, *[x.param for x in inputs], *steps, *post])
+        return ", ".join([*numbers, *[x.param for x in self._inputs], *steps, *post])
 
-    def _offsets(self, many: list[Operand]) -> dict[str, str]:
+    def _offsets(self) -> dict[str, str]:
         """Return statements that work out where elements and results are, and that read elements from there."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
-        begins = {f"{x.name}_base": f"{x.name}_k" for x in many}
+        begins = {f"{x.name}_base": f"{x.name}_k" for x in self._many}
         begins |= {f"{x.name}_index": f"{x.name}_k" for x in self.post.stepping}
         outputs = joined(["ga_size rest = o;", *[f"ga_ssize {offset} = 0;" for offset in begins]])
         strip = joined(f"{offset} += (ga_ssize)from * {step}{self.kept - 1};" for offset, step in begins.items())
-        offsets = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
+        offsets = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in self._many}
 
         def lanes(offset: str, axis: str) -> str:
             return joined(
                 f"const {x.computed}{WIDTH} {x.name} = "
                 f"{x.reader(self.name)}({x.name}_at + {offset.format(x.name)}, {x.name}_{axis}, count);"
-                for x in many
+                for x in self._many
             )
 
         return {
@@ -255,11 +279,11 @@ class ReductionCode:
             "OFFSETS_OF_OUTPUT": joined([outputs, add_offsets("rest", "k", self.kept, begins)]),
             "OFFSETS_OF_STRIP": joined([outputs, add_offsets("rest", "k", self.kept - 1, begins), strip]),
             "OFFSETS_IN_ROW": row_offsets("r", self.folded, offsets),
-            "READ": joined(x.read(f"{x.name}_p") for x in many),
+            "READ": joined(x.read(f"{x.name}_p") for x in self._many),
             "READ_ALONG": lanes("{0}_p", row),
             "READ_ACROSS": lanes(f"{{0}}_p + c * {{0}}_{side} + r * {{0}}_{row}", side),
-            "NEXT_IN_ROW": joined(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in many),
-            "NEXT_ROWS": joined(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in many),
+            "NEXT_IN_ROW": joined(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in self._many),
+            "NEXT_ROWS": joined(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in self._many),
             "NEXT_OUTPUT": joined(f"{x.name}_index += {x.name}_{side};" for x in self.post.stepping),
         }
 

@@ -1,0 +1,298 @@
+"""What becomes of the results of a fused loop: they are stored, folded, or added to others.
+
+An :class:`ElementStore` writes a result into a buffer, a :class:`Fold` accumulates it over the whole domain, a
+:class:`ColumnSum` adds rows of a matrix times the result, a :class:`Scatter` adds it at computed indices. Each work
+item, or group of these, accumulates into a part of its own, so that no item waits for another one; whatever reads the
+result adds up the parts. `TargetCode` writes the statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optdb.codegen.elementwise import WIDTH, Operand
+from optdb.codegen.functions.indices import Index
+from optdb.codegen.functions.lowering import Operand as Result
+from optdb.codegen.functions.stored import Buffer
+from optdb.codegen.kernels import ctype
+from optdb.codegen.reductions.folds import identity_of
+from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.types import c_type
+from optdb.codegen.source import filled, functions, joined, write_w
+
+if TYPE_CHECKING:
+    from optdb.codegen.functions.loops import LoopKernel
+
+#: What a device needs to add to numbers of 8 bytes that others add to.
+WIDE_ATOMICS = "cl_khr_int64_base_atomics"
+
+
+@dataclass(frozen=True)
+class ElementStore:
+    """A result that is written into a buffer, at an affine index."""
+
+    result: Result
+    buffer: Buffer
+    index: Index
+
+
+@dataclass(frozen=True)
+class ScatterStore:
+    """A result that is written into a buffer, at a computed index."""
+
+    result: Result
+    buffer: Buffer
+    index: Result
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A result that is folded over the domain. The parts begin at an index of a buffer, one after the other."""
+
+    result: Result
+    fold: str
+    parts: Buffer
+    number: int
+
+
+@dataclass(frozen=True)
+class ColumnSum:
+    """A result by which rows of a matrix are multiplied, before all rows are added up."""
+
+    result: Result
+    matrix: Buffer
+    offset: int
+    row_stride: int
+    length: int
+    parts: Buffer
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A result that is added to the element of a part that a computed index names, from an offset on."""
+
+    result: Result
+    index: Result
+    offset: int
+    size: int
+    parts: Buffer
+    #: How many parts the groups of a device share, which are zeros before; 0 if each item has a part of its own.
+    part_count: int = 0
+
+
+Target = ElementStore | ScatterStore | Fold | ColumnSum | Scatter
+
+
+def results_of(target: Target) -> list[Result]:
+    """Return the results that a target takes."""
+    if isinstance(target, ScatterStore | Scatter):
+        return [target.result, target.index]
+    return [target.result]
+
+
+def atomic_addition(dtype: str) -> str:
+    """Return the function that adds to a number of 4 or 8 bytes that others add to."""
+    kind, is_wide = c_type(dtype), np.dtype(dtype).itemsize == 8
+    bits = "ulong" if is_wide else "uint"
+    words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
+    words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
+    template = functions("functions/loops.cl")["add_atomically"]
+    code = filled(template, add_atomically=f"add_atomically_{kind}", **words)
+    return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
+
+
+class TargetCode:
+    """The statements of a loop that deal with its results, which have the names ``r0``, ``r1`` and so on.
+
+    Parameters
+    ----------
+    kernel : LoopKernel
+        The loop.
+    """
+
+    def __init__(self, kernel: LoopKernel) -> None:
+        self._kernel = kernel
+        #: What comes ahead of the loop, in it, and after it.
+        self.begin: list[str] = []
+        self.body: list[str] = []
+        self.finish: list[str] = []
+        #: Buffers of which an item has found its own part.
+        self._found: set[Buffer] = set()
+        #: What is added for each lane: a statement with its result and index left open, and these.
+        self._added: list[tuple[str, str, str]] = []
+        first = 0
+        for number, target in enumerate(kernel.targets):
+            count = len(results_of(target))
+            self._add(number, target, *[f"r{n}" for n in range(first, first + count)])
+            first += count
+        if self._added:
+            self.body.append(self._each_lane(self._added))
+
+    def _add(self, number: int, target: Target, result: str, index: str = "") -> None:
+        match target:
+            case ElementStore():
+                self.body.append(self._store(number, target, result))
+            case ScatterStore():
+                statement = f"{self._at(target.buffer)}[{{1}}] = {write_w(target.buffer.dtype)}({{0}});"
+                self.body.append(self._each_lane([(statement, result, index)]))
+            case Fold():
+                self._fold(number, target, result)
+            case ColumnSum():
+                self._add_rows(target, result)
+            case Scatter():
+                self._scatter(target, result, index)
+
+    def _at(self, buffer: Buffer) -> str:
+        return f"{self._kernel.name_of(buffer)}_at"
+
+    def _store(self, number: int, target: ElementStore, result: str) -> str:
+        operand, at = Operand.of(result, target.buffer.dtype), self._at(target.buffer)
+        if self._kernel.is_scalar:
+            return f"{at}[{target.index.const}] = {operand.store}({result});"
+        step = self._kernel.factors(target.index)[-1]
+        if self._kernel.width > 1:
+            return f"{operand.writer('loop')}({result}, {at} + s{number}_p, {step}, count);"
+        return f"{at}[s{number}_p] = {operand.store}({result});"
+
+    def _add_rows(self, target: ColumnSum, result: str) -> None:
+        """Add a row of the matrix, times the result, to the item's own part."""
+        self._find_zeroed_part(target.parts, target.length)
+        row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
+        kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
+        factor = result if self._kernel.width > 1 else f"({kind}{WIDTH})({result})"
+        self.body.append(f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);")
+
+    def _scatter(self, target: Scatter, result: str, index: str) -> None:
+        """Add the result to an element of a part: by an atomic operation, if the part is not the item's own."""
+        element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
+        if target.part_count:
+            self._find_shared_part(target)
+            statement = f"add_atomically_{c_type(target.parts.dtype)}(&{element}, {{0}});"
+        else:
+            self._find_zeroed_part(target.parts, target.size)
+            statement = f"{element} += {{0}};"
+        self._added.append((statement, result, index))
+
+    def _find_shared_part(self, target: Scatter) -> None:
+        if target.parts in self._found:
+            return
+        self._found.add(target.parts)
+        name = self._kernel.name_of(target.parts)
+        part = f"(GID_0 % {target.part_count}UL) * {target.size}UL"
+        self.begin.append(f"GLOBAL_MEM {ctype(target.parts.dtype)} *{name}_mine = {name}_at + {part};")
+
+    def _find_zeroed_part(self, parts: Buffer, size: int) -> None:
+        if parts in self._found:
+            return
+        self._found.add(parts)
+        name = self._kernel.name_of(parts)
+        self.begin += [
+            f"GLOBAL_MEM {ctype(parts.dtype)} *{name}_mine = {name}_at + item * {size}UL;",
+            f"for (ga_size c = 0; c < {size}UL; ++c) {name}_mine[c] = 0;",
+        ]
+
+    def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
+        """Return statements for each wanted lane; each is a text, with two results that are filled in."""
+        program = self._kernel.program
+        if self._kernel.width == 1:
+            return joined(statement.format(*values) for statement, *values in statements)
+        dtypes = dict(zip([f"r{n}" for n in range(len(program.results))], program.out_dtypes))
+        # Results that are one value, such as an index of several statements, are one variable.
+        first = {result: f"r{program.results.index(result)}" for result in program.results}
+        names = {f"r{n}": first[result] for n, result in enumerate(program.results)}
+        lines = ["{"]
+        for value in dict.fromkeys(names[value] for _, *values in statements for value in values):
+            kind = c_type(dtypes[value])
+            lines.append(f"union {{ {kind}{WIDTH} v; {kind} s[{WIDTH}]; }} {value}_lanes; {value}_lanes.v = {value};")
+        each = [
+            statement.format(*[f"{names[value]}_lanes.s[l]" for value in values]) for statement, *values in statements
+        ]
+        return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
+
+    def _fold(self, number: int, target: Fold, result: str) -> None:
+        """Fold the result into an accumulator, which an item or a group leaves in its part after the loop."""
+        fold = _FoldCode(number, target, f"{self._at(target.parts)}[{target.number}UL * items + item]")
+        width = self._kernel.width
+        self.begin.append(fold.declared(width))
+        self.body += fold.taken(result, width)
+        if width > 1:
+            self.finish += fold.finished_by_lanes()
+        elif self._kernel.is_serial:
+            self.finish.append(fold.stored(fold.acc))
+        else:
+            self.finish += fold.finished_by_group(self._kernel.group)
+
+
+class _FoldCode:
+    """The statements of one fold: its accumulator, of a vector or a number, and how that becomes a part."""
+
+    def __init__(self, number: int, target: Fold, part: str) -> None:
+        dtype = target.parts.dtype
+        self.acc, self._whole, self._part = f"acc{number}", f"whole{number}", part
+        self._kind, self._identity = c_type(dtype), identity_of(target.fold, dtype)
+        self._combine, self._write = Program.of(Scalar(target.fold, dtype), [dtype] * 2), write_w(dtype)
+
+    def _combined(self, into: str, value: str, width: int = 1) -> str:
+        return scalar_code(self._combine, [into, value], [into], width=width).statements
+
+    def stored(self, value: str) -> str:
+        """Return the statement that stores the part."""
+        return f"{self._part} = {self._write}({value});"
+
+    def declared(self, width: int) -> str:
+        """Return the accumulator's declaration."""
+        if width == 1:
+            return f"{self._kind} {self.acc} = {self._identity};"
+        return f"{self._kind}{WIDTH} {self.acc} = ({self._kind}{WIDTH})({self._identity});"
+
+    def taken(self, result: str, width: int) -> list[str]:
+        """Return the statements that fold a result; lanes beyond the last point are replaced by the identity."""
+        combined = ["{", self._combined(self.acc, result, width), "}"]
+        if width == 1:
+            return combined
+        return [
+            f"if (count < {WIDTH}) {{",
+            f"union {{ {self._kind}{WIDTH} v; {self._kind} s[{WIDTH}]; }} tail; tail.v = {result};",
+            f"for (int l = count; l < {WIDTH}; ++l) tail.s[l] = {self._identity};",
+            f"{result} = tail.v;",
+            "}",
+            *combined,
+        ]
+
+    def finished_by_lanes(self) -> list[str]:
+        """Return the statements that fold the lanes of the accumulator."""
+        return [
+            "{",
+            f"union {{ {self._kind}{WIDTH} v; {self._kind} s[{WIDTH}]; }} lanes; lanes.v = {self.acc};",
+            f"{self._kind} {self._whole} = lanes.s[0];",
+            f"for (int l = 1; l < {WIDTH}; ++l) {{",
+            f"const {self._kind} other = lanes.s[l];",
+            self._combined(self._whole, "other"),
+            "}",
+            self.stored(self._whole),
+            "}",
+        ]
+
+    def finished_by_group(self, group: int) -> list[str]:
+        """Return the statements that fold the accumulators of a group's items."""
+        shared = f"shared_{self._kind}"
+        return [
+            f"{shared}[LID_0] = {self.acc};",
+            "local_barrier();",
+            f"for (uint half_of = {group // 2}; half_of > 0; half_of /= 2) {{",
+            "if (LID_0 < half_of) {",
+            f"{self._kind} {self._whole} = {shared}[LID_0];",
+            f"const {self._kind} other = {shared}[LID_0 + half_of];",
+            self._combined(self._whole, "other"),
+            f"{shared}[LID_0] = {self._whole};",
+            "}",
+            "local_barrier();",
+            "}",
+            f"if (LID_0 == 0) {self.stored(f'{shared}[0]')}",
+            "local_barrier();",
+        ]
