@@ -81,6 +81,26 @@ def _counted_axis(index: Tensor) -> int | None:
     return index.shape.index(index.size) if (np.diff(flat) == 1).all() else None
 
 
+def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
+    """Return how many of the axes that are kept come ahead of those of the index arrays in the result.
+
+    The index arrays' come first, unless they are side by side.
+    """
+    if not indexed or list(indexed) != list(range(indexed[0], indexed[-1] + 1)):
+        return 0
+    return len([axis for axis in kept if axis < indexed[0]])
+
+
+def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
+    """Return the coordinate along an axis that an array indexes; `named` are axes of shape `common`."""
+    if isinstance(index, Constant) and index.size == 1:
+        return Coordinate(int(index.value.reshape(())))
+    along = _counted_axis(index)
+    if along is not None:
+        return Coordinate(int(index.value.flat[0]), ((named[along + len(common) - index.ndim], 1),))
+    return Coordinate(0, (), Lookup(broadcast(index, common), named))
+
+
 class Region:
     """The elements that the indices of a node name.
 
@@ -106,11 +126,8 @@ class Region:
         }
         values = {axis: _checked(trace.value(var), x.shape[axis], trace) for axis, var in arrays.items()}
         common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
-        # The axes of the index arrays come first in the result, unless they are side by side.
-        axes = sorted(values)
-        together = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
-        ahead = len([axis for axis in self.stripes if axis < axes[0]]) if together and axes else 0
         kept = sorted(self.stripes)
+        ahead = _axes_ahead(sorted(values), kept)
         before, after = kept[:ahead], kept[ahead:]
         self.shape = (
             *[self.stripes[axis].length for axis in before],
@@ -118,25 +135,14 @@ class Region:
             *[self.stripes[axis].length for axis in after],
         )
         axis_in_result = {axis: number for number, axis in enumerate(before)}
-        axis_in_result |= {axis: len(before) + len(common) + number for number, axis in enumerate(after)}
-        self.coordinates: list[Coordinate] = []
-        for axis in range(x.ndim):
-            if axis in self.stripes:
-                stripe = self.stripes[axis]
-                self.coordinates.append(Coordinate(stripe.start, ((axis_in_result[axis], stripe.step),)))
-                continue
-            value = values[axis]
-            if isinstance(value, Constant) and value.size == 1:
-                self.coordinates.append(Coordinate(int(value.value.reshape(()))))
-                continue
-            named = tuple(range(len(before), len(before) + len(common)))
-            along = _counted_axis(value)
-            if along is not None:
-                lead = len(common) - value.ndim
-                self.coordinates.append(Coordinate(int(value.value.flat[0]), ((named[along + lead], 1),)))
-                continue
-            full = broadcast(value, common)
-            self.coordinates.append(Coordinate(0, (), Lookup(full, named)))
+        axis_in_result |= {axis: ahead + len(common) + number for number, axis in enumerate(after)}
+        named = tuple(range(ahead, ahead + len(common)))
+        self.coordinates = [
+            Coordinate(self.stripes[axis].start, ((axis_in_result[axis], self.stripes[axis].step),))
+            if axis in self.stripes
+            else _coordinate(values[axis], common, named)
+            for axis in range(x.ndim)
+        ]
 
     @property
     def is_strided(self) -> bool:
