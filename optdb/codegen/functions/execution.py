@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.functions.schedule import LoopStep, OperationUnit
 from optdb.codegen.functions.stored import Buffer, Stored
+from optdb.codegen.functions.work_units import LoopStep, OperationUnit
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.codegen.operation import Kernels, Operation

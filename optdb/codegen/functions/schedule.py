@@ -1,9 +1,8 @@
 """Decides what a function stores, and which kernels compute it.
 
 A tensor is stored if it is a result, if an operation of its own takes or gives it, or if a kernel that needs it cannot
-compute it on the fly, such as a fold over many elements. Each :class:`WorkUnit` writes tensors into buffers. Units
-that loop over the same domain, and do not depend on each other, are fused into one kernel, which reads what they share
-once.
+compute it on the fly, such as a fold over many elements. Each unit of work writes tensors into buffers, see
+`optdb.codegen.functions.work_units`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.functions.indices import Index, LoweredValue
-from optdb.codegen.functions.loops import LoopGrid, LoopKernel, grid_of
-from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, RowProduct, TooLarge, unrolls
+from optdb.codegen.functions.loops import grid_of
+from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, TooLarge, unrolls
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.targets import (
     WIDE_ATOMICS,
@@ -48,6 +47,7 @@ from optdb.codegen.functions.tensors import (
     broadcast,
     transposed,
 )
+from optdb.codegen.functions.work_units import LoopStep, LoopUnit, OperationUnit, WorkUnit, buffers_read, ordered_steps
 from optdb.codegen.gemm.operations import Product
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
@@ -60,59 +60,10 @@ FEW = 32
 MOST_SCALARS = 400
 #: The most accumulators of a fold that keeps axes.
 MOST_ACCUMULATORS = 64
-#: The most buffers of a fused kernel: devices limit the bytes of a kernel's arguments.
-MOST_BUFFERS = 48
 #: Where the groups of a device add to shared parts, so many numbers are enough for few of them to collide.
 SHARED_ELEMENTS = 1 << 16
 #: The most bytes of the parts of a scattered sum.
 _MOST_PART_BYTES = 1 << 28
-
-
-class WorkUnit:
-    """Work that writes buffers."""
-
-    def __init__(self) -> None:
-        #: The buffers that it reads, and the units that come before it for another reason.
-        self.reads: set[Buffer] = set()
-        self.after: list[WorkUnit] = []
-        self.writes: list[Buffer] = []
-
-
-#: What has to come before each unit.
-Needs = dict[WorkUnit, set[WorkUnit]]
-
-
-class OperationUnit(WorkUnit):
-    """An operation of its own on stored tensors."""
-
-    def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
-        super().__init__()
-        self.make = make
-        self.inputs = list(inputs)
-        self.outputs = list(outputs)
-        self.reads = {x.buffer for x in inputs if isinstance(x, Stored)}
-        self.writes = [x.buffer for x in outputs]
-
-
-class LoopUnit(WorkUnit):
-    """Work of a fused loop: its targets, for a lowering of its domain."""
-
-    def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
-        super().__init__()
-        #: The tensor that it stores, if it is one.
-        self.root: Tensor | None = None
-        self.domain = tuple(domain)
-        self.grid = grid
-        self.targets = targets
-
-
-@dataclass(eq=False)
-class LoopStep:
-    """A fused kernel, and how it is launched."""
-
-    kernel: LoopKernel
-    grid: LoopGrid
-    units: Sequence[LoopUnit]
 
 
 @dataclass
@@ -156,7 +107,7 @@ class Schedule:
     def steps(self) -> list[LoopStep | OperationUnit]:
         """Return the steps that compute all that is to be stored, in order."""
         self._lower_waiting()
-        steps = _ordered(self)
+        steps = ordered_steps(self._units, self.lowering, self._profile)
         self._units = []
         return steps
 
@@ -172,29 +123,29 @@ class Schedule:
 
     def _make(self, tensor: Tensor) -> Tensor:
         """Add the units for a tensor; return what replaces it."""
-        if not tensor.size:
-            found: Tensor = Stored(Buffer(0, tensor.dtype), tensor.shape)
-        elif isinstance(tensor, ArgumentTensor):
+        if isinstance(tensor, ArgumentTensor) and tensor.size:
             raise KeyError(f"{tensor} is no argument of this function")
-        if isinstance(tensor, Constant):
-            found = self._constant(tensor)
-        elif isinstance(tensor, Computed):
+        if isinstance(tensor, Computed):
             self._apply(tensor.application)
-            return self.stored[tensor]
-        elif isinstance(tensor, Folded) and not unrolls(tensor, self.stored):
-            found = self._fold(tensor)
-        elif isinstance(tensor, MatrixVector):
-            found = self._matrix_vector(tensor)
-        elif isinstance(tensor, ScatterSum):
-            found = self._scatter_sum(tensor)
-        elif isinstance(tensor, Scanned) and tensor.shape[tensor.axis] > UNROLLED:
-            found = self._scan(tensor)
         else:
-            found = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
-            self.stored[tensor] = found
-            self._store_into(tensor, found)
-        self.stored[tensor] = found
-        return found
+            self.stored[tensor] = self._replacement(tensor)
+        return self.stored[tensor]
+
+    def _replacement(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, Constant):
+            return self._constant(tensor)
+        if isinstance(tensor, Folded) and not unrolls(tensor, self.stored):
+            return self._fold(tensor)
+        if isinstance(tensor, MatrixVector):
+            return self._matrix_vector(tensor)
+        if isinstance(tensor, ScatterSum):
+            return self._scatter_sum(tensor)
+        if isinstance(tensor, Scanned) and tensor.shape[tensor.axis] > UNROLLED:
+            return self._scan(tensor)
+        region = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        self.stored[tensor] = region
+        self._store_into(tensor, region)
+        return region
 
     def _constant(self, tensor: Constant) -> Stored:
         """Return where a constant is; constants that are views of one array share its buffer."""
@@ -238,17 +189,7 @@ class Schedule:
         if isinstance(tensor, ReshapedTensor) and region.is_contiguous:
             return self._store_into(tensor.x, region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape)))
         if isinstance(tensor, Replaced):
-            before = self._store_into(tensor.x, region)
-            offset = region.offset + sum(
-                stripe.start * step for stripe, step in zip(tensor.stripes, region.strides, strict=True)
-            )
-            strides = [stripe.step * step for stripe, step in zip(tensor.stripes, region.strides)]
-            shape = [stripe.length for stripe in tensor.stripes]
-            lead = len(shape) - tensor.part.ndim
-            part = tensor.part if not lead else transposed(tensor.part, [None] * lead + list(range(tensor.part.ndim)))
-            part = _spread(part, shape)
-            units = self._store_into(part, region.part(shape, offset, strides))
-            return self._ordered_after(before, units)
+            return self._replace_in(tensor, region)
         if isinstance(tensor, ScatterSet):
             before = self._store_into(tensor.base, region)
             return self._ordered_after(before, [self._scatter_store(tensor, region)])
@@ -259,6 +200,17 @@ class Schedule:
         for unit in units:
             unit.after += before
         return [*before, *units]
+
+    def _replace_in(self, tensor: Replaced, region: Stored) -> list[WorkUnit]:
+        before = self._store_into(tensor.x, region)
+        steps = list(zip(tensor.stripes, region.strides, strict=True))
+        offset = region.offset + sum(stripe.start * step for stripe, step in steps)
+        strides = [stripe.step * step for stripe, step in steps]
+        shape = [stripe.length for stripe in tensor.stripes]
+        lead = len(shape) - tensor.part.ndim
+        part = tensor.part if not lead else transposed(tensor.part, [None] * lead + list(range(tensor.part.ndim)))
+        units = self._store_into(_spread(part, shape), region.part(shape, offset, strides))
+        return self._ordered_after(before, units)
 
     def _join_into(self, tensor: Joined, region: Stored) -> list[WorkUnit]:
         units, offset = [], region.offset
@@ -386,8 +338,7 @@ class Schedule:
             lowering = self.lowering(x.shape)
         plain = lowering.sources and not lowering.tables and all(isinstance(s, Load) for s in lowering.sources)
         if not plain or len(lowering.sources) > 8:
-            stored = self.store(x)
-            return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [stored], None
+            return self._without_prologue(x)
         inputs = []
         for source in lowering.sources:
             factors = [source.index.factor(axis) for axis in range(x.ndim)]
@@ -395,9 +346,11 @@ class Schedule:
             inputs.append(Stored(source.buffer, shape, source.index.const, factors))
         specs = [ArraySpec(stored.dtype, tuple(length == 1 for length in stored.shape)) for stored in inputs]
         if any(length != 1 and all(spec.broadcastable[axis] for spec in specs) for axis, length in enumerate(x.shape)):
-            stored = self.store(x)
-            return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [stored], None
+            return self._without_prologue(x)
         return specs, inputs, lowering.build([result])
+
+    def _without_prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], None]:
+        return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
         """Let a product be computed: by the columns of a matrix, in a loop over its rows, or by an operation."""
@@ -518,100 +471,6 @@ class Schedule:
                 targets = unit.targets(lowering)
                 matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
                 unit.reads = {*buffers_read(lowering), *matrices}
-
-
-def buffers_read(lowering: Lowering) -> Iterable[Buffer]:
-    """Yield the buffers that a body reads."""
-    yield from lowering.tables
-    for source in lowering.sources:
-        if isinstance(source, Load):
-            yield source.buffer
-        elif isinstance(source, RowProduct):
-            yield source.matrix
-            yield source.vector
-
-
-def _ordered(schedule: Schedule) -> list[LoopStep | OperationUnit]:
-    """Order the units of a schedule, and fuse loops."""
-    units = schedule._units
-    writers: dict[Buffer, list[WorkUnit]] = {}
-    for unit in units:
-        for buffer in unit.writes:
-            writers.setdefault(buffer, []).append(unit)
-    needs = {
-        unit: {w for buffer in unit.reads for w in writers.get(buffer, ()) if w is not unit} | set(unit.after)
-        for unit in units
-    }
-    steps: list[LoopStep | OperationUnit] = []
-    pending = dict.fromkeys(units)
-    while pending:
-        ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
-        if not ready:
-            raise AssertionError("units of a schedule wait for each other")
-        chosen = _next_of(ready, pending, needs)
-        for unit in chosen:
-            del pending[unit]
-        if isinstance(chosen[0], OperationUnit):
-            steps += chosen
-        else:
-            steps += _fused(schedule, chosen)
-    return steps
-
-
-def _next_of(
-    ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: dict[WorkUnit, set[WorkUnit]]
-) -> list[WorkUnit]:
-    """Return the units to compute next, which are one step: few points first, and loops when their like are ready."""
-    operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
-    if operations:
-        return operations
-    classes: dict[Any, list[WorkUnit]] = {}
-    for unit in ready:
-        classes.setdefault((unit.domain, unit.grid), []).append(unit)
-
-    def blocked(key: Any) -> int:
-        """Return how many loops of a class wait for other classes alone."""
-        late: set[WorkUnit] = set(classes[key])
-        count = 0
-        for unit in pending:  # in an order in which what is needed may come later
-            if unit in late or not isinstance(unit, LoopUnit) or (unit.domain, unit.grid) != key:
-                continue
-            count += not _reaches(unit, set(classes[key]), pending, needs)
-        return count
-
-    key = min(classes, key=lambda key: (blocked(key), math.prod(key[0])))
-    return classes[key]
-
-
-def _reaches(
-    unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: dict[WorkUnit, set[WorkUnit]]
-) -> bool:
-    """Tell whether a unit needs one of some others, directly or not."""
-    stack, seen = [unit], {unit}
-    while stack:
-        for need in needs[stack.pop()]:
-            if need in targets:
-                return True
-            if need in pending and need not in seen:
-                seen.add(need)
-                stack.append(need)
-    return False
-
-
-def _fused(schedule: Schedule, units: Sequence[LoopUnit]) -> list[LoopStep]:
-    """Return one kernel for units of one domain, or several where one would be too large."""
-    first = units[0]
-    lowering = schedule.lowering(first.domain)
-    try:
-        targets = [target for unit in units for target in unit.targets(lowering)]
-        if len(units) > 1 and len({*buffers_read(lowering), *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
-            raise TooLarge
-    except TooLarge:
-        if len(units) == 1:
-            raise
-        half = len(units) // 2
-        return [*_fused(schedule, units[:half]), *_fused(schedule, units[half:])]
-    return [LoopStep(LoopKernel(lowering, targets, schedule.context.profile), first.grid, list(units))]
 
 
 def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:

@@ -1,0 +1,170 @@
+"""The units of work of a schedule, in order, with loops over one domain fused into one kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.functions.loops import LoopGrid, LoopKernel
+from optdb.codegen.functions.lowering import Load, Lowering, RowProduct, TooLarge
+from optdb.codegen.functions.stored import Buffer, Stored
+from optdb.codegen.functions.targets import Target
+from optdb.codegen.functions.tensors import Tensor
+from optdb.codegen.operation import Operation
+from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DeviceProfile
+
+#: The most buffers of a fused kernel: devices limit the bytes of a kernel's arguments.
+MOST_BUFFERS = 48
+
+
+class WorkUnit:
+    """Work that writes buffers."""
+
+    def __init__(self) -> None:
+        #: The buffers that it reads, and the units that come before it for another reason.
+        self.reads: set[Buffer] = set()
+        self.after: list[WorkUnit] = []
+        self.writes: list[Buffer] = []
+
+
+#: What has to come before each unit.
+Needs = dict[WorkUnit, set[WorkUnit]]
+
+
+class OperationUnit(WorkUnit):
+    """An operation of its own on stored tensors."""
+
+    def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
+        super().__init__()
+        self.make = make
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self.reads = {x.buffer for x in inputs if isinstance(x, Stored)}
+        self.writes = [x.buffer for x in outputs]
+
+
+class LoopUnit(WorkUnit):
+    """Work of a fused loop: its targets, for a lowering of its domain."""
+
+    def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
+        super().__init__()
+        #: The tensor that it stores, if it is one.
+        self.root: Tensor | None = None
+        self.domain = tuple(domain)
+        self.grid = grid
+        self.targets = targets
+
+
+@dataclass(eq=False)
+class LoopStep:
+    """A fused kernel, and how it is launched."""
+
+    kernel: LoopKernel
+    grid: LoopGrid
+    units: Sequence[LoopUnit]
+
+
+def buffers_read(lowering: Lowering) -> Iterable[Buffer]:
+    """Yield the buffers that a body reads."""
+    yield from lowering.tables
+    for source in lowering.sources:
+        if isinstance(source, Load):
+            yield source.buffer
+        elif isinstance(source, RowProduct):
+            yield source.matrix
+            yield source.vector
+
+
+def ordered_steps(
+    units: Sequence[WorkUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
+) -> list[LoopStep | OperationUnit]:
+    """Order units, and fuse loops.
+
+    Parameters
+    ----------
+    units : sequence of WorkUnit
+        In any order.
+    lowering_of : callable
+        Returns what writes the body of a kernel over a domain.
+    profile : DeviceProfile
+        Of the device.
+    """
+    writers: dict[Buffer, list[WorkUnit]] = {}
+    for unit in units:
+        for buffer in unit.writes:
+            writers.setdefault(buffer, []).append(unit)
+    needs = {
+        unit: {w for buffer in unit.reads for w in writers.get(buffer, ()) if w is not unit} | set(unit.after)
+        for unit in units
+    }
+    steps: list[LoopStep | OperationUnit] = []
+    pending = dict.fromkeys(units)
+    while pending:
+        ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
+        if not ready:
+            raise AssertionError("units of a schedule wait for each other")
+        chosen = _next_units(ready, pending, needs)
+        for unit in chosen:
+            del pending[unit]
+        if isinstance(chosen[0], OperationUnit):
+            steps += chosen
+        else:
+            steps += _fused(chosen, lowering_of, profile)
+    return steps
+
+
+def _next_units(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[WorkUnit]:
+    """Return the units to compute next, which are one step: few points first, and loops when their like are ready."""
+    operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
+    if operations:
+        return operations
+    classes: dict[Any, list[WorkUnit]] = {}
+    for unit in ready:
+        classes.setdefault((unit.domain, unit.grid), []).append(unit)
+
+    def blocked(key: Any) -> int:
+        """Return how many loops of a class wait for other classes alone."""
+        late: set[WorkUnit] = set(classes[key])
+        count = 0
+        for unit in pending:  # in an order in which what is needed may come later
+            if unit in late or not isinstance(unit, LoopUnit) or (unit.domain, unit.grid) != key:
+                continue
+            count += not _reaches(unit, set(classes[key]), pending, needs)
+        return count
+
+    key = min(classes, key=lambda key: (blocked(key), math.prod(key[0])))
+    return classes[key]
+
+
+def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> bool:
+    """Tell whether a unit needs one of some others, directly or not."""
+    stack, seen = [unit], {unit}
+    while stack:
+        for need in needs[stack.pop()]:
+            if need in targets:
+                return True
+            if need in pending and need not in seen:
+                seen.add(need)
+                stack.append(need)
+    return False
+
+
+def _fused(
+    units: Sequence[LoopUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
+) -> list[LoopStep]:
+    """Return one kernel for units of one domain, or several where one would be too large."""
+    first = units[0]
+    lowering = lowering_of(first.domain)
+    try:
+        targets = [target for unit in units for target in unit.targets(lowering)]
+        if len(units) > 1 and len({*buffers_read(lowering), *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
+            raise TooLarge
+    except TooLarge:
+        if len(units) == 1:
+            raise
+        half = len(units) // 2
+        return [*_fused(units[:half], lowering_of, profile), *_fused(units[half:], lowering_of, profile)]
+    return [LoopStep(LoopKernel(lowering, targets, profile), first.grid, list(units))]
