@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import filled, functions, joined, write_w
-
-if TYPE_CHECKING:
-    from optdb.codegen.functions.loops import LoopKernel
 
 #: What a device needs to add to numbers of 8 bytes that others add to.
 WIDE_ATOMICS = "cl_khr_int64_base_atomics"
@@ -106,16 +103,31 @@ def atomic_addition(dtype: str) -> str:
     return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
 
 
+class Loop(Protocol):
+    """A fused loop, as the code of its targets needs to know it."""
+
+    targets: Sequence[Target]
+    #: What computes the results.
+    program: Program
+    #: How many points an item computes at a time.
+    width: int
+    #: Whether there is one point.
+    is_scalar: bool
+    #: Whether the device runs items one after the other; if not, the items of a group.
+    is_serial: bool
+    group: int
+
+    def name_of(self, buffer: Buffer) -> str:
+        """Return the name of a buffer in the code."""
+
+    def factors(self, index: Index) -> list[int]:
+        """Return the factors of an index, by the axes of the loop."""
+
+
 class TargetCode:
-    """The statements of a loop that deal with its results, which have the names ``r0``, ``r1`` and so on.
+    """The statements of a loop that deal with its results, which have the names ``r0``, ``r1`` and so on."""
 
-    Parameters
-    ----------
-    kernel : LoopKernel
-        The loop.
-    """
-
-    def __init__(self, kernel: LoopKernel) -> None:
+    def __init__(self, kernel: Loop) -> None:
         self._kernel = kernel
         #: What comes ahead of the loop, in it, and after it.
         self.begin: list[str] = []
