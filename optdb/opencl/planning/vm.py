@@ -30,6 +30,7 @@ from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.holding import HeldCommands, held_back
 from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import commit_point, defer_sigint
 
 #: The most plans that are cached, each for other shapes of inputs.
@@ -159,8 +160,10 @@ class PlannedVM(VM):
             entry.copies = plan.release(self._borrowed) or not was_ready
         held.enqueue()
 
-    def repeat(self, times: int) -> None:
+    def repeat(self, times: int, run_ahead: RunAhead) -> None:
         """Compute several times from the values in the cells of the inputs, with as little Python between as possible.
+
+        `run_ahead` bounds how many steps are enqueued and not computed.
 
         The next values of the inputs are all on the device. The first steps are ordinary calls, until there is a plan
         and the function's arrays are where the plan has them. From then on a step is the plan's commands and those that
@@ -171,6 +174,7 @@ class PlannedVM(VM):
         """
         while times:
             self()
+            run_ahead.after_step()
             times -= 1
             commands = None if times < 2 else self._unconditional_commands(times - 1)
             if commands is None:
@@ -181,10 +185,11 @@ class PlannedVM(VM):
             for _ in range(times - 1):
                 if command_buffer is not None:
                     command_buffer.enqueue()
-                    continue
-                with defer_sigint():
-                    commit_point()
-                    commands.enqueue()
+                else:
+                    with defer_sigint():
+                        commit_point()
+                        commands.enqueue()
+                run_ahead.after_step()
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:

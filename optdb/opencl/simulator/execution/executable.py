@@ -24,6 +24,7 @@ from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyS
 from optdb.opencl.simulator.execution.linking import link
 from optdb.opencl.simulator.execution.state import Shared, State
 from optdb.runtime.arrays import Array
+from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import defer_sigint
 
 __all__ = ["Executable"]
@@ -172,7 +173,7 @@ class Executable:
     def repeat(self, times: int) -> None:
         """Compute several times from the values in the input cells."""
         if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self._updated_cells):
-            self.run.repeat(times)
+            self.run.repeat(times, RunAhead(self._state.context.queue))
             return
         for _ in range(times):
             self.run()

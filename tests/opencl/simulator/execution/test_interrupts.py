@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -121,3 +122,23 @@ def test_defaults_are_restored_after_an_interrupt():
         sim(data, y=2)
     trouble.how = None
     np.testing.assert_array_equal(sim(data), f(data))
+
+
+@pytest.mark.slow
+def test_an_interrupt_does_not_wait_for_thousands_of_steps():
+    """The host enqueues a step in some microseconds, and the device takes a millisecond or more for it."""
+    x = tt.fmatrix("x")
+    w = theano.shared(np.ones((300, 300), "float32"), "w")
+    _, sim = simulated([x], tt.tanh(x.dot(w)).mean(), updates=[(w, w * np.float32(0.9))])
+    data = np.ones((300, 300), "float32")
+    sim.call_n_times(20, data)
+    usual = signal.signal(signal.SIGALRM, lambda *_: press_ctrl_c())
+    start = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sim.call_n_times(100_000, data)
+    finally:
+        signal.signal(signal.SIGALRM, usual)
+    assert time.perf_counter() - start < 4
+    assert np.isfinite(sim(data))
