@@ -13,10 +13,10 @@ from typing import Any
 
 from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot
+from optdb.codegen.scalars.program import Program, Scalar, program_of_graph
 from optdb.codegen.scalars.types import NoCode, c_type
 from optdb.host.api import scalars
-from optdb.host.api.graph import Constant, Variable, io_toposort
+from optdb.host.api.graph import io_toposort
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> Program:
@@ -96,7 +96,7 @@ def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | Non
 @functools.lru_cache(maxsize=10_000)
 def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -> Program:
     if isinstance(op, scalars.Composite):
-        return _program_of_graph(op, dtypes)
+        return program_of_graph(dtypes, op.inputs, op.outputs, io_toposort(op.inputs, op.outputs), program_of)
     name = scalar_name(op)
     (out,) = scalars.scalar_node(op, dtypes).outputs
     return Program.of(Scalar(name, out.type.dtype, properties), dtypes)
@@ -108,20 +108,3 @@ def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
         return ()  # equal if their C code is
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
     return tuple(sorted(pair for pair in plain if pair[0] != "name"))
-
-
-def _program_of_graph(op: Any, dtypes: tuple[str, ...]) -> Program:
-    builder = ProgramBuilder(dtypes)
-    value_by_var: dict[Variable, tuple[Slot, str]] = dict(zip(op.inputs, enumerate(dtypes), strict=True))
-
-    def value_of(var: Variable) -> tuple[Slot, str]:
-        if var not in value_by_var and isinstance(var, Constant):
-            return Number.of(var.data, var.type.dtype), var.type.dtype
-        return value_by_var[var]
-
-    for node in io_toposort(op.inputs, op.outputs):
-        values = [value_of(var) for var in node.inputs]
-        program = program_of(node.op, [dtype for _, dtype in values])
-        results = zip(builder.inline(program, [slot for slot, _ in values]), program.out_dtypes, strict=True)
-        value_by_var.update(zip(node.outputs, results, strict=True))
-    return builder.build([value_of(var)[0] for var in op.outputs])

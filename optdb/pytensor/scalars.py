@@ -7,12 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import io_toposort
-from pytensor.scalar.basic import Cast, ScalarInnerGraphOp, get_scalar_type
+from pytensor.scalar.basic import ScalarInnerGraphOp, get_scalar_type
 
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot
+from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot, program_of_graph
 from optdb.codegen.scalars.types import NoCode
 
 #: Names that differ from those of the classes.
@@ -44,7 +43,9 @@ def _program_of(op: Any, dtypes: tuple[str, ...]) -> Program:
     if isinstance(op, ScalarInnerGraphOp):
         if not hasattr(op, "inputs") or type(op).__name__ != "Composite":
             raise NoCode(f"no OpenCL C for {type(op).__name__}")
-        program = _of_graph(op, dtypes)
+        graph = op.fgraph
+        nodes = io_toposort(graph.inputs, graph.outputs)
+        program = program_of_graph(dtypes, graph.inputs, graph.outputs, nodes, program_of)
     else:
         program = _of_op(op, dtypes)
     computed_dtypes(program)  # raises NoCode for what has no code
@@ -63,24 +64,6 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> Program:
     return Program.of(Scalar(_NAMES.get(name, name), dtype, properties), dtypes)
 
 
-def _of_graph(op: Any, dtypes: tuple[str, ...]) -> Program:
-    builder = ProgramBuilder(dtypes)
-    graph = op.fgraph
-    values: dict[Variable, tuple[Slot, str]] = dict(zip(graph.inputs, enumerate(dtypes), strict=True))
-
-    def value_of(var: Variable) -> tuple[Slot, str]:
-        if var not in values and isinstance(var, Constant):
-            return Number.of(var.data, var.type.dtype), var.type.dtype
-        return values[var]
-
-    for node in io_toposort(graph.inputs, graph.outputs):
-        inputs = [value_of(var) for var in node.inputs]
-        program = program_of(node.op, [dtype for _, dtype in inputs])
-        results = builder.inline(program, [slot for slot, _ in inputs])
-        values.update(zip(node.outputs, zip(results, program.out_dtypes), strict=True))
-    return builder.build([value_of(var)[0] for var in graph.outputs])
-
-
 def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> Program:
     """Return log(1 - exp(x)), by the one of two formulas that loses no digits."""
     builder = ProgramBuilder(dtypes)
@@ -96,8 +79,3 @@ def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> Program:
 
 #: Scalars that are programs of others.
 _COMPOSED = {"Log1mexp": _log1mexp}
-
-
-def cast_program(source: str, target: str) -> Program:
-    """Return the program that makes one dtype another one."""
-    return program_of(Cast(get_scalar_type(target)), [source])

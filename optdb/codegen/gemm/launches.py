@@ -53,7 +53,7 @@ class GemmPlan:
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
-    """Return a kernel of products of matrices of a dtype, from code with its types and other words left open."""
+    """Return a kernel that may round once after a product and a sum, from code with types and other words left open."""
     return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
 
 

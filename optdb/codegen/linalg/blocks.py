@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.codegen.gemm.blocks import vector_width
+from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.layout import launch_items
 from optdb.codegen.operation import Kernels
-from optdb.codegen.source import body, filled, functions, typed
+from optdb.codegen.source import body, filled, functions
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import smallest
 
@@ -112,7 +113,7 @@ def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kerne
     """Return a kernel of common.cl, with more of its words."""
     serial = context.profile.runs_items_serially
     words |= {"LANE": "0", "LANES": "1"} if serial else {"LANE": "LID_0", "LANES": "LDIM_0"}
-    return _kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)
+    return product_kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)
 
 
 def launch_groups(kernel: Any, context: Context, tasks: int, *args: Any) -> None:
@@ -164,13 +165,13 @@ def _lane_kernel(word: str, name: str, side: int, dtype: str, context: Context) 
             else "(pivot > 0 && pivot < (W)INFINITY ? pivot : (W)NAN)"
         ),
     }
-    return _kernel(filled(functions("linalg/tiny.cl")[word], POSITIVE=words.pop("POSITIVE")), dtype, **words)
+    return product_kernel(filled(functions("linalg/tiny.cl")[word], POSITIVE=words.pop("POSITIVE")), dtype, **words)
 
 
 def _block_kernel(name: str, dtype: str, context: Context) -> Kernel:
     leaf = leaf_rows(context)
     if not context.profile.runs_items_serially:
-        return _kernel(functions("linalg/gpu.cl")[name], dtype, LEAF=leaf)
+        return product_kernel(functions("linalg/gpu.cl")[name], dtype, LEAF=leaf)
     code = functions("linalg/cpu.cl")
     rows = body(code["rows_of_leaf"])
     code = filled(code[name], BLOCK=filled(rows, HEIGHT=_ROWS), ROW=filled(rows, HEIGHT=1))
@@ -178,11 +179,7 @@ def _block_kernel(name: str, dtype: str, context: Context) -> Kernel:
     columns = width * _VECTORS
     words = {"LEAF": leaf, "ROWS": _ROWS, "COLS": columns, "VECTORS": _VECTORS, "WIDTH": width, "STEP": leaf + columns}
     words |= {"V": f"{_c_name(dtype)}{width}", "VLOAD": f"vload{width}", "VSTORE": f"vstore{width}"}
-    return _kernel(code, dtype, **words)
-
-
-def _kernel(code: str, dtype: str, **words: Any) -> Kernel:
-    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
+    return product_kernel(code, dtype, **words)
 
 
 def _c_name(dtype: str) -> str:

@@ -237,3 +237,39 @@ class ProgramBuilder:
     def build(self, results: Sequence[Slot]) -> Program:
         """Return the program."""
         return Program(self._dtypes, tuple(self._steps), tuple(results))
+
+
+def program_of_graph(
+    dtypes: Sequence[str],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    nodes: Iterable[Any],
+    program_of: Callable[[Any, Sequence[str]], Program],
+) -> Program:
+    """Return the program of a host's graph of scalar ops.
+
+    Parameters
+    ----------
+    dtypes : sequence of str
+        Of the inputs.
+    inputs, outputs : sequence
+        The graph's variables. Each has a ``type.dtype``, and a constant has its value as ``data``.
+    nodes : iterable
+        In topological order, with an ``op``, ``inputs`` and ``outputs`` each.
+    program_of : callable
+        Returns the program of an op for inputs of some dtypes.
+    """
+    builder = ProgramBuilder(dtypes)
+    values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))
+
+    def value_of(var: Any) -> tuple[Slot, str]:
+        if var not in values and hasattr(var, "data"):
+            return Number.of(var.data, var.type.dtype), var.type.dtype
+        return values[var]
+
+    for node in nodes:
+        operands = [value_of(var) for var in node.inputs]
+        program = program_of(node.op, [dtype for _, dtype in operands])
+        results = builder.inline(program, [slot for slot, _ in operands])
+        values.update(zip(node.outputs, zip(results, program.out_dtypes, strict=True), strict=True))
+    return builder.build([value_of(var)[0] for var in outputs])
