@@ -17,14 +17,17 @@ import click
 import optdb
 from optdb import flags
 
+#: What follows a script's name is the script's own.
+_SCRIPTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
 
 @click.group()
 @click.version_option(optdb.__version__, prog_name="optdb")
 def cli() -> None:
-    """Makes Theano compile fast."""
+    """Compile Theano's functions fast, and run them on OpenCL devices."""
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(short_help="Run a script with the engine.", context_settings=_SCRIPTS)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
 @click.option("--tiered", is_flag=True, help="Compute in Python while compilers build C code (optdb.tiered).")
@@ -38,11 +41,12 @@ def run(is_module: bool, topo: bool, tiered: bool, script: str, args: tuple[str,
     """
     from optdb.cli.launch import launch
 
+    _check_script(script)
     _force(topo, tiered)
     return lambda: launch(script, args, is_module=is_module)
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(short_help="Run a script, and show where its ops ran.", context_settings=_SCRIPTS)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
 @click.option("--tiered", is_flag=True, help="Compute in Python while compilers build C code (optdb.tiered).")
@@ -62,11 +66,20 @@ def explain(
     """Run SCRIPT, then report where the ops of its functions ran, and why."""
     from optdb.cli.explain import can_draw, explain_script
 
+    _check_script(script)
     # Checked before the script runs, which may take long.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     _force(topo, tiered)
     return lambda: explain_script(script, args, is_module=is_module, pictures=pictures, html=html)
+
+
+def _check_script(script: str) -> None:
+    """Raise `click.UsageError` where an option that optdb does not have stands in the place of the script."""
+    if script.startswith("-") and not Path(script).exists():
+        raise click.UsageError(
+            f"No such option: {script}. Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
+        )
 
 
 def _force(topo: bool, tiered: bool) -> None:
@@ -76,7 +89,7 @@ def _force(topo: bool, tiered: bool) -> None:
         flags.FORCED["optdb.tiered"] = True
 
 
-@cli.command()
+@cli.command(short_help="Show what works here, and cures.")
 @click.option("--patches", is_flag=True, help="List what optdb replaces in Theano, why, and how it is undone.")
 def doctor(patches: bool) -> int:
     """Show what works here, with the cure for what does not."""
@@ -89,7 +102,7 @@ def doctor(patches: bool) -> int:
     return report()
 
 
-@cli.command()
+@cli.command(short_help="Let `import theano` work in this environment.")
 def activate() -> int:
     """Let `import theano` work in this environment for programs that do not import optdb.
 
@@ -106,7 +119,7 @@ def activate() -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Undo activate.")
 def deactivate() -> int:
     """Undo activate."""
     from optdb.host.importing import activation
@@ -119,7 +132,7 @@ def deactivate() -> int:
     return 0
 
 
-@cli.command("install-theano", context_settings={"ignore_unknown_options": True})
+@cli.command("install-theano", short_help="Install Theano 1.0.5.", context_settings={"ignore_unknown_options": True})
 @click.argument("pip_options", nargs=-1, type=click.UNPROCESSED)
 def install_theano(pip_options: tuple[str, ...]) -> int:
     """Install Theano 1.0.5, which pip alone cannot build on Python 3.12 and later.
@@ -137,7 +150,7 @@ def install_theano(pip_options: tuple[str, ...]) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Show the OpenCL devices.")
 @click.option("--profiles", is_flag=True, help="Show what each device can do, and its driver's quirks.")
 def devices(profiles: bool) -> int:
     """Show the OpenCL devices, whether they work, and their names for optdb.device."""
@@ -146,7 +159,7 @@ def devices(profiles: bool) -> int:
     return report(profiles)
 
 
-@cli.command()
+@cli.command(short_help="Show the cache of OpenCL programs.")
 @click.option("--clear", is_flag=True, help="Remove all of them.")
 def cache(clear: bool) -> int:
     """Show the folder and the size of the cache of OpenCL programs."""
@@ -155,7 +168,7 @@ def cache(clear: bool) -> int:
     return report(clear)
 
 
-@cli.command()
+@cli.command(short_help="Measure block sizes of matrix products.")
 @click.option("--device", default="opencl", help="The device, as the flag optdb.device names it.")
 @click.option(
     "--dtype",

@@ -75,6 +75,8 @@ class DeviceQuirks:
     #: The driver links kernels with the program ld, and ends the process where the PATH has none. Such a device is not
     #: tried.
     aborts_without_ld: bool = False
+    #: The driver ends the process where the file system of its cache folder is full. Such a device is not tried.
+    aborts_on_full_disk: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ KNOWN_QUIRKS = (
     KnownQuirk(
         "aborts_without_ld",
         "PoCL 3.1 starts ld for each kernel, and calls abort() where it cannot: the process ends with status 134",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "aborts_on_full_disk",
+        "PoCL 3.1 calls exit() where it cannot write an object file: LLVM ERROR: IO failure on output stream",
         platform=_POCL,
     ),
     KnownQuirk(

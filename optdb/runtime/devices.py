@@ -17,7 +17,6 @@ import difflib
 import functools
 import re
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from platformdirs import user_cache_path
 
 from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
+from optdb.runtime.driver_caches import full_folder, unwritable_reason
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
 
@@ -140,6 +139,10 @@ def find(spec: str) -> cl.Device:
     DeviceError
         If there is no such device, or it does not work.
     """
+    if not isinstance(spec, str):
+        raise DeviceError(
+            f"{spec!r}: a device is a text.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
+        )
     match = _SPEC.match(spec.strip())
     device = _whole(match["device"], spec)
     if match["parts"] is None:
@@ -155,8 +158,7 @@ def _whole(wanted: str, spec: str) -> cl.Device:
     else:
         candidates = _by_name(wanted)
     if not candidates:
-        reason = "there is no such device; " if is_numbered else f"no device is called that{_guess(wanted)}; "
-        raise DeviceError(f"{spec}: {'' if wanted == 'opencl' else reason}{_what_there_is()}")
+        raise DeviceError(f"{spec}: {_missing(wanted, is_numbered)}{_what_there_is()}")
     device = next((device for device in sorted(candidates, key=_rank) if unsupported_reason(device) is None), None)
     if device is None:
         failure = f"{candidates[0].name.strip()} does not work: {unsupported_reason(candidates[0])}"
@@ -176,6 +178,17 @@ def _warn_of_memory_checker() -> None:
         SlowDeviceWarning,
         stacklevel=2,
     )
+
+
+def _missing(wanted: str, is_numbered: bool) -> str:
+    """Return the beginning of the sentence about a device that was not found."""
+    if wanted == "opencl":
+        return ""
+    if is_numbered:
+        return "there is no such device; "
+    if wanted.casefold() in {kind.casefold() for kind in DEVICE_TYPES}:
+        return "there is no device of this kind; "
+    return f"no device is called that{_guess(wanted)}; "
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
@@ -221,7 +234,10 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
     if parts == 1:  # also for devices that cannot be divided
         return device
     if parts > units:
-        raise DeviceError(f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts")
+        raise DeviceError(
+            f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts.\n"
+            f"The cure: divide it into {units} parts at the most, as in [1/{units}]"
+        )
     try:
         return device.create_sub_devices([cl.device_partition_property.EQUALLY, units // parts])[part - 1]
     except cl.Error as error:
@@ -235,7 +251,12 @@ def _what_there_is() -> str:
     if not rows:
         return _NO_PLATFORM
     lines = [f"    {_described(row)}" for row in rows]
-    return "\n".join(["there is:", *lines, "The cure: name one of these by its number, its short name or its kind"])
+    best = min((row for row in rows if row.works), key=lambda row: DEVICE_TYPES.index(row.kind), default=None)
+    if best is None:
+        cure = "mend one of these, or install another driver; `python -m optdb doctor` shows when it works"
+    else:
+        cure = f"write {best.short_name or best.spec}, or opencl, which takes the best of those that work"
+    return "\n".join(["there is:", *lines, f"The cure: {cure}"])
 
 
 def _described(row: DeviceInfo) -> str:
@@ -250,7 +271,7 @@ def _described(row: DeviceInfo) -> str:
 def _all() -> Iterator[tuple[str, cl.Device]]:
     """Yield every device with its number. Platforms without devices count, but give none."""
     check_process()
-    _check_cache_folder()
+    _check_cache_folders()
     try:
         platforms = cl.get_platforms()
     except cl.LogicError:  # the loader's way to say that there is none
@@ -265,17 +286,10 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
 
 
 @functools.cache
-def _check_cache_folder() -> None:
-    """Raise where the user's cache folder cannot be written: PyOpenCL fails there, and PoCL finds no device."""
-    folder = user_cache_path()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise DeviceError(
-            f"OpenCL drivers keep what they build in {folder}, which cannot be written ({error.strerror}).\n"
-            "The cure: name a folder that can: export XDG_CACHE_HOME=FOLDER"
-        ) from error
+def _check_cache_folders() -> None:
+    reason = unwritable_reason()
+    if reason is not None:
+        raise DeviceError(reason)
 
 
 def _rank(device: cl.Device) -> int:
@@ -289,8 +303,12 @@ def unsupported_reason(device: cl.Device) -> str | None:
     A kernel is built and run, without any cache of binaries: a binary from better days
     would hide that today's driver cannot build.
     """
-    if profile_of(device).quirks.aborts_without_ld and shutil.which("ld") is None:
+    quirks = profile_of(device).quirks
+    if quirks.aborts_without_ld and shutil.which("ld") is None:
         return "it links kernels with the program ld, which is not on the PATH (the cure: apt-get install binutils)"
+    full = full_folder() if quirks.aborts_on_full_disk else None
+    if full is not None:
+        return f"no space is left for what it builds, in {full} (the cure: export POCL_CACHE_DIR=FOLDER)"
     try:
         with compilers_unheard():
             got = _run_trial(device)

@@ -152,6 +152,20 @@ def test_mistakes_on_the_command_line():
     assert python("-m", "optdb", "--version").stdout.startswith("optdb, version ")
 
 
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_an_option_that_is_not_there_is_named(command):
+    done = python("-m", "optdb", command, "--device", "gpu", "script.py")
+    assert done.returncode == 2
+    assert "Error: No such option: --device." in done.stderr
+    assert "THEANO_FLAGS=optdb.device=opencl" in done.stderr
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    commands = python("-m", "optdb", "--help").stdout.partition("Commands:")[2]
+    assert "tune" in commands
+    assert "..." not in commands
+
+
 def test_the_command_line_reads_without_theano():
     assert output("import optdb.cli, sys; print({'theano', 'rich'} & set(sys.modules))") == "set()"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
 
-from optdb.runtime import devices
+from optdb.runtime import devices, driver_caches
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
 from tests.processes import output, python, run_code
@@ -129,6 +130,7 @@ def test_the_best_that_works_goes_first(there_are):
         ("opencl2:0", "opencl2:0: Graphics 1 does not work: unknown target; there is:"),
         ("graphics 1", "graphics 1: no such device works"),
         ("cuda", "cuda: no device is called that"),
+        ("accelerator", "accelerator: there is no device of this kind; there is:"),
         ("", "no device is called that"),
         ("opencl[0/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
         ("opencl[3/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
@@ -142,7 +144,21 @@ def test_what_is_not_there(there_are, spec, message):
     if "there is:" in str(caught.value):
         assert "    opencl1:0: Fast Processor, Portable Language\n" in str(caught.value)
         assert "    opencl2:0, gpu: Graphics 1, Graphics (fails: unknown target)\n" in str(caught.value)
-        assert "The cure: " in str(caught.value)
+        assert str(caught.value).endswith(
+            "\nThe cure: write opencl2:1, or opencl, which takes the best of those that work"
+        )
+
+
+def test_where_none_works_the_cure_names_none(there_are):
+    there_are(OLD_GPU)
+    with pytest.raises(DeviceError, match="The cure: mend one of these, or install another driver"):
+        find("opencl")
+
+
+@pytest.mark.parametrize("spec", [3, None, ["pocl"]])
+def test_a_device_is_a_text(spec):
+    with pytest.raises(DeviceError, match="a device is a text"):
+        find(spec)
 
 
 @pytest.mark.parametrize("spec", ["opencl", "opencl0:0", "name"])
@@ -229,6 +245,24 @@ def test_a_cache_folder_that_cannot_be_written_is_named_with_the_cure():
     assert "/proc/none" in done.stdout
     assert "export XDG_CACHE_HOME=FOLDER" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_pocls_folder_that_cannot_be_written_is_named_with_the_cure():
+    done = python("-m", "optdb", "devices", env={"POCL_CACHE_DIR": "/proc/none"})
+    assert done.returncode == 1
+    assert "/proc/none" in done.stdout
+    assert "export POCL_CACHE_DIR=FOLDER" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_whose_folder_is_full_is_not_tried(monkeypatch, tmp_path):
+    aborting = FakeDevice("Processor", "Portable Computing Language")
+    monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
+    monkeypatch.setattr(driver_caches.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "new"))
+    reason = devices.unsupported_reason.__wrapped__(aborting)
+    assert f"no space is left for what it builds, in {tmp_path / 'new'}" in reason
+    assert "export POCL_CACHE_DIR=FOLDER" in reason
 
 
 def test_a_device_that_would_end_the_process_is_not_tried(monkeypatch):
