@@ -77,10 +77,19 @@ def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mappin
             value = argument.default
         else:
             raise TypeError(f"the argument {argument.variable} is missing")
-        values.append(argument.variable.type.filter(value, allow_downcast=argument.allow_downcast))
+        values.append(_filtered(argument, value))
     if rest:
         raise TypeError(f"the function takes no argument {next(iter(rest))!r}, or it was given twice")
     return values
+
+
+def _filtered(argument: CallArgument, value: Any) -> Any:
+    """Return a value as the argument's type has it; an error names the argument."""
+    try:
+        return argument.variable.type.filter(value, allow_downcast=argument.allow_downcast)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"the argument {argument.variable}: {error}") from error
 
 
 def parts_of(

@@ -14,11 +14,27 @@ import numpy as np
 
 from optdb.host.api.variables import SharedVariable, TensorType
 
-__all__ = ["latest", "load", "save"]
+__all__ = ["check_folder", "latest", "load", "save"]
 
 #: How many of the latest files are kept.
 KEPT = 2
 _PREFIX, _SUFFIX = "state-", ".npz"
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder for files of the state, before anything is trained.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or not be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        cure = f"{error.strerror}. The cure: give checkpoint= a folder that can be written"
+        raise OSError(error.errno, cure, str(folder)) from error
 
 
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:

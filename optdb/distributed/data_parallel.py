@@ -70,6 +70,8 @@ class DataParallel:
         If an exact step cannot be found; the message names the variable.
     WorkerRefused
         If a worker's software or device is not the others'; the message says what differs.
+    OSError
+        If the folder of `checkpoint` cannot be written.
 
     Examples
     --------
@@ -95,6 +97,8 @@ class DataParallel:
         timeout: float = 120.0,
         progress_bar: bool | None = None,
     ) -> None:
+        if isinstance(devices, str):
+            raise TypeError(f"devices is a list, and not the text {devices!r}.\nThe cure: devices=[{devices!r}]")
         self._original = original_of(step)
         self._axes = axes_of(self._original.arguments, axes)
         reductions = _reductions(outputs, len(self._original.outputs))
@@ -106,7 +110,10 @@ class DataParallel:
             self._plan = loose_plan(self._original, reductions, average_every)
         self.progress_bar = progress_bar
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
+        if self._checkpoint is not None:
+            checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
+        self._is_closed = False
         #: Of the latest step, for each worker: seconds by part of the step.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
@@ -147,6 +154,7 @@ class DataParallel:
         StateLost
             If all workers died.
         """
+        self._check_open()
         values = bound(self._original.arguments, args, kwargs)
 
         def divide(count: int) -> list[Any]:
@@ -247,6 +255,7 @@ class DataParallel:
         KeyError
             If there is no such variable, or several have the name.
         """
+        self._check_open()
         return self._group.state()[self._index(which)]
 
     def set(self, which: Any, value: Any) -> None:
@@ -266,6 +275,7 @@ class DataParallel:
         TypeError
             If the variable's type does not admit the value.
         """
+        self._check_open()
         index = self._index(which)
         state = self._group.state()
         state[index] = self._plan.shared[index].type.filter(value, allow_downcast=None)
@@ -273,11 +283,13 @@ class DataParallel:
 
     def sync_to_theano(self) -> None:
         """Let Theano's shared variables have the values of the workers."""
+        self._check_open()
         for shared, value in zip(self._plan.shared, self._group.state(), strict=True):
             shared.set_value(value, borrow=True)
 
     def sync_from_theano(self) -> None:
         """Let all workers have the values of Theano's shared variables."""
+        self._check_open()
         self._group.load([shared.get_value() for shared in self._plan.shared], self.steps)
 
     def save(self) -> Path:
@@ -293,6 +305,7 @@ class DataParallel:
         ValueError
             If no folder was given.
         """
+        self._check_open()
         if self._checkpoint is None:
             raise ValueError("there is no folder to write to.\nThe cure: DataParallel(step, checkpoint='folder')")
         return checkpoints.save(self._checkpoint, self._group.state(), self.steps, self._plan.shared)
@@ -312,7 +325,15 @@ class DataParallel:
 
     def close(self) -> None:
         """Release the devices' memory, and end what was started; what was not synchronized or saved is lost."""
+        self._is_closed = True
         self._group.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(
+                "this DataParallel was closed, and its workers with it.\nThe cure: make another one; with the same "
+                "checkpoint= it goes on from the state that was saved last"
+            )
 
     def __enter__(self) -> DataParallel:
         return self

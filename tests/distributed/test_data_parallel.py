@@ -161,6 +161,34 @@ def test_options_that_are_refused(f, options, message):
         DataParallel(f, devices=["opencl"], **options)
 
 
+def test_one_name_is_no_list_of_devices(f):
+    with pytest.raises(TypeError, match=r"devices is a list.*'pocl'\.\nThe cure: devices=\['pocl'\]"):
+        DataParallel(f, devices="pocl")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(f, devices):
+    with pytest.raises(OSError, match=r"checkpoint= a folder that can be written.*'/proc/none'"):
+        DataParallel(f, devices=devices[:1], checkpoint="/proc/none")
+
+
+def test_wrong_arguments_are_named(f, devices):
+    x, y, rate = batches(1)[0]
+    with DataParallel(f, devices=devices[:1]) as train:
+        with pytest.raises(TypeError, match="the argument x: Wrong number of dimensions: expected 2"):
+            train(x[0], y, rate)
+        with pytest.raises(ValueError, match="the argument rate: could not convert"):
+            train(x, y, "fast")
+
+
+def test_after_the_end_calls_name_the_cure(f, devices):
+    with DataParallel(f, devices=devices[:1]) as train:
+        pass
+    train.close()
+    for call in (lambda: train(*batches(1)[0]), lambda: train.get("w"), train.sync_to_theano, train.sync_from_theano):
+        with pytest.raises(RuntimeError, match=r"was closed.*\nThe cure: make another one"):
+            call()
+
+
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="expected a compiled function"):
         DataParallel(lambda x: x, devices=["opencl"])

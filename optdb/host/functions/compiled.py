@@ -103,7 +103,17 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     -------
     object
         What `backend` returns: a `SimulatorOCL` for `opencl_backend`.
+
+    Raises
+    ------
+    TypeError
+        If the backend is none, such as the name of a device.
     """
+    if not callable(backend):
+        raise TypeError(
+            f"a backend is a callable, and not {backend!r}.\n"
+            "The cure: f.optimize(optdb.opencl_backend(device='auto')), or the name of a device for 'auto'"
+        )
     return backend(function)
 
 
