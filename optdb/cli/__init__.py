@@ -75,7 +75,7 @@ def explain(
 
 
 def _check_script(script: str) -> None:
-    """Raise `click.UsageError` where an option that optdb does not have stands in the place of the script."""
+    """Raise `click.UsageError` where an option that optdb does not have stands before the script."""
     if script.startswith("-") and not Path(script).exists():
         raise click.UsageError(
             f"No such option: {script}. Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
