@@ -220,16 +220,9 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         shifts=tuple((low,) for low, _ in bounds),
         extents=tuple(high - low + 1 for low, high in bounds),
     )
-    count = math.prod(axis.taps for axis in axes)
     products, readings = [], []
     for phases in itertools.product(*by_axis):
-        taps, offsets = [], []
-        for pairs in itertools.product(*[phase.taps for phase in phases]):
-            flat = 0
-            for (tap, _), axis in zip(pairs, axes):
-                flat = flat * axis.taps + tap
-            taps.append(count - 1 - flat if flip else flat)
-            offsets.append(layout.index([-back for _, back in pairs]))
+        taps, offsets = _taps_of(phases, axes, layout, flip)
         starts, targets = cover(
             layout.extents,
             tuple(phase.origin - low for phase, (low, _) in zip(phases, bounds)),
@@ -248,6 +241,21 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     complete = written == math.prod(axis.length for axis in axes)
     in_place = tuple(readings) if len(readings) == len(products) else None
     return ConvolutionPlan(layout, tuple(products), complete, in_place)
+
+
+def _taps_of(
+    phases: Sequence[Phase], axes: Sequence[Axis], layout: ChannelLayout, flip: bool
+) -> tuple[list[int], list[int]]:
+    """Return the taps that meet the elements of some phases, one for each axis, and what they add to an offset."""
+    count = math.prod(axis.taps for axis in axes)
+    taps, offsets = [], []
+    for pairs in itertools.product(*[phase.taps for phase in phases]):
+        flat = 0
+        for (tap, _), axis in zip(pairs, axes):
+            flat = flat * axis.taps + tap
+        taps.append(count - 1 - flat if flip else flat)
+        offsets.append(layout.index([-back for _, back in pairs]))
+    return taps, offsets
 
 
 def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> np.ndarray:

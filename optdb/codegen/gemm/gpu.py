@@ -42,21 +42,15 @@ MOST_UNITS = 0.75
 def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     """Return the kernel that multiplies by tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
+    a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
     words = {
-        "MATMUL": block.name,
-        "ITEMS": block.items,
-        "ROWS": block.rows,
-        "COLS": block.cols,
-        "DEPTH": block.depth,
-        "PADDING": PADDING,
-        "ITEM_ROWS": block.item_rows,
-        "ITEM_COLS": block.item_cols,
-        "A_READ": min(wide, block.item_rows),
-        "B_READ": min(wide, block.item_cols),
+        **{"MATMUL": block.name, "ITEMS": block.items, "PADDING": PADDING},
+        **{"ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
+        **{"ITEM_ROWS": block.item_rows, "ITEM_COLS": block.item_cols},
+        **{"A_READ": a_read, "B_READ": b_read},
     }
     if block.splits > 1:
         return _split_kernel(dtype, block, words)
-    a_read, b_read = words["A_READ"], words["B_READ"]
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     place_x, place_y = _place(down, right)

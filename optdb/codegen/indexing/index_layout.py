@@ -146,21 +146,26 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
             steps.append(0)
             continue
         width = entry.ndim if _is_mask(entry) else 1
-        axis_layout = shape[axis : axis + width], strides[axis : axis + width]
+        axis_lengths, axis_strides = shape[axis : axis + width], strides[axis : axis + width]
         axis += width
-        if len(axis_layout[0]) < width or (_is_mask(entry) and entry.shape != tuple(axis_layout[0])):
+        if len(axis_lengths) < width or (_is_mask(entry) and entry.shape != tuple(axis_lengths)):
             check_by_numpy(shape, index)
             raise IndexError(f"an index of {len(index)} entries does not fit an array of shape {tuple(shape)}")
         if isinstance(entry, slice):
-            (length,), (stride,) = axis_layout
-            first, count, step = part_of(length, entry)
+            first, count, step = part_of(axis_lengths[0], entry)
             lengths.append(count)
-            steps.append(step * stride)
-            start += first * stride if count else 0
+            steps.append(step * axis_strides[0])
+            start += first * axis_strides[0] if count else 0
         elif _is_mask(entry):
-            arrays += _of_mask(entry, axis_layout[1])
+            arrays += _of_mask(entry, axis_strides)
         else:
-            arrays.append(IndexArray(np.asarray(entry), axis_layout[0][0], axis_layout[1][0]))
+            arrays.append(IndexArray(np.asarray(entry), axis_lengths[0], axis_strides[0]))
+    named = _broadcast_shape(arrays, shape, index)
+    return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
+
+
+def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape to which index arrays broadcast; raise IndexError, as NumPy does, if one is not valid."""
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:
@@ -168,7 +173,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
         raise IndexError(*error.args) from None
     if not all(numbers.valid() for numbers in arrays):
         check_by_numpy(shape, index)
-    return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
+    return named
 
 
 def grouped(names: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:

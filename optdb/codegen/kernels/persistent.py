@@ -120,8 +120,15 @@ def persistent_program(
                 structs.append(f"{body.struct}__{index} of_{number}[{max(teams, 1)}];")
                 passed = f", its_locals.of_{number}"
             lines.append(f"case {number}: {name}_listed__{index}(entry, index{passed}); break;")
+    code = "".join(_CODE[name] for name in ("optdb_entry", "optdb_copy_tile", "optdb_fill_tile", "PERSISTENT"))
+    kernel = filled(code, **_words(items, barrier, structs, lines))
+    return "".join([PRELUDE, barrier.functions, *texts, kernel]), cases
+
+
+def _words(items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequence[str]) -> dict[str, Any]:
+    """Return the words of the persistent kernel; `structs` declare the local memory of the kernels that it runs."""
     shared = f"__local union {{ {' '.join(structs)} }} its_locals;" if structs else ""
-    words = {
+    return {
         "PERSISTENT": PERSISTENT,
         "COPY": _COPY,
         "FILL": _FILL,
@@ -129,14 +136,12 @@ def persistent_program(
         "PIECE": PIECE_NBYTES,
         "ENTRY_WORDS": ENTRY_WORDS,
         "LOCALS": f"{shared}\n{barrier.locals}",
-        "CASES": "\n".join(lines),
+        "CASES": "\n".join(cases),
         "STARTED": barrier.at_start,
         "ARRIVAL": barrier.arrival,
         "WAIT": barrier.wait,
         "ENDED": barrier.at_end,
     }
-    code = "".join(_CODE[name] for name in ("optdb_entry", "optdb_copy_tile", "optdb_fill_tile", "PERSISTENT"))
-    return "".join([PRELUDE, barrier.functions, *texts, filled(code, **words)]), cases
 
 
 def _listed(kernel: KernelBody, has_teams: bool) -> str:

@@ -251,37 +251,46 @@ class PersistentProgram:
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
-        resident = self._resident
-        context = resident.context
+        context = self._resident.context
         buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
         addresses = addresses_of(context, buffers)
         entries = [self._entry(command, addresses) for command in run]
         if None in entries:
             return list(run)
+        starts = [0, *itertools.accumulate(map(len, entries))]
+        tiles, bounds = self._tiles(run, accesses, starts)
+        phases = len(bounds) - 1
+        table = [word for entry in entries for word in entry] + [0] * ENTRY_WORDS
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        arrays = np.array(bounds, np.uint32), np.array(tiles, np.uint64), np.array(table, np.uint64)
+        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in arrays]
+        _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
+        if self._resident.is_split:
+            return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
+        return [self._launch(tables, buffers, 0, phases)]
+
+    def _tiles(self, run: Sequence[Any], accesses: Accesses, starts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the tiles of a run, phase by phase, and where in this list phases begin, and the last one ends.
+
+        A tile is a number: the index of the command's entry in the table, of `starts`, and in the upper half which of
+        the command's tiles it is. Where phases are launches of their own, their tiles are in any order.
+        """
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases_of(map(accesses, run))):
             by_phase.setdefault(phase, []).append(number)
-        starts = [0, *itertools.accumulate(map(len, entries))]
         tiles: list[int] = []
         bounds = [0]
         for phase in range(len(by_phase)):
             of_phase = [
                 starts[number] | tile << 32
                 for number in by_phase[phase]
-                for tile in range(resident.tiles_of(run[number]))
+                for tile in range(self._resident.tiles_of(run[number]))
             ]
-            if resident.is_split:
+            if self._resident.is_split:
                 random.Random(len(tiles)).shuffle(of_phase)
             tiles += of_phase
             bounds.append(len(tiles))
-        table = [word for entry in entries for word in entry] + [0] * ENTRY_WORDS
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        arrays = np.array(bounds, np.uint32), np.array(tiles, np.uint64), np.array(table, np.uint64)
-        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in arrays]
-        _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), len(by_phase), len(tiles))
-        if resident.is_split:
-            return [self._launch(tables, buffers, phase, phase + 1) for phase in range(len(by_phase))]
-        return [self._launch(tables, buffers, 0, len(by_phase))]
+        return tiles, bounds
 
     def _launch(self, tables: Sequence[cl.Buffer], buffers: Sequence[cl.Buffer], first: int, end: int) -> EnqueueKernel:
         resident = self._resident

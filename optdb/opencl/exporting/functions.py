@@ -112,17 +112,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
             "default one do): compile it for a device, with optdb.plans=True"
         )
     linked = machine.linked
-    for node in filter(is_user_inplace, linked.nodes):
-        raise Untraceable(
-            f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "
-            "in place, and take its result"
-        )
-    if linked.branches.conditions:
-        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
-        raise Untraceable(
-            f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
-            "values that are known when it is compiled (givens), and export a function for each"
-        )
+    _check_nodes(linked)
     arguments: dict[Variable, int] = {}
     shared: dict[Variable, Held] = {}
     taken: list[Argument] = []
@@ -139,6 +129,21 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
     signature = Signature(tuple(taken), returns, keys)
     return Exportable(linked, signature, arguments, shared, function.n_returned_outputs, machine.seen)
+
+
+def _check_nodes(linked: LinkedFunction) -> None:
+    """Raise Untraceable if a node does what a file cannot do."""
+    for node in filter(is_user_inplace, linked.nodes):
+        raise Untraceable(
+            f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "
+            "in place, and take its result"
+        )
+    if linked.branches.conditions:
+        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
+        raise Untraceable(
+            f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
+            "values that are known when it is compiled (givens), and export a function for each"
+        )
 
 
 def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Argument:

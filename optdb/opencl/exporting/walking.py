@@ -197,26 +197,29 @@ class _Walk:
             outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
             return
         asks_for_shape = isinstance(node.op, SHAPES)
-        is_host = asks_for_shape or not touches_device(node)
-        if is_host and (asks_for_shape or any(map(is_open, values))):
-            try:
-                results = follow(node, values)
-            except Untraceable:
-                results = self._on_the_device(node, values)
-                if results is None:
-                    raise
-            for cell, value in zip(outputs, results, strict=True):
+        if asks_for_shape or not touches_device(node):
+            if not asks_for_shape and not any(map(is_open, values)):
+                with listened(None):
+                    thunk()
+                return
+            for cell, value in zip(outputs, self._followed(node, values), strict=True):
                 cell[0] = value
-            return
-        if is_host:
-            with listened(None):
-                thunk()
             return
         if is_foreign(node):
             raise Untraceable("it launches kernels by itself, of which nothing is known")
         if isinstance(node.op, Scan):
             self._settle(cells, node)
         thunk()
+
+    def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a host node for values that the calls of the file give."""
+        try:
+            return follow(node, values)
+        except Untraceable:
+            results = self._on_the_device(node, values)
+            if results is None:
+                raise
+            return results
 
     def _settle(self, cells: Mapping[Variable, list[Any]], node: Apply) -> None:
         """Give a loop plain numbers of steps and of values to keep: the trace unrolls its steps."""
