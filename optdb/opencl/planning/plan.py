@@ -1,37 +1,32 @@
 """A function's commands with buffers assigned, and the nodes that still compute in Python between them.
 
-A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Steady nodes become commands, each
-other node a :class:`GuardedStep`, which compares the values or addresses of the node's inputs with the recording. If
-nothing has changed, its commands are repeated, else the node computes. Its outputs are then moved into the plan's
-buffers, where later nodes read them; only if one does not fit, as with another shape, the later nodes compute in turn.
-A :class:`CommandSegment` compares once for many steps. The plan enqueues the commands that a step returns as ``due``.
+A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Each node becomes a step, see
+`optdb.opencl.planning.steps`; the plan enqueues the commands that a step returns as ``due``.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any
 
 from optdb.codegen.kernels.persistent_launches import PersistentMerging, residency
 from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
-from optdb.host.functions.call_memory import CallMemory
 from optdb.opencl.planning.accesses import CommandAccesses
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.donation import donated
-from optdb.opencl.planning.paths import Branches, Path, Round
+from optdb.opencl.planning.plan_memory import plan_liveness
 from optdb.opencl.planning.recording import Recording, same
+from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, KeptUpload, Step, in_segments
 from optdb.opencl.registry import get_context
-from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
-from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
-from optdb.runtime.commands import Command, CommandList, Memory
+from optdb.runtime.arrays import Array, copy
+from optdb.runtime.buffer_assignment import BufferAssignment
+from optdb.runtime.commands import CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.merging import Merging
-from optdb.runtime.recording import ArrayLayout, Segment
+from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
 
@@ -211,66 +206,6 @@ class Plan:
         return copies
 
 
-def recording_memory(recording: Recording) -> CallMemory:
-    """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
-    live = plan_liveness(recording)
-    # The positions of the nodes' commands, as `liveness` counts them.
-    spans, stop = [], 0
-    for _, node, segment in recording.steps:
-        start, stop = stop + 1, stop + 1 + len(segment.commands)
-        spans.append((node, start, stop))
-    change = [0] * (stop + 2)
-    for memory, (first, last) in live.ranges.items():
-        begin = min(first, stop)
-        change[begin] += memory.nbytes
-        change[min(last, stop) + 1] -= memory.nbytes
-    bytes_at = list(itertools.accumulate(change))
-    inputs = [var for var in recording.linked.inputs if var in recording.layouts]
-    in_place = set(recording.io.inputs)
-    return CallMemory(
-        steps=[(node, max(bytes_at[start : stop + 1])) for node, start, stop in spans],
-        arguments=sum(_nbytes(recording.layouts[var]) for var in inputs if var in in_place),
-        shared=sum(_nbytes(recording.layouts[var]) for var in inputs if var not in in_place),
-        constants=sum(
-            _nbytes(layout)
-            for var, layout in recording.layouts.items()
-            if var.owner is None and var not in recording.linked.inputs
-        ),
-        unknown=0,
-        separately=live.nbytes_without_reuse,
-        buffers=live.nbytes(recording.io),
-    )
-
-
-def _nbytes(layout: ArrayLayout) -> int:
-    return 0 if layout.memory is None else layout.memory.nbytes
-
-
-def plan_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of the memories of a recording: those of variables live for whole nodes."""
-    layouts = recording.layouts
-
-    def memories(variables: Iterable[Variable]) -> list[Memory]:
-        candidates = (layouts[var].memory for var in variables if var in layouts)
-        return [memory for memory in candidates if memory is not None]
-
-    steps = [
-        CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
-        for _, node, segment in recording.steps
-    ]
-    persistent = [
-        memory
-        for number, _, segment in recording.steps
-        if number in recording.invariant | recording.kept_uploads
-        for memory in segment.allocated
-    ]
-    live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
-    # Kernels that a foreign op launches may ignore offsets: an array from `empty` begins where its buffer does.
-    foreign = [node for number, node in recording.path.steps if number in recording.linked.foreign]
-    alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
-    return replace(live, own_buffer={*live.own_buffer, *alone})
-
-
 def _read_only(recording: Recording, node: Apply, segment: Segment) -> frozenset[Memory]:
     """Return the memories of a node's inputs that its commands do not write to."""
 
@@ -279,194 +214,3 @@ def _read_only(recording: Recording, node: Apply, segment: Segment) -> frozenset
 
     read = memories(recording.path.inputs_of(node)) - memories(node.outputs) - {*segment.allocated, None}
     return frozenset(read)
-
-
-class Step:
-    """Commands that are repeated while the guarded inputs stay the same; here, always."""
-
-    #: Whether it computes each time.
-    free = False
-    #: Its outputs on the host.
-    on_host: Sequence[Variable] = ()
-
-    def __init__(self, commands: CommandList, inputs: Iterable[Variable] = ()) -> None:
-        self.commands = commands
-        #: The inputs that it compares.
-        self.inputs = frozenset(inputs)
-        #: Whether it has to compute next time, even if its inputs are unchanged.
-        self.stale = False
-
-    @property
-    def computes(self) -> bool:
-        """Whether it computes at the next run, even if nothing has changed."""
-        return self.free or self.stale
-
-    def restore(self) -> None:
-        """Mark that the cells of host values may hold others than the recorded ones.
-
-        The cells hold the plan's device arrays again, and the commands compute into these.
-        """
-        self.stale = self.stale or bool(self.on_host)
-
-    def repeated(self, changed: set[Variable]) -> CommandList | None:
-        """Return the commands that repeat what the last run did; None if the step computes.
-
-        The variables that are `changed` had other values than the recorded ones, and still have.
-        """
-        return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
-
-    def due(self, changed: set[Variable]) -> Sequence[Command]:
-        """Return the commands that repeat the step; or compute it, and return none.
-
-        Outputs whose value or address differs from the recorded one are added to `changed`.
-        """
-        if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
-            return self.commands
-        self._compute(changed)
-        return ()
-
-    def _compute(self, changed: set[Variable]) -> None:
-        """Compute anew; steps with guarded inputs override this."""
-        raise NotImplementedError
-
-
-class GuardedStep(Step):
-    """A node that may have to compute in Python: each time, if it is `free`."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        number: int,
-        node: Apply,
-        segment: Segment,
-        commands: CommandList,
-        arrays: Mapping[Variable, DeviceArray],
-    ) -> None:
-        super().__init__(commands, recording.path.inputs_of(node))
-        self._linked = linked = recording.linked
-        self._number = number
-        self.free = node in recording.roles.always_recompute
-        self.on_host = [var for var in node.outputs if var not in arrays]
-        layouts, values = recording.layouts, recording.values
-        owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
-        #: For each output: its cell, the variable, its array in the plan if it is on the device, its recorded value
-        #: from `kept` if it is on the host, and whether it has its own memory, and is no view of an input.
-        self._outputs = [
-            (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
-        ]
-
-    def _compute(self, changed: set[Variable]) -> None:
-        self._linked.run(self._number)
-        self.stale = False
-        for cell, var, array, value, owns_memory in self._outputs:
-            unchanged = same(cell[0], value) if array is None else _ensure_in_plan_memory(cell, array, owns_memory)
-            if not unchanged:
-                changed.add(var)
-                self.stale = True
-
-
-class KeptUpload(GuardedStep):
-    """A node whose arrays stay in memory of their own while its inputs are those of the recording."""
-
-    def repeated(self, changed: set[Variable]) -> CommandList:
-        """Return no commands: the memory holds what the last run has computed."""
-        return self.commands
-
-    def _compute(self, changed: set[Variable]) -> None:
-        # Until the node has computed from the recorded inputs again, no command restores the recorded values.
-        self.stale = True
-        differs = not changed.isdisjoint(self.inputs)
-        super()._compute(changed)
-        self.stale = self.stale or differs
-
-
-class BranchTaken(Exception):
-    """A condition differs from the plan's; no step after the `round` has run."""
-
-    def __init__(self, round_: Round) -> None:
-        super().__init__(round_)
-        self.round = round_
-
-
-class BranchGuard(Step):
-    """Checks the conditions that are evaluated within a call, before the steps of the branches that they select."""
-
-    #: Its conditions may change at each call.
-    free = True
-
-    def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
-        super().__init__(CommandList())
-        self._branches, self._round = branches, round_
-        #: The values on the path of the conditions that the round asks for.
-        self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
-
-    def _compute(self, changed: set[Variable]) -> None:
-        if self._branches.answers(self._round) != self._expected:
-            raise BranchTaken(self._round)
-
-
-class CommandSegment(Step):
-    """Consecutive steps that are mostly repeated together, so that one comparison covers all of them."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        commands = CommandList(command for step in steps for command in step.commands)
-        super().__init__(commands, frozenset().union(*(step.inputs for step in steps)))
-        self._steps = steps
-
-    def restore(self) -> None:
-        """Mark that the cells of host values may hold others than the recorded ones."""
-        for step in self._steps:
-            step.restore()
-        self.stale = self.stale or any(step.stale for step in self._steps)
-
-    def repeated(self, changed: set[Variable]) -> CommandList | None:
-        """Return the commands, merged as they may be, that repeat all steps; None if one computes."""
-        return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
-
-    def _compute(self, changed: set[Variable]) -> None:
-        """Let each step compare its inputs."""
-        self.stale = True  # and stays so if a node raises
-        for step in self._steps:
-            enqueue_bound(step.due(changed))
-        self.stale = any(step.stale for step in self._steps)
-
-
-def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
-    """Gather consecutive steps whose inputs rarely change into segments.
-
-    Steps stay alone if they compute each time, or compare a variable that is `changing`, as it may at each call. Their
-    host outputs are added to `changing`.
-    """
-    gathered: list[Step] = []
-    together: list[Step] = []
-    for step in steps:
-        if not step.free and changing.isdisjoint(step.inputs):
-            together.append(step)
-            continue
-        changing.update(step.on_host)
-        if together:
-            gathered.append(CommandSegment(together))
-            together = []
-        gathered.append(step)
-    return [*gathered, CommandSegment(together)] if together else gathered
-
-
-def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Tell whether an output lies in the plan's array; move it there if possible."""
-    value = cell[0]
-    if value is array:
-        return True
-    if not _same_memory(value, array) and not (own and overwrite(array, value)):
-        return False
-    cell[0] = array
-    return True
-
-
-def _same_memory(value: Any, array: Array) -> bool:
-    return (
-        isinstance(value, Array)
-        and value.shape == array.shape
-        and value.strides == array.strides
-        and value.offset == array.offset
-        and (value.base_data is array.base_data or value.base_data == array.base_data)
-    )

@@ -22,9 +22,11 @@ from optdb.host.speedups.collector import collector_paused
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.paths import Path, Round
-from optdb.opencl.planning.plan import BranchTaken, Plan, recording_memory
+from optdb.opencl.planning.plan import Plan
+from optdb.opencl.planning.plan_memory import recording_memory
 from optdb.opencl.planning.recording import Recording, record
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listened, listening

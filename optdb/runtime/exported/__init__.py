@@ -8,6 +8,7 @@ checks every number that determines either; `model` holds the classes that the u
 """
 
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
-from optdb.runtime.exported.model import Exported, LoadedMethod, load
+from optdb.runtime.exported.methods import LoadedMethod
+from optdb.runtime.exported.model import Exported, load
 
 __all__ = ["Exported", "FileError", "LimitError", "LoadedMethod", "ShapeError", "load"]

@@ -11,7 +11,7 @@ import optdb
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
-from optdb.opencl.planning.plan import CommandSegment
+from optdb.opencl.planning.steps import CommandSegment
 from optdb.opencl.planning.vm import MAX_UNUSED_RECORDINGS, PLAN_CACHE_SIZE
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.commands import EnqueueKernel, enqueue

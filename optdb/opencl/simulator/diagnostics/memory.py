@@ -20,7 +20,7 @@ from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
 from optdb.opencl.planning.linked import LinkedFunction
-from optdb.opencl.planning.plan import plan_liveness
+from optdb.opencl.planning.plan_memory import plan_liveness
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State

@@ -1,0 +1,239 @@
+"""The functions of a file.
+
+A call finds the trace that holds for its arguments, gives it memory once for each size of them, and runs it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.calling import Signature
+from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.exported.binding import Bound, Resources
+from optdb.runtime.exported.errors import FileError, ShapeError
+from optdb.runtime.exported.manifest import Function, SavedTrace
+from optdb.runtime.exported.rules import Call, GuardSet, Values
+from optdb.runtime.library import cl
+
+#: The most broken rules that an error names.
+_NAMED = 8
+
+
+class LoadedMethod:
+    """A function of a file.
+
+    Attributes
+    ----------
+    name : str
+        Of it.
+    signature : Signature
+        How it is called.
+    """
+
+    def __init__(self, spec: Function, resources: Resources) -> None:
+        self.name = spec.name
+        self.signature: Signature = spec.signature
+        self._resources = resources
+        self._path = resources.archive.path
+        names = [argument.name or f"argument {i}" for i, argument in enumerate(self.signature.arguments)]
+        #: Each with its sizes and guards.
+        self._traces = [(trace, trace.rules(names)) for trace in self._suitable(spec)]
+        deciders = frozenset().union(*(trace.deciding(rules) for trace, rules in self._traces))
+        self._deciding = sorted(deciders)
+        self._free = frozenset(range(len(self.signature.arguments))) - deciders
+
+    def _suitable(self, spec: Function) -> list[SavedTrace]:
+        """Return the traces for the device."""
+        context = self._resources.context
+        device = context.profile.name
+        traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
+        if not traces:
+            kinds = sorted({trace.device_kind for trace in spec.traces})
+            raise FileError(
+                f"{self._path} has {spec.name} for devices of kind {', '.join(kinds) or 'none'}, and {device} is of "
+                f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
+                "device_kinds=('cpu', 'gpu')"
+            )
+        for dtype in sorted({dtype for trace in traces for dtype in trace.dtypes}):
+            reason = context.unsupported_reason(dtype)
+            if reason is not None:
+                raise FileError(
+                    f"{spec.name} of {self._path} needs {dtype}, and {reason}.\nThe cure: name another device"
+                )
+        return traces
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its values take, for all sizes of arguments that are remembered."""
+        return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute, as the function did that was exported.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, with the dtypes and numbers of dimensions that ``signature`` shows.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the exported function returns them.
+
+        Raises
+        ------
+        TypeError
+            If the arguments are not those that it takes.
+        ShapeError
+            If the file does not say what to do with such shapes.
+        LimitError
+            If the call takes more than `load` allowed.
+        MemoryError
+            If the device has too little memory.
+        ForkedContext
+            In the child of the process that loaded the file.
+        """
+        return self.run(self.signature.bind(args, kwargs, self.name))
+
+    def run(self, arguments: Sequence[np.ndarray]) -> Any:
+        """Compute for arrays that are bound to the arguments already.
+
+        Parameters
+        ----------
+        arguments : sequence of numpy.ndarray
+            An array for each argument of ``signature``, with its dtype and number of dimensions.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the exported function returns them.
+
+        Raises
+        ------
+        ShapeError
+            If the file does not say what to do with such shapes.
+        LimitError
+            If the call takes more than `load` allowed.
+        MemoryError
+            If the device has too little memory.
+        ForkedContext
+            In the child of the process that loaded the file.
+        """
+        return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Prepare calls like one, which then need not wait for memory and compilers; compute nothing.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, with the dtypes and numbers of dimensions that ``signature`` shows.
+
+        Raises
+        ------
+        Exception
+            As a call does.
+        """
+        self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
+
+    def _do(self, what: Callable[[Call], Any], arguments: Sequence[np.ndarray]) -> Any:
+        """Do something for a call, with errors that name the function and the file."""
+        self._resources.context.check_process()
+        with self._resources.lock:
+            call = Call(arguments, self._resources.context.profile.compute_units)
+            try:
+                return what(call)
+            except FileError as error:
+                raise type(error)(f"{self.name} of {self._path}: {error}") from None
+            except cl.MemoryError as error:
+                raise MemoryError(f"{self.name} of {self._path}: the device has too little memory ({error})") from error
+            except cl.Error as error:
+                raise FileError(f"{self.name} of {self._path}: the device does not take it ({error})") from error
+
+    def _bound_for(self, call: Call) -> Bound:
+        sizes = (*(x.shape for x in call.arguments), *(call.arguments[position].item() for position in self._deciding))
+        budget = self._resources.budget
+        for number in range(len(self._traces)):
+            bound = budget.get(self.name, (number, sizes))
+            if bound is not None and bound.suits(call):
+                return bound
+        # Evict before the next one allocates: memory may be short.
+        budget.begin(self.name)
+        number, bound = self._bind(call)
+        budget.put(self.name, (number, sizes), bound)
+        return bound
+
+    def _bind(self, call: Call) -> tuple[int, Bound]:
+        broken: dict[str, None] = {}
+        for number, (trace, rules) in enumerate(self._traces):
+            values = self._values(trace, rules, call)
+            if isinstance(values, Values):
+                self._rehearse(trace, values, call)
+                return number, Bound(trace, rules, values, call, self._resources, self._free)
+            broken[values] = None
+        shapes = ", ".join(
+            self.signature.called(position) + (f"={x}" if position in self._deciding else f" of shape {x.shape}")
+            for position, x in enumerate(call.arguments)
+        )
+        rules = "".join(f"\n    {reason}" for reason in itertools.islice(broken, _NAMED))
+        if len(broken) > _NAMED:
+            rules += f"\n    or {len(broken) - _NAMED} others"
+        raise ShapeError(
+            f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
+            "The cure: export it with an example of such arguments, too"
+        )
+
+    def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:
+        """Have the call done in a child process, if kernels of it are to be built for the first time."""
+        resources = self._resources
+        if resources.rehearsals is None:
+            return
+        variants = {
+            (
+                resources.kernels.source(launch.kernel),
+                launch.kernel.function_name,
+                None if launch.local_size is None else values.numbers(launch.local_size),
+            )
+            for launch in trace.commands
+            if isinstance(launch, EnqueueKernel)
+        }
+        resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
+
+    def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
+        """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
+        broken = ""
+        # A trace is right for any number of units. So a call never fails by a guard on units.
+        for units in _units(call.compute_units, trace.compute_units):
+            values = rules.values(Call(call.arguments, units))
+            try:
+                broken = self._mismatch(trace, values, call) or rules.broken(values)
+            except ShapeError as error:
+                broken = str(error)
+            if broken is None:
+                return values
+        return broken
+
+    def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
+        """Return which length is not the one that a trace was made for, in words."""
+        for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
+            expected = values.numbers(shape)
+            if expected != x.shape:
+                return f"{self.signature.called(position)} of shape {expected}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"{self.name}{self.signature}"
+
+
+def _units(there: int, traced: int) -> list[int]:
+    """Return over how many compute units a call's work may be spread: as many as there are, or closer to a trace's."""
+    units = [there]
+    while units[-1] // 2 > traced:
+        units.append(units[-1] // 2)
+    while units[-1] * 2 < traced:
+        units.append(units[-1] * 2)
+    return list(dict.fromkeys([*units, traced]))
