@@ -215,23 +215,9 @@ class ElementCode:
         return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
 
     def _quad_words(self) -> dict[str, Any]:
-        last = self.ndim - 1
-
-        def read(x: Operand) -> str:
-            return f"""{x.declare_quad()}
-if (count == {QUAD})
-    {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
-else
-    for (int l = 0; l < {QUAD}; ++l)
-        {x.name}_quad.s[l] = {x.name}_at[i + min(l, count - 1)];"""
-
-        def write(x: Operand) -> str:
-            return f"""if (count == {QUAD})
-    *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
-else
-    for (int l = 0; l < count; ++l)
-        {x.name}_at[i + l] = {x.name}_quad.s[l];"""
-
+        """Return the words of kernels that read and write four elements at once: side by side, or in a row."""
+        row = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
+        declared = [x.declare_quad() for x in self.outputs]
         element = [
             *[f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self.many],
             *[x.declare() for x in self.outputs],
@@ -240,19 +226,33 @@ else
         ]
         return {
             "QUAD": QUAD,
-            "READ_QUADS": joined([*map(read, self.many), *[x.declare_quad() for x in self.outputs]]),
-            "READ_ROW_QUADS": joined(
-                [
-                    *[x.read_quad(f"{x.name}_p", f"{x.name}_s{last}") for x in self.many],
-                    *[x.declare_quad() for x in self.outputs],
-                ]
-            ),
+            "READ_QUADS": joined([*map(_read_contiguous_quad, self.many), *declared]),
+            "READ_ROW_QUADS": joined([*row, *declared]),
             "WRITE_ROW_QUADS": joined(
                 f"*(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + {x.name}_p) = {x.name}_quad.v;" for x in self.outputs
             ),
             "ELEMENT_OF_QUADS": joined(element),
-            "WRITE_QUADS": joined(map(write, self.outputs)),
+            "WRITE_QUADS": joined(map(_write_contiguous_quad, self.outputs)),
         }
+
+
+def _read_contiguous_quad(x: Operand) -> str:
+    """Return code that reads elements `i` and following of an array; of the last ones, some twice."""
+    return f"""{x.declare_quad()}
+if (count == {QUAD})
+    {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {x.name}_quad.s[l] = {x.name}_at[i + min(l, count - 1)];"""
+
+
+def _write_contiguous_quad(x: Operand) -> str:
+    """Return code that writes these elements, but none beyond the last one."""
+    return f"""if (count == {QUAD})
+    *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
+else
+    for (int l = 0; l < count; ++l)
+        {x.name}_at[i + l] = {x.name}_quad.s[l];"""
 
 
 def lies_in_quads(steps: Sequence[int]) -> bool:

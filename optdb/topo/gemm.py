@@ -47,40 +47,34 @@ class WholeSumGemm(GemmOptimizer):
         rounds = 0
         again = True
         while again:
-            again = False
             rounds += 1
             start = time()
             nodes = list(filter(is_combination, order_by_data(fgraph))) if has_products(fgraph) else []
             sorting += time() - start
-            hopeless: set[Apply] = set()
-            for node in reversed(nodes):
-                if node not in fgraph.apply_nodes or node in hopeless:
-                    continue
-                start = time()
-                steps = set(_steps_of(fgraph, node))
-                pairing = _Pairing(fgraph, steps, *terms_of(node))
-                if not pairing.has_products:
-                    hopeless |= steps
-                new = pairing.sum_like(node.outputs[0])
-                finding += time() - start
-                if new is None:
-                    continue
-                outcome = _replace(fgraph, node, new, pairing.swallowed)
-                count[outcome] += 1
-                again = again or outcome == "replaced"
-        return (
-            self,
-            rounds,
-            count["replaced"],
-            count["not removed"],
-            0,
-            count["refused"],
-            finding,
-            0,
-            0,
-            sorting,
-            *spent.since(),
-        )
+            before = count["replaced"]
+            finding += _replace_sums(fgraph, nodes, count)
+            again = count["replaced"] > before
+        outcomes = count["replaced"], count["not removed"], 0, count["refused"]
+        return (self, rounds, *outcomes, finding, 0, 0, sorting, *spent.since())
+
+
+def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
+    """Replace sums of products, the last ones first; count the outcomes, and return the seconds of finding Gemms."""
+    finding = 0.0
+    hopeless: set[Apply] = set()
+    for node in reversed(nodes):
+        if node not in fgraph.apply_nodes or node in hopeless:
+            continue
+        start = time()
+        steps = set(_steps_of(fgraph, node))
+        pairing = _Pairing(fgraph, steps, *terms_of(node))
+        if not pairing.has_products:
+            hopeless |= steps
+        new = pairing.sum_like(node.outputs[0])
+        finding += time() - start
+        if new is not None:
+            count[_replace(fgraph, node, new, pairing.swallowed)] += 1
+    return finding
 
 
 def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[Variable]) -> str:

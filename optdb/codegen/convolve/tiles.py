@@ -131,7 +131,9 @@ class _TiledProduct:
     def __init__(self, reading: _Images, shape: FilterGroups, tile: Tile, parts: int, index: int) -> None:
         self._reading, self._shape, self._tile, self._parts = reading, shape, tile, parts
         self._product = reading.readings[index]
-        self._terms, self._spots, self._targets, self._places = reading.tables(shape.channels, shape.strides[2], index)
+        self._terms, self._spots, self._targets, self._filter_offsets = reading.tables(
+            shape.channels, shape.strides[2], index
+        )
         self._blocks = -(-shape.rows // tile.rows)
         self._depth = shape.channels * len(self._product.taps)
         self._padded = -(-self._depth // tile.depth) * tile.depth
@@ -142,7 +144,7 @@ class _TiledProduct:
         """Lay out filters block by block."""
         by_group, by_row, _ = self._shape.strides
         numbers = [self._shape.rows, self._tile.rows, self._blocks, self._depth, self._padded, by_group, by_row]
-        kernels["pack_blocks"].scall(self.filters, self.filters, *numbers, self._places, filters, w)
+        kernels["pack_blocks"].scall(self.filters, self.filters, *numbers, self._filter_offsets, filters, w)
 
     def multiply(self, kernels: Kernels, images: int, x: Array, w: Array, z: Array, shape: Sequence[int]) -> None:
         """Multiply packed filters and some images; the result's shape is `shape`, but for their number."""
@@ -236,11 +238,16 @@ class _Images:
         def make() -> list[np.ndarray]:
             count = channels * len(product.taps)
             # Tiles are full, and terms are read a tile ahead.
-            terms, places = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
+            terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
             terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
             terms[:count, 1] = np.tile(product.bits, channels)
-            places[:] = (np.arange(channels)[:, None] * by_channel + product.taps).ravel()
-            return [terms.ravel(), np.stack([product.starts, product.inside], 1).ravel(), product.targets, places]
+            filter_offsets[:] = (np.arange(channels)[:, None] * by_channel + product.taps).ravel()
+            return [
+                terms.ravel(),
+                np.stack([product.starts, product.inside], 1).ravel(),
+                product.targets,
+                filter_offsets,
+            ]
 
         return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
 

@@ -103,14 +103,13 @@ class LoopKernel:
         self.buffers.clear()
         helpers = Helpers("loop")
         names = self._names()
-        width = self.width
         outputs = [f"r{number}" for number in range(len(self.program.results))]
         uniform = [name for name, source in zip(names, self.lowering.sources) if self._is_uniform(source)]
-        code = scalar_code(
-            self.program, names, outputs, uniform, width, helpers, self.profile.quirks.wrong_vector_functions
-        )
-        steps, once = code.statements, [*self._uniform_loads(names), code.once]
-        reads = joined([*self._loads(names), *map(self._declared, outputs, self.program.out_dtypes), steps])
+        wrong_functions = self.profile.quirks.wrong_vector_functions
+        code = scalar_code(self.program, names, outputs, uniform, self.width, helpers, wrong_functions)
+        once = [*self._uniform_loads(names), code.once]
+        declared = map(self._declared, outputs, self.program.out_dtypes)
+        computed = [*self._loads(names), *declared, code.statements]
         aliases = [
             f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self.name_of(buffer)}_at;"
             for number, buffer in enumerate(self.lowering.tables)
@@ -124,10 +123,10 @@ class LoopKernel:
             "BEGIN": joined(target_code.begin),
             "OFFSETS": joined(self._offsets(names)),
             "ROW": "n" if last <= 0 else f"{self.domain[-1]}UL",
-            "BODY": joined([reads, *target_code.body]),
+            "BODY": joined([*computed, *target_code.body]),
             "NEXT": joined(self._advances(names)),
             "FINISH": joined(target_code.finish),
-            "WIDTH": width,
+            "WIDTH": self.width,
             "SHARED": joined(self._shared()),
             "chunked": "loop",
             "strided": "loop",

@@ -14,7 +14,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const ga_ssize i0 = place % rows_of_tiles * ROWS;
     place /= rows_of_tiles;
     const ga_ssize batch = place / parts, part = place % parts, l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
-    const int item = get_local_id(0), tx = PLACE_X, ty = PLACE_Y;
+    const int item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
     const int last_i = (int)min((ga_ssize)ROWS, m - i0) - 1, last_j = (int)min((ga_ssize)COLS, n - j0) - 1;
     a += batch * s.s3 + i0 * a_row + l0 * a_step;
     b += batch * s.s6 + j0 * b_col + l0 * b_step;

@@ -53,13 +53,13 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         return _split_kernel(dtype, block, words)
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
-    place_x, place_y = _place(down, right)
+    column, row = _item_position(down, right)
     return product_kernel(
         functions("gemm/gpu.cl")["MATMUL"],
         dtype,
         **words,
-        PLACE_X=place_x,
-        PLACE_Y=place_y,
+        ITEM_COLUMN=column,
+        ITEM_ROW=row,
         A_LOADS=block.rows * block.depth // block.items // vector,
         B_LOADS=block.cols * block.depth // block.items // vector,
         A_TURNS=max(block.rows // vector // block.items, 1),
@@ -93,7 +93,7 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
     )
 
 
-def _place(down: int, right: int) -> tuple[str, str]:
+def _item_position(down: int, right: int) -> tuple[str, str]:
     """Return code of the column and the row of an item among `down` by `right`.
 
     Of 32 neighbours, four are below each other and eight beside each other, and each four in which rows of both are
@@ -114,9 +114,9 @@ def _vector(dtype: str, block: GroupBlock) -> int:
     return min(_READ // np.dtype(dtype).itemsize, loads, block.depth, block.rows, block.cols)
 
 
-def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dtype: str) -> str:
+def _read(to: str, tile: str, index: str, position: str, width: int, items: int, dtype: str) -> str:
     """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
-    at = f"{tile}[side][term][{index} / {width} * {items * width} + {place} * {width}]"
+    at = f"{tile}[side][term][{index} / {width} * {items * width} + {position} * {width}]"
     if width == 1:
         return f"{to}[{index}] = {at}"
     vector = f"{C_TYPES[work_dtype(dtype)]}{width}"
