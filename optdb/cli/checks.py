@@ -96,7 +96,7 @@ def _results() -> Iterator[_Result | str]:
         except CheckFailed as failure:
             yield name, failure.mark, failure.finding, failure.cure
             stop = failure.fatal
-        except support.UnusableCompiledir as error:
+        except (support.UnusableCompiledir, support.UnusableCompiler) as error:
             yield name, FAIL, error.finding, error.cure
             stop = True
         except Exception as error:

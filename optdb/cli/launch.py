@@ -22,11 +22,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from optdb.flags import FlagError
-from optdb.host.importing.support import UnsupportedHost, UnusableCompiledir
+from optdb.host.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
 #: Errors in what the user wrote or installed: the frames inside Theano and optdb do not help to correct these.
-USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir)
+USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
 #: Folders of the code whose frames, and those below them, are left out of a traceback of such an error.
 _INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano"))

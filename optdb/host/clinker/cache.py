@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import pickle
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from theano.gof.cmodule import KeyData, ModuleCache
 from optdb.files import read_file
 from optdb.host.clinker.building import ModuleBuilder, can_build
 from optdb.host.clinker.locks import FileLock
+from optdb.host.clinker.shared_libraries import is_truncated
 from optdb.host.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.clinker.units import Translation, module_of
 
@@ -123,9 +125,12 @@ class SharedModuleCache(ModuleCache):
         if module is not None:
             return module
         path = self.find(wanted)
-        if path is None:
-            self.build([wanted])
-            path = self.find(wanted)
+        if path is not None:
+            module = self._load_or_discard(wanted, path)
+            if module is not None:
+                return module
+        self.build([wanted])
+        path = self.find(wanted)
         if path is None:
             path = self._compile_as_theano(wanted, make_linker())
         return self._load(wanted, path)
@@ -257,6 +262,22 @@ class SharedModuleCache(ModuleCache):
             self.stats[0] += 1
         return module
 
+    def _load_or_discard(self, wanted: Wanted, path: Path) -> ModuleType | None:
+        """Load a module that was found; if its file is broken, remove it and return None.
+
+        A machine that lost power, or a full disk, may have left a part of the file.
+        """
+        try:
+            return self._load(wanted, path)
+        except ImportError as error:
+            logger.warning("%s; it is removed, and compiled again", error)
+        shutil.rmtree(path.parent, ignore_errors=True)
+        key_data = self.module_hash_to_key_data.pop(wanted.module_hash, None)
+        for key in () if key_data is None else key_data.keys:
+            self.entry_from_key.pop(key, None)
+        self._foreign.pop(wanted.module_hash, None)
+        return None
+
     def _load(self, wanted: Wanted, path: Path) -> ModuleType:
         module = load(path)
         self.stats[1] += 1
@@ -304,7 +325,15 @@ def _read_keys(path: Path) -> KeyData | None:
 
 
 def load(path: Path) -> ModuleType:
-    """Load a compiled module, under the name that Theano gives it."""
+    """Load a compiled module, under the name that Theano gives it.
+
+    Raises
+    ------
+    ImportError
+        If the file cannot be loaded.
+    """
+    if is_truncated(path):
+        raise ImportError(f"{path}: the file is not complete", path=str(path))
     name = f"{path.parent.name}.{path.stem}"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader, origin=str(path))

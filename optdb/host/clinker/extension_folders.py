@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-__all__ = ["EXTENSIONS", "is_built"]
+from optdb.host.clinker.shared_libraries import is_truncated
+
+__all__ = ["EXTENSIONS", "is_built", "remove_truncated"]
 
 #: Theano's modules that compile an extension when they are imported, and the folder of the extension.
 EXTENSIONS = {
@@ -14,6 +17,21 @@ EXTENSIONS = {
 }
 #: Theano writes no version of this one.
 _WITHOUT_VERSION = "cutils_ext"
+
+
+def remove_truncated(compiledir: Path, name: str) -> None:
+    """Remove an extension whose library has lost its end, with its version, so that Theano compiles it again.
+
+    Parameters
+    ----------
+    compiledir : Path
+        Theano's folder of compiled modules.
+    name : str
+        The extension's folder, one of the values of `EXTENSIONS`.
+    """
+    folder = compiledir / name
+    if any(is_truncated(library) for library in folder.glob(f"{name}.*")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_built(compiledir: Path, name: str) -> bool:

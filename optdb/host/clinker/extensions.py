@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from optdb.host.clinker.extension_folders import EXTENSIONS, is_built
+from optdb.host.clinker.extension_folders import EXTENSIONS, is_built, remove_truncated
 from optdb.host.clinker.locks import FileLock
 from optdb.host.importing.support import writing_compiledir
 
@@ -40,6 +40,7 @@ def build_alone(module: ModuleType) -> Iterator[None]:
     compilelock.get_lock = compilelock.release_lock = _do_nothing
     cmodule.GCC_compiler.compile_str = staticmethod(_aside(compile_str, compiledir))
     lock = FileLock(compiledir / "optdb" / "locks" / f"{name}.lock")
+    remove_truncated(compiledir, name)
     is_there = is_built(compiledir, name)
     try:
         with writing_compiledir(compiledir):

@@ -122,8 +122,19 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
         if "compiledir" not in str(error):
             raise
         raise UnusableCompiledir(str(error)) from error
+    except Exception as error:
+        known = support.compiler_error(error, _compiler())
+        if known is None:
+            raise
+        raise known from error
     finish()
     compose()
+
+
+def _compiler() -> str:
+    """Return the compiler that Theano's flags name, as far as its import has come."""
+    defaults = sys.modules.get("theano.configdefaults")
+    return getattr(getattr(defaults, "config", None), "cxx", "")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What Theano needs to work, versions and a folder for compiled code, and the errors where it lacks that.
+"""What Theano needs to work, versions, a compiler and a folder for compiled code, and the errors where it lacks that.
 
 `problems` compares the installed versions with `REQUIREMENTS`; `check` raises
 `UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
@@ -46,6 +46,59 @@ class UnusableCompiledir(RuntimeError):
     def __init__(self, finding: str) -> None:
         super().__init__(f"{finding}\nThe cure: {self.cure}")
         self.finding = finding
+
+
+class UnusableCompiler(RuntimeError):
+    """Theano's C++ compiler is missing, or does not compile what `import theano` needs.
+
+    Parameters
+    ----------
+    finding : str
+        What failed.
+    cure : str
+        What the user can do, in one line.
+    """
+
+    def __init__(self, finding: str, cure: str) -> None:
+        super().__init__(f"{finding}\nThe cure: {cure}")
+        self.finding = finding
+        self.cure = cure
+
+
+_NO_COMPILER = "or do without a compiler: THEANO_FLAGS=cxx="
+
+
+def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
+    """Return what an error of `import theano` says about the compiler; None if it is about something else.
+
+    Parameters
+    ----------
+    error : Exception
+        What Theano raised.
+    compiler : str
+        The value of Theano's flag ``cxx``.
+    """
+    # Theano raises an AssertionError while it handles the OSError.
+    start = error.__context__ if isinstance(error, AssertionError) else error
+    if isinstance(start, OSError) and start.filename == compiler:
+        installed = f"install it (Debian: apt-get install g++), name another one: THEANO_FLAGS=cxx=g++, {_NO_COMPILER}"
+        return UnusableCompiler(f"cxx={compiler}: the compiler cannot be started ({start.strerror})", installed)
+    if type(error) is not Exception or "Compilation failed" not in str(error):
+        return None
+    finding = f"cxx={compiler}: the compiler does not compile Theano's code: {_complaint(str(error))}"
+    if "Python.h" in finding:
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return UnusableCompiler(
+            finding, f"install Python's headers (Debian: apt-get install python{version}-dev), {_NO_COMPILER}"
+        )
+    return UnusableCompiler(finding, f"name another one: THEANO_FLAGS=cxx=clang++, {_NO_COMPILER}")
+
+
+def _complaint(message: str) -> str:
+    """Return a compiler's first error, out of Theano's message, in which lines end by dots."""
+    output = message.partition("): ")[2]
+    first = re.search(r"error: .*?(?=\.\s|$)", output)
+    return first[0] if first is not None else output.strip() or "it says nothing"
 
 
 #: The errors of a folder that cannot be written, for any file.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _ctypes
 from pathlib import Path
 from types import SimpleNamespace
 
-import theano  # noqa: F401 (before what is a part of its import)
+import pytest
+import theano  # before what is a part of its import
 
 from optdb.host.clinker.cache import SharedModuleCache
+from optdb.host.clinker.shared_libraries import is_truncated
+from tests.processes import run_code
 
 
 class Compiler:
@@ -39,3 +43,46 @@ def test_modules_of_the_same_code_are_compiled_once_for_each_set_of_flags(tmp_pa
     assert len(compiler.translations) == 3
     assert kept == {"a": "0.so", "b": "0.so", "c": "1.so", "d": "2.so"}
     assert set(released) == {"a", "b", "c", "d"}
+
+
+COMPILE_AND_CALL = """
+    import optdb
+    import theano
+    import theano.tensor as tt
+
+    x = tt.dvector("x")
+    with optdb.enable():
+        print(theano.function([x], tt.exp(x) - 1)([0]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not theano.config.cxx, reason="needs a C compiler")
+@pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])
+def test_a_module_whose_file_is_broken_is_compiled_again(tmp_path, kept):
+    """A machine that loses power may leave files without all of their bytes."""
+    flags = f"base_compiledir={tmp_path}"
+    assert run_code(COMPILE_AND_CALL, flags=flags).returncode == 0
+    for path in tmp_path.glob("*/*/*.so"):
+        content = path.read_bytes()
+        path.unlink()  # the modules of a unit are one file, by several names
+        path.write_bytes(content[: int(kept * len(content))])
+    done = run_code(COMPILE_AND_CALL, flags=flags)
+    assert (done.returncode, done.stdout) == (0, "[0.]\n")
+    assert "it is removed, and compiled again" in done.stderr
+    done = run_code(COMPILE_AND_CALL, flags=flags)
+    assert (done.stdout, done.stderr) == ("[0.]\n", "")
+
+
+def test_a_file_without_its_end_is_truncated(tmp_path):
+    library = Path(_ctypes.__file__)
+    assert not is_truncated(library)
+    content = library.read_bytes()
+    part = tmp_path / "part.so"
+    for size in (64, len(content) // 2, len(content) - 1):
+        part.write_bytes(content[:size])
+        assert is_truncated(part) == content.startswith(b"\x7fELF\x02\x01")
+    part.write_bytes(b"short")
+    assert is_truncated(part)
+    part.write_bytes(b"of another format" * 10)
+    assert not is_truncated(part)

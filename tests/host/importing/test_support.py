@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,39 @@ def test_a_compiledir_that_cannot_be_made_is_an_error_with_a_cure():
     doctor = python("-m", "optdb", "doctor", env={"THEANO_FLAGS": "base_compiledir=/proc/none", "COLUMNS": "500"})
     assert "unexpected error" not in doctor.stdout
     assert "THEANO_FLAGS=base_compiledir=FOLDER" in doctor.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "message", "cure"),
+    [
+        (None, "the compiler cannot be started (No such file or directory)", "apt-get install g++"),
+        ("exit 1", "the compiler does not compile Theano's code: it says nothing", "THEANO_FLAGS=cxx=clang++"),
+        (
+            "echo 'mod.cpp:1:10: fatal error: Python.h: No such file or directory' >&2; exit 1",
+            "the compiler does not compile Theano's code: error: Python.h: No such file or directory",
+            f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev",
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script, message, cure):
+    compiler = tmp_path / "c++"
+    if script is not None:
+        compiler.write_text(f"#!/bin/sh\n{script}\n")
+        compiler.chmod(0o755)
+    flags = f"cxx={compiler},base_compiledir={tmp_path}"
+    done = run_code("import optdb, theano", flags=flags)
+    *_, finding, advice = done.stderr.strip().splitlines()
+    assert finding.endswith(f"UnusableCompiler: cxx={compiler}: {message}")
+    assert advice.startswith("The cure: ")
+    assert cure in advice
+    assert advice.endswith("or do without a compiler: THEANO_FLAGS=cxx=")
+    doctor = python("-m", "optdb", "doctor", flags=flags, env={"COLUMNS": "500"})
+    assert message in doctor.stdout
+    assert "unexpected error" not in doctor.stdout
+
+
+def test_other_errors_are_not_the_compilers():
+    assert support.compiler_error(Exception("something else"), "g++") is None
+    assert support.compiler_error(FileNotFoundError(2, "missing", "file"), "g++") is None
+    assert support.compiler_error(AssertionError("no context"), "g++") is None
