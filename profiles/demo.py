@@ -134,23 +134,41 @@ def table_of(rows: Sequence[Row]) -> Table:
         table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
     for row in rows:
         verdict = f"{row.difference:.0e}" + ("" if row.agrees else " [red]too much[/]")
-        caches_are = {"cold": "empty", "warm": "full"}[row.ours.cache] if len(row.leg.caches) > 1 else "-"
         table.add_row(
-            *(row.leg.model, row.leg.note, caches_are),
+            *(row.leg.model, row.leg.note, _fullness(row.leg, row.ours) or "-"),
             *(f"{row.stock.function:.1f}", f"{row.ours.function:.1f}", f"{row.ratio:.1f}x", verdict),
         )
     return table
 
 
+def _fullness(leg: Leg, start: Start) -> str:
+    """Return whether the caches were empty or full at a start; '' for a leg that uses none."""
+    return {"cold": "empty", "warm": "full"}[start.cache] if len(leg.caches) > 1 else ""
+
+
+def _side_by_side(measured: Sequence[LegStart]) -> list[LegStart]:
+    """Sort the starts of a leg by their caches, so that those to compare are neighbours."""
+    legs = list(dict.fromkeys(leg for leg, _ in measured))
+    return sorted(measured, key=lambda pair: (legs.index(pair[0]), pair[0].caches.index(pair[1].cache)))
+
+
+def _label(leg: Leg, start: Start) -> str:
+    fullness = _fullness(leg, start)
+    caches_are = f", {fullness} caches" if fullness else ""
+    side = "" if start.side == DEVICE else f": {start.side}"
+    return f"{leg.model} {leg.note}{caches_are}{side}"
+
+
 def plot(measured: Sequence[LegStart], path: Path) -> None:
-    """Draw a bar for each start, by parts."""
+    """Draw a bar for each start, by parts; stock and optdb stand next to each other."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.45 * len(measured)), layout="constrained")
-    labels = [f"{leg.model}, {leg.note}, {start.cache}: {start.side}" for leg, start in measured]
+    measured = _side_by_side(measured)
+    labels = [_label(leg, start) for leg, start in measured]
     for position, (_, start) in enumerate(measured):
         left = 0.0
         for part, seconds in start.cpu.items():

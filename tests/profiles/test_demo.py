@@ -55,6 +55,20 @@ def test_values_agree_within_a_sides_rounding(side, factor, agrees):
     assert row.agrees == agrees
 
 
+def test_bars_to_compare_are_neighbours():
+    order = ((STOCK, "cold"), (STOCK, "warm"), (OPTDB, "cold"), (OPTDB, "warm"))
+    measured = [started(side, cache, leg=demo.LEGS[0]) for side, cache in order]
+    measured.append(started(demo.DEVICE, "warm", leg=demo.DEVICE_LEG))
+    labels = [demo._label(leg, start) for leg, start in demo._side_by_side(measured)]
+    assert labels == [
+        "mlp with a C compiler, empty caches: stock",
+        "mlp with a C compiler, empty caches: optdb",
+        "mlp with a C compiler, full caches: stock",
+        "mlp with a C compiler, full caches: optdb",
+        "mlp on the OpenCL device, full caches",
+    ]
+
+
 @pytest.mark.parametrize("device", [None, "Some Device"])
 @pytest.mark.parametrize("compiler", [True, False])
 def test_what_it_prints(monkeypatch, tmp_path, device, compiler):
