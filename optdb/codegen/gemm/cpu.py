@@ -22,7 +22,7 @@ from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, 
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled, load_w, work_dtype
+from optdb.codegen.source import body, filled, functions, load_w, work_dtype
 from optdb.runtime.sizes import starts
 
 #: Terms that are added up before the next ones: a panel of `TERMS` rows stays in a core's cache.
@@ -40,154 +40,14 @@ LARGE = 1 << 18
 ROW_BLOCKS = 8
 FAR = 4096
 
-_PACK = """
-OUTLINED_KERNEL void NAME(long16 s, ARRAY T *x, ARRAY W *w)
-{
-    const ga_ssize length = s.s0, k = s.s1, step = s.s5, k_step = s.s6;
-    const ga_ssize at = get_global_id(0) * WIDTH;
-    const int there = (int)min((ga_ssize)WIDTH, length - at);
-    x += s.s3 + get_global_id(1) * s.s4 + at * step;
-    w += s.s2 + get_global_id(1) * s.s7 + at * k;
-    if (there == WIDTH && step == 1) {
-        for (ga_ssize l = 0; l < k; ++l)
-            for (int r = 0; r < WIDTH; ++r)
-                w[l * WIDTH + r] = LOAD(x[l * k_step + r]);
-        return;
-    }
-    ga_ssize l = 0;
-    if (there == WIDTH && k_step == 1)
-        for (; l + SIDE <= k; l += SIDE)
-            for (int r0 = 0; r0 < WIDTH; r0 += SIDE) {
-TURN
-            }
-    else if (there == WIDTH)  /* some terms at a time, which lie in few lines of the cache */
-        for (; l + 16 <= k; l += 16)
-            for (int r = 0; r < WIDTH; ++r)
-                for (int c = 0; c < 16; ++c)
-                    w[(l + c) * WIDTH + r] = LOAD(x[r * step + (l + c) * k_step]);
-    for (; l < k; ++l) {
-        for (int r = 0; r < there; ++r)
-            w[l * WIDTH + r] = LOAD(x[r * step + l * k_step]);
-        for (int r = there; r < WIDTH; ++r)
-            w[l * WIDTH + r] = 0;
-    }
-}
-"""
-
-_BLOCK = """
-OUTLINED_KERNEL void NAME(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, ARRAY T *y, ARRAY T *z,
-    ARRAY W *w)
-{
-    const ga_ssize m = s.s0, n = s.s1, a_row = s.s6, a_step = s.s7, b_step = s.sB, chunk = s.sC;
-    const ga_ssize y0 = t.s2, y1 = t.s3, z0 = t.s6, z1 = t.s7, parts = t.s8;
-    const bool in_place = s.sD, add = s.sE, a_packed = s.sF;
-    const ga_ssize panel = get_global_id(0), begin = get_global_id(1) * chunk, end = min(begin + chunk, m);
-    const ga_ssize batch = get_global_id(2) / parts, part = get_global_id(2) % parts;
-    const ga_ssize l0 = part * t.s9, k = min(s.s2 - l0, t.s9);
-    /* For so many terms whole vectors can be read, if there are fewer columns than that. */
-    const ga_ssize whole = clamp(t.sB - l0, (ga_ssize)0, k);
-    /* How far the panel begins before those columns that are its own. */
-    const int known = in_place ? (int)max(min(panel * COLS, panel * COLS + COLS - n), (ga_ssize)0) : 0;
-    const ga_ssize j0 = panel * COLS - known;
-    const int cols = (int)min((ga_ssize)COLS, n - j0);
-    a += s.s3 + batch * s.s4 + l0 * a_step;
-    b += s.s8 + batch * s.s9 + panel * s.sA - known + l0 * b_step;
-    y += t.s0 + batch * t.s1 + j0 * y1;
-    z += t.s4 + batch * t.s5 + j0 * z1;
-    w += t.sA + (part * (get_num_groups(2) / parts) + batch) * m * n + j0;
-    const bool rows_of_vectors = cols == COLS && !known && z1 == 1 && (y1 == 1 || !add);
-    for (ga_ssize i0 = begin; i0 < end; i0 += ROWS) {
-        GLOBAL_MEM const W *block = a + i0 / ROWS * s.s5;
-        const int rows = (int)min((ga_ssize)ROWS, end - i0);
-        if (rows <= ROWS / 2) {LOW} else {HIGH}
-    }
-}
-"""
-
-_ROWS = """
-        VECTOR acc[HEIGHT][VECTORS];
-        #pragma unroll
-        for (int r = 0; r < HEIGHT; ++r)
-            #pragma unroll
-            for (int c = 0; c < VECTORS; ++c)
-                acc[r][c] = 0;
-        SUMS
-        for (ga_ssize l = whole; l < k; ++l) {
-            W last[COLS];
-            for (int c = 0; c < COLS; ++c)
-                last[c] = c < n ? b[l * b_step + c] : 0;
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
-                    acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * VLOAD(c, last);
-        }
-        if (parts == 1 && rows_of_vectors) {
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r) {
-                if (r < rows)
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c) {
-                        VECTOR sum = (VECTOR)alpha * acc[r][c];
-                        if (add)
-                            sum += (VECTOR)beta * VLOAD_T(0, (const MEMORY *)(y + (i0 + r) * y0 + c * WIDTH));
-                        VSTORE_T(sum, 0, (MEMORY *)(z + (i0 + r) * z0 + c * WIDTH));
-                    }
-            }
-        } else {
-            W sums[HEIGHT * COLS];
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
-                    VSTORE(acc[r][c], r * VECTORS + c, sums);
-            #pragma unroll 1
-            for (int r = 0; r < rows; ++r) {
-                #pragma unroll 1
-                for (int c = known; c < cols; ++c) {
-                    if (parts > 1) {
-                        w[(i0 + r) * n + c] = sums[r * COLS + c];
-                        continue;
-                    }
-                    W sum = alpha * sums[r * COLS + c];
-                    if (add)
-                        sum += beta * LOAD(y[(i0 + r) * y0 + c * y1]);
-                    z[(i0 + r) * z0 + c * z1] = STORE(sum);
-                }
-            }
-        }
-"""
-
-_SUMS = """
-            for (ga_ssize l = 0; l < whole; ++l) {
-                VECTOR right[VECTORS];
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
-                    right[c] = VLOAD(c, b + l * b_step);
-                #pragma unroll
-                for (int r = 0; r < HEIGHT; ++r) {
-                    const W left = LEFT;
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
-                        acc[r][c] += left * right[c];
-                }
-            }
-"""
-
-#: Rows beyond the last one read the last one again.
-_POINTERS = """
-            GLOBAL_MEM const W *row[HEIGHT];
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
-                row[r] = block + min(r, rows - 1) * a_row;
-"""
+_CODE = functions("gemm/cpu.cl")
 
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that lays a matrix out in panels of `width` rows, or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
-    words = {"NAME": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
-    return product_kernel(filled(_PACK, TURN=_turn(side, width, dtype)), dtype, **words)
+    words = {"PACK": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
+    return product_kernel(filled(_CODE["PACK"], TURN=_turn(side, width, dtype)), dtype, **words)
 
 
 @functools.cache
@@ -221,7 +81,7 @@ def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
     """Return the kernel that multiplies by blocks of one shape."""
     half, width = load_w(dtype) != "", block.width
     words = {
-        "NAME": block.name,
+        "BLOCK": block.name,
         "ROWS": block.rows,
         "COLS": block.cols,
         "WIDTH": width,
@@ -233,17 +93,17 @@ def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
         "VSTORE_T": f"vstore_half{width}_rte" if half else f"vstore{width}",
         "MEMORY": f"GLOBAL_MEM {'half' if half else ctype(dtype)}",
     }
-    code = filled(_BLOCK, HIGH=_body(block.rows, block.rows), LOW=_body(block.rows // 2, block.rows))
+    code = filled(_CODE["BLOCK"], HIGH=_rows(block.rows, block.rows), LOW=_rows(block.rows // 2, block.rows))
     return product_kernel(code, dtype, **words)
 
 
-def _body(height: int, rows: int) -> str:
+def _rows(height: int, rows: int) -> str:
     """Return code that computes a block of `height` rows, where most have `rows`."""
-    sums = _POINTERS + filled(_SUMS, LEFT="row[r][l * a_step]")
+    sums = body(_CODE["pointers"]) + filled(body(_CODE["sums"]), LEFT="row[r][l * a_step]")
     if height == rows:
-        side_by_side = filled(_SUMS, LEFT="block[l * a_step + r]")
+        side_by_side = filled(body(_CODE["sums"]), LEFT="block[l * a_step + r]")
         sums = f"if (a_row == 1 && (a_packed || rows == HEIGHT)) {{{side_by_side}}} else {{{sums}}}"
-    return filled(filled(_ROWS, SUMS=sums), HEIGHT=height)
+    return filled(filled(body(_CODE["rows_of_block"]), SUMS=sums), HEIGHT=height)
 
 
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
