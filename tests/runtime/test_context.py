@@ -15,11 +15,6 @@ from optdb.runtime.errors import DeviceError
 from tests.processes import run_code
 
 
-@pytest.fixture(scope="module")
-def context():
-    return Context("opencl")
-
-
 def test_what_a_context_has(context):
     assert context.queue.context == context.cl_context
     assert context.queue.device == context.device

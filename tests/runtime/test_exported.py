@@ -53,11 +53,6 @@ from tests.runtime.planned import (
 X = np.array([1, 2, 3], np.float32)
 
 
-@pytest.fixture(scope="module")
-def context():
-    return Context("opencl")
-
-
 def test_a_file_does_what_it_says(tmp_path, context):
     there = load(plan(tmp_path / "f.optdb"), context)
     for step in range(3):

@@ -14,7 +14,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, LimitError, load
 from optdb.runtime.exported.archive import Archive, array_bytes, pack
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MAX_BOUND_PER_METHOD, Limits
@@ -35,11 +34,6 @@ from tests.runtime.planned import (
 )
 
 X = np.array([1, 2, 3], np.float32)
-
-
-@pytest.fixture(scope="module")
-def context():
-    return Context("opencl")
 
 
 def launched_on(*items):

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, LimitError, ShapeError, load, programs
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
@@ -51,11 +50,6 @@ Y = np.array([2, 0, 1], np.int32)
 
 #: All that may be said of such a file.
 REFUSED = (FileError, ShapeError, TypeError, MemoryError)
-
-
-@pytest.fixture(scope="module")
-def context():
-    return Context("opencl")
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,12 @@ import pytest
 
 from optdb.runtime import merging, rebinding
 from optdb.runtime.commands import EnqueueCopy, Memory
-from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceQuirks
 from optdb.runtime.host_buffers import MIN_ZERO_COPY_BYTES
 from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout
 
 LARGE = 4 * MIN_ZERO_COPY_BYTES
-
-
-@pytest.fixture(scope="module")
-def context():
-    return Context("opencl")
 
 
 @pytest.fixture

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
 
 from optdb.runtime.sigint import commit_point, defer_sigint
+from tests.interrupts import ctrl_c_interrupts, press_ctrl_c  # noqa: F401 (a fixture)
 
-
-@pytest.fixture(autouse=True)
-def ctrl_c_interrupts():
-    """Let SIGINT be what it is in a program of its own: a process that runs tests for another one ignores it."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, usual)
-
-
-def press_ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
+pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():

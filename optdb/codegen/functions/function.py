@@ -330,7 +330,7 @@ class FunctionTracer:
             elif isinstance(output, Constant):
                 self.plan.outputs.append(output.value)
             else:
-                self.plan.outputs.append((self._sent(output).mailbox, output.shape))
+                self.plan.outputs.append((self._download(output).mailbox, output.shape))
         if self._conditions:
             mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
             buffer = Buffer(len(self._conditions), "bool", "conditions")
@@ -343,7 +343,7 @@ class FunctionTracer:
         keep_local(self.plan.device_steps, self._memory.bound)
         return self.plan.results(self._call)
 
-    def _sent(self, tensor: Tensor) -> _Download:
+    def _download(self, tensor: Tensor) -> _Download:
         """Let a tensor be stored where the host reads it."""
         mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
         buffer = Buffer(tensor.size, tensor.dtype, "a result")
@@ -351,10 +351,6 @@ class FunctionTracer:
         region = Stored(buffer, tensor.shape)
         self._schedule.store(tensor, region)
         return _Download(region, mailbox)
-
-    def _download(self, tensor: Tensor) -> _Download:
-        """Let the host read a tensor."""
-        return self._sent(tensor)
 
     def _flush(self) -> None:
         """Compute all that is to be stored."""

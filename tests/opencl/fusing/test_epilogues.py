@@ -22,13 +22,6 @@ RNG = np.random.default_rng(17)
 A = RNG.uniform(0.5, 2, (3, 17, 40)).astype("float32")
 
 
-@pytest.fixture(autouse=True)
-def on_device(default):
-    """Lift to the default context, and hide no failure."""
-    with theano.change_flags(on_opt_error="raise"):
-        yield
-
-
 def there(*arrays):
     return [theano.shared(np.asarray(a), target="dev0") for a in arrays]
 

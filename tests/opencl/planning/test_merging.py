@@ -17,7 +17,7 @@ from optdb.opencl import get_context
 from optdb.runtime import merging
 from optdb.runtime.build import BuildError
 from tests.effort import examples
-from tests.opencl.simulator.made import simulated, training_step
+from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
 
 @pytest.fixture(autouse=True)
@@ -48,21 +48,8 @@ def compiles_in(monkeypatch, seconds):
     monkeypatch.setattr(merging, "profile_of", lambda device: quick)
 
 
-def plan_of(sim):
-    return sim._executable.run.plans[-1]
-
-
 def enqueued(sim):
     return len(plan_of(sim).unconditional_commands())
-
-
-def chain(length):
-    x = tt.fmatrix("x")
-    w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
-    value = x
-    for _ in range(length):
-        value = tt.tanh(value.dot(w)).sum(axis=0, keepdims=True) + value
-    return x, w, value
 
 
 @pytest.mark.slow

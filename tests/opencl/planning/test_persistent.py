@@ -20,7 +20,7 @@ from optdb.runtime.build import BuildError
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.grid_barriers import GRID_BARRIERS
 from tests.effort import examples
-from tests.opencl.simulator.made import simulated, training_step
+from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
 WISHES = "never", "always", "split"
 #: It is recorded, planned and merged, and repeated twice.
@@ -54,19 +54,6 @@ def meet_by(monkeypatch, barrier):
         return resident and replace(resident, barrier=replace(barrier, meets=False))
 
     monkeypatch.setattr(planning, "residency", chosen)
-
-
-def plan_of(sim):
-    return sim._executable.run.plans[-1]
-
-
-def chain(length):
-    x = tt.fmatrix("x")
-    w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
-    value = x
-    for _ in range(length):
-        value = tt.tanh(value.dot(w)).sum(axis=0, keepdims=True) + value
-    return x, w, value
 
 
 @pytest.mark.slow

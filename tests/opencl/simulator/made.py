@@ -9,6 +9,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
+from optdb.opencl.planning.plan import Plan
 
 
 def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:
@@ -19,6 +20,21 @@ def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.Simu
     mode = theano.Mode(linker="py", optimizer="fast_run").excluding("fusion")
     f = theano.function(inputs, outputs, mode=mode, **kwargs)
     return f, optdb.SimulatorOCL(f, device="dev0")
+
+
+def plan_of(sim: optdb.SimulatorOCL) -> Plan:
+    """Return the plan that a simulator has made last."""
+    return sim._executable.run.plans[-1]
+
+
+def chain(length: int) -> tuple[Any, Any, Any]:
+    """Return a matrix, shared weights, and a value of them that many small commands compute."""
+    x = tt.fmatrix("x")
+    w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
+    value = x
+    for _ in range(length):
+        value = tt.tanh(value.dot(w)).sum(axis=0, keepdims=True) + value
+    return x, w, value
 
 
 def training_step() -> tuple[Any, optdb.SimulatorOCL, Any, tuple[np.ndarray, np.ndarray]]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from theano.compile.ops import as_op
 
 from optdb.runtime import buffer_assignment
-from tests.opencl.simulator.made import simulated, training_step
+from tests.opencl.simulator.made import plan_of, simulated, training_step
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def layers(count=6, width=50):
         y = tt.tanh(y.dot(w))
     f, sim = simulated([x], y.sum(), updates=[(w, w * np.float32(0.5)) for w in ws])
     return f, sim, ws, np.ones((200, width), "float32")
-
-
-def plan_of(sim):
-    return sim._executable.run.plans[-1]
 
 
 @pytest.mark.slow_cases("layers")

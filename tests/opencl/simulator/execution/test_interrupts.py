@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 
@@ -13,15 +12,10 @@ import theano.tensor as tt
 from theano.compile.ops import as_op
 
 from optdb.opencl.planning.updates import CommitUpdates
+from tests.interrupts import ctrl_c_interrupts, press_ctrl_c  # noqa: F401 (a fixture)
 from tests.opencl.simulator.made import simulated, training_step
 
-
-@pytest.fixture(autouse=True)
-def ctrl_c_interrupts():
-    """Let SIGINT be what it is in a program of its own: a process that runs tests for another one ignores it."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, usual)
+pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 class Trouble:
@@ -42,10 +36,6 @@ def fail():
 
 def interrupt():
     raise KeyboardInterrupt
-
-
-def press_ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 #: What a node does, and what comes out.
