@@ -14,7 +14,7 @@ from optdb.host.api.patching import Patch
 
 
 def install() -> None:
-    """Let constructors of all op classes return shared ops."""
+    """Make constructors of all op classes return shared ops."""
     _exchange(MetaObject, SharingMeta)
 
 

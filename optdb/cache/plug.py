@@ -32,7 +32,7 @@ _installed = threading.Event()
 
 
 def install() -> Switch:
-    """Let constructing an op give the one object that is like it, for all op classes.
+    """Return the existing equal op from constructors, for all op classes.
 
     Ops that modules have as their attributes, like ``theano.tensor.add``, become the shared ones.
 
@@ -66,7 +66,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Let each call of an op class make a new op again. Shared ops stay as they are."""
+    """Make a new op in each call of an op class again. Shared ops stay as they are."""
     with _lock:
         _installed.clear()
         _patches.uninstall()

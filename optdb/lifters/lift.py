@@ -73,7 +73,7 @@ class GraphToGPU(Optimizer):
         self.report: LiftReport | None = None
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Let the replacement be validated.
+        """Attach what validates the replacement.
 
         Parameters
         ----------

@@ -209,7 +209,7 @@ class BufferAssignment:
         return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
 
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
-        """Let an external memory lie in a buffer, for commands that are enqueued from now on.
+        """Bind an external memory to a buffer, for commands that are enqueued from now on.
 
         None releases the last buffer: what uses the memory must not be enqueued until it is rebound.
         """

@@ -51,7 +51,7 @@ pays = Pays()
 
 
 def make_smallest() -> None:
-    """Let each list become batches, even of one call, when it is enqueued again; tests and fuzzers ask for it."""
+    """Batch each list when it is enqueued again, even one of a single call; tests and fuzzers ask for it."""
     build_loop()
     pays.times = pays.calls = 1
 

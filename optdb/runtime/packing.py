@@ -118,7 +118,7 @@ class PackedVector:
         return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
 
     def upload(self) -> None:
-        """Let the device have the elements that were written; return before it has, and leave them as they are."""
+        """Upload the elements that were written, in the background: they must stay as they are."""
         if self._buffer is None or self.is_mapped:
             self.release()
             return
@@ -126,7 +126,7 @@ class PackedVector:
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def receive(self, elements: np.ndarray) -> None:
-        """Let the device have elements of another vector; they are to stay as they are until the queue is finished."""
+        """Upload the elements of another vector, which must stay as they are until the queue is finished."""
         self._upload = cl.enqueue_copy(self._queue, self._buffer, elements, is_blocking=False)
 
     @property
@@ -135,7 +135,7 @@ class PackedVector:
         return self._array((self.nbytes // self.dtype.itemsize,), 0)
 
     def release(self) -> None:
-        """Let the device use the buffer again, after `download` or `open`."""
+        """Give the buffer back to the device, after `download` or `open`."""
         if self._mapping is not None:
             mapping, self._mapping = self._mapping, None
             mapping.base.release(self._queue)

@@ -141,7 +141,7 @@ class Recorder:
         return memory
 
     def _keep(self, buffer: cl.MemoryObject, memory: Memory) -> Memory:
-        """Let a memory stand for a buffer, and for no later buffer with its handle."""
+        """Map a buffer to a memory, but no later buffer with its handle."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 

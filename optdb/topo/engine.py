@@ -389,7 +389,7 @@ class Engine:
         return True
 
     def _absorb(self) -> list[Apply]:
-        """Let the cleanup run, queue what changed, and compute what has become constant; return the new nodes."""
+        """Run the cleanup, queue what changed, and compute what has become constant; return the new nodes."""
         self._after_change()
         fresh = self.take_in()
         if self._constant:

@@ -137,7 +137,7 @@ class Grouping:
         self._c_code: dict[tuple[Any, tuple[str, ...], str], bool] = {}
 
     def add(self, fgraph: FunctionGraph, node: Apply) -> None:
-        """Let `node` join its users' groups, or begin one."""
+        """Add `node` to its users' groups, or begin one."""
         if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.has_c_code(node):
             return
         groups = self._users_groups(fgraph, node)

@@ -46,7 +46,7 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_engine_rewriters(query: Query) -> Query:
-    """Let a query for optimized code select the rewriters that are registered for the engine alone."""
+    """Select the rewriters that are registered for the engine alone, too, in queries for optimized code."""
     selects = "fast_run" in query.include and ENGINE_TAG not in query.include
     return query.including(ENGINE_TAG) if selects else query
 
@@ -95,7 +95,7 @@ def is_enabled() -> bool:
 
 
 def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> Switch:
-    """Let the engine run Theano's rewrite phases, from the next compilation on.
+    """Run Theano's rewrite phases by the engine, from the next compilation on.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class FunctionMemory:
         self.bound: set[Buffer] = set()
 
     def bind(self, buffer: Buffer, array: DeviceArray) -> None:
-        """Let a buffer be an array of one axis."""
+        """Bind a buffer to an array of one axis."""
         self._arrays[buffer] = array
         self.bound.add(buffer)
 
@@ -201,7 +201,7 @@ class DeviceSteps:
             self._merging = None
 
     def forget(self) -> None:
-        """Let the next run record the commands again, since a buffer is bound to another array."""
+        """Forget the recorded commands, since a buffer is bound to another array."""
         self._repeated = []
         self._merging = None
 
@@ -238,7 +238,7 @@ class DeviceSteps:
 
 
 def keep_local(parts: Sequence[DeviceSteps], others: Iterable[Buffer]) -> None:
-    """Let each of several parts know which of its buffers neither another part uses, nor anything else."""
+    """Tell each of several parts which of its buffers no other part uses, nor anything else."""
     taken = set(others)
     for part in parts:
         outside = {buffer for other in parts if other is not part for buffer in other.buffers}

@@ -288,13 +288,13 @@ class FunctionTracer:
         return value
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
-        """Let calls raise an error if not all elements of a condition are true."""
+        """Add a condition: a call raises the error if not all its elements are true."""
         whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
         self._conditions.append(reshaped(whole, (1,)))
         self.plan.errors.append(error)
 
     def on_host(self, name: str, compute: Callable[[list[Any]], Sequence[Any]], inputs: Sequence[Value]) -> list[Value]:
-        """Let the host compute values of others."""
+        """Compute values on the host, from values of the host or the device."""
         sources: list[int | np.ndarray | _Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
@@ -344,7 +344,7 @@ class FunctionTracer:
         return self.plan.results(self._call)
 
     def _download(self, tensor: Tensor) -> _Download:
-        """Let a tensor be stored where the host reads it."""
+        """Store a tensor where the host reads it."""
         mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
         buffer = Buffer(tensor.size, tensor.dtype, "a result")
         self._memory.bind(buffer, mailbox.array)

@@ -416,7 +416,7 @@ class Lowering:
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
-        """Let the kernel multiply its row of a matrix whose rows are contiguous."""
+        """Multiply the kernel's row of a matrix whose rows are contiguous."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
             self._miss(matrix)

@@ -64,7 +64,7 @@ class Resident:
         self.array: DeviceArray | None = None
 
     def update(self, value: np.ndarray) -> bool:
-        """Let the device have an array; return whether it is another one than before."""
+        """Hold an array on the device; return whether it is another one than before."""
         if value is self._source:
             return False
         from optdb.runtime.arrays import from_host

@@ -86,7 +86,7 @@ class Schedule:
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Let a tensor be stored, in a region if one is given; return where it will be."""
+        """Add the units that store a tensor, in a region if one is given; return where it will be."""
         if region is not None:
             self._store_into(tensor, region)
             return region
@@ -112,7 +112,7 @@ class Schedule:
         return steps
 
     def _need(self, tensor: Tensor) -> None:
-        """Let a tensor that a kernel cannot compute be stored, or be replaced by parts that a kernel can fold."""
+        """Store a tensor that a kernel cannot compute, or replace it by parts that a kernel can fold."""
         found = resolve(tensor, self.stored)
         if found is not tensor:
             return
@@ -353,7 +353,7 @@ class Schedule:
         return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
-        """Let a product be computed: by the columns of a matrix, in a loop over its rows, or by an operation."""
+        """Add the units of a product: a loop that adds up the columns of the matrix, or an operation."""
         matrix = self.store(tensor.matrix)
         rows = tensor.matrix.shape[1]
         is_float = tensor.dtype in ("float32", "float64")
@@ -445,7 +445,7 @@ class Schedule:
         return self._add_loop(domain, targets, region.buffer, is_sequential=True)
 
     def _lower(self, unit: LoopUnit) -> None:
-        """Let all that a unit needs be stored."""
+        """Add units that store all that a unit needs."""
         while True:
             lowering = self.lowering(unit.domain)
             try:

@@ -87,7 +87,7 @@ def matmul(
 def _by_library(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
-    """Let CLBlast compute a product, if it supports it and tuning found it to be faster; return whether it did."""
+    """Compute a product by CLBlast, if it supports it and tuning found it to be faster; return whether it did."""
     name = classify(problem.batch, problem.m, problem.n, context.profile.compute_units)
     if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
         return False

@@ -203,7 +203,7 @@ def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
 
 
 def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
-    """Let NumPy raise what is wrong with an index; where nothing is named, its older versions only warn."""
+    """Raise the error that NumPy has for an index; where nothing is named, its older versions only warn."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
 
 

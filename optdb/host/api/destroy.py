@@ -118,7 +118,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Let a Supervisor ask a `handler` for overwritten variables, instead of for each one that it protects."""
+    """Make a Supervisor ask a `handler` for all overwritten variables at once, not for each that it protects."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

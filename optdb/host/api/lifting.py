@@ -23,7 +23,7 @@ def is_host_array(var: Variable) -> bool:
 
 
 def attach_validation(fgraph: FunctionGraph) -> None:
-    """Let replacements in `fgraph` be undone where they break it."""
+    """Undo replacements in `fgraph` that break it, from now on."""
     fgraph.attach_feature(ReplaceValidate())
 
 

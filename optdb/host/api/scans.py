@@ -142,7 +142,7 @@ def install(share: Callable[[Scan], Scan]) -> None:
 
 
 def uninstall() -> None:
-    """Let each construction make a Scan of its own again."""
+    """Make a new Scan in each construction again."""
     global _share
     _share = None
     _patches.uninstall()

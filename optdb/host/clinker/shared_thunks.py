@@ -178,7 +178,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Let shared functions make and delete the thunks of a module whose struct holds storage alone."""
+    """Make and delete the thunks of a module by shared functions, if its struct holds storage alone."""
     matches = [pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE)]
     if None in matches:
         return body

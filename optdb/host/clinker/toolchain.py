@@ -93,7 +93,7 @@ class Toolchain:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Let one process at a time query the compiler; those that waited for it find its answers."""
+        """Query the compiler in one process at a time; those that wait find the answers of the first."""
         with self._mutex:
             if self._is_asking:  # the answer to one question takes that to another
                 yield

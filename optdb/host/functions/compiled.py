@@ -197,7 +197,7 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 
 
 def compile_in_turn() -> None:
-    """Let one thread at a time compile a function, from now on.
+    """Compile functions in one thread at a time, from now on.
 
     Theano's graphs share constants, its rewriters keep state, and a compilation sets flags for the whole process and
     puts them back. Two compilations at once raise errors, or leave a flag set. The lock is held while C code is built,

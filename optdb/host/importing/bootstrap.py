@@ -145,7 +145,7 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Let C code compile with today's Python and NumPy, and cache the answers of the compiler."""
+    """Make C code compile with today's Python and NumPy, and cache the answers of the compiler."""
     with deferring.deferred(module):
         yield
     ccode.install(module)
@@ -245,7 +245,7 @@ def _inc_code(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
-    """Let scan's C code compile."""
+    """Make scan's C code compile."""
     from theano.gof import cmodule
 
     with ccode.compiling_scan(cmodule), hooks.around_extension(module):

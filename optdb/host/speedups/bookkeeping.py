@@ -126,7 +126,7 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
 
 @contextmanager
 def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
-    """Let ``fgraph.toposort()`` be answered by `order`, while inside.
+    """Answer ``fgraph.toposort()`` by `order` until the block exits.
 
     Parameters
     ----------

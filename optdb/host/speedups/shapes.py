@@ -273,7 +273,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Have a length of what was replaced taken from what replaces it."""
+        """Schedule that a length of a replaced variable is taken from its replacement."""
         length = self.shape_of[new][node.op.i]
         owner = length.owner
         if owner is node:

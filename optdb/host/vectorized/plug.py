@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Let Python thunks call ``Op.perform`` again."""
+    """Restore Python thunks that call ``Op.perform``."""
     _patches.uninstall()
 
 

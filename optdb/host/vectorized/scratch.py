@@ -44,5 +44,5 @@ def borrow() -> Pool:
 
 
 def give_back(pool: Pool) -> None:
-    """Let others use the pool."""
+    """Release the pool."""
     _free.append(pool)

@@ -228,12 +228,12 @@ _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_t
 
 
 def install() -> None:
-    """Let functions on a device that are compiled from now on run by plans."""
+    """Run functions on a device by plans, if they are compiled from now on."""
     _turns.install()
     _safety.install()
     _patches.install()
 
 
 def uninstall() -> None:
-    """Let functions that are compiled from now on run without plans."""
+    """Run functions without plans, if they are compiled from now on."""
     _patches.uninstall()

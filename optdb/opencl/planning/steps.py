@@ -163,7 +163,7 @@ class CommandSegment(Step):
         return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
 
     def _compute(self, changed: set[Variable]) -> None:
-        """Let each step compare its inputs."""
+        """Enqueue the commands of steps that are repeated, and compute the others."""
         self.stale = True  # and stays so if a node raises
         for step in self._steps:
             enqueue_bound(step.due(changed))

@@ -230,7 +230,7 @@ class PlannedVM(VM):
         return tuple(shapes), tuple(addresses)
 
     def _spare_arguments(self) -> None:
-        """Let nodes compute results into new memory, if the memory of the last ones is an argument now."""
+        """Drop the memory of the last results if it is an argument now: nodes then compute into new memory."""
         arguments = [cell[0] for _, cell, here in self._inputs if not here and isinstance(cell[0], np.ndarray)]
         for result, cells in self._reused:
             value = result[0]

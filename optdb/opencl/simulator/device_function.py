@@ -285,7 +285,7 @@ class DeviceFunction:
             return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how it is pickled and copied: as the simulator, and its name there."""
+        """Pickle and copy it as the simulator, and its name there."""
         return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
@@ -333,7 +333,7 @@ class DeviceFunction:
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Let inputs that calls change have the values that Theano's function has for them."""
+        """Give inputs that calls change the values that Theano's function has for them."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:

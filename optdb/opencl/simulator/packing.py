@@ -101,14 +101,14 @@ class PackedVariables:
             return [vector.open() for vector in self._vectors.values()]
 
     def upload(self) -> None:
-        """Let the device have the vectors that `open` has returned."""
+        """Upload the vectors that `open` has returned."""
         with self._state:
             self._record(TO_DEVICE)
             for vector in self._vectors.values():
                 vector.upload()
 
     def release(self) -> None:
-        """Let functions use the variables again."""
+        """Give the variables back to functions."""
         with self._state:
             for vector in self._vectors.values():
                 vector.release()

@@ -188,7 +188,7 @@ class LoadedMethod:
         )
 
     def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:
-        """Have the call done in a child process, if kernels of it are to be built for the first time."""
+        """Run the call in a child process first, if it builds kernels for the first time."""
         resources = self._resources
         if resources.rehearsals is None:
             return

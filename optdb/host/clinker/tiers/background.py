@@ -58,7 +58,7 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Let a thunk, which has ``seconds``, wait for the job. The job does not keep it alive."""
+        """Add a thunk, which has ``seconds``, to those that wait for the job. The job does not keep it alive."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1

@@ -189,7 +189,7 @@ def exchange_of(machine: Any) -> MachineExchange | None:
 
 
 def bind(function: Any) -> None:
-    """Let a function that has been linked get new machines."""
+    """Refer the exchange of a linked function to it: it replaces the machine."""
     exchange = exchange_of(getattr(function, "fn", None))
     if exchange is not None:
         exchange.function = weakref.ref(function)

@@ -180,7 +180,7 @@ def ignoring_warnings_of_syntax() -> Iterator[None]:
 
 
 def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:
-    """Let a translated module begin with a call of `add_helpers`."""
+    """Add a call of `add_helpers` at the beginning of a translated module."""
     call = _CALL.format(__name__, promoting)
     tree.body.insert(_first_statement(tree), ast.parse(call).body[0])
     return tree
