@@ -32,4 +32,4 @@ for _ in range(iters):
 t1 = time.time()
 print(f"Looping {iters} times took", t1 - t0, "seconds")
 print("Result is", r)
-print("Used the cpu" if "host" in explanation.places else "Used the gpu")
+print("Used the host" if "host" in explanation.places else "Used the device")

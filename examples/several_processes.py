@@ -2,9 +2,9 @@
 
     python examples/several_processes.py 2
 
-Takes the number of processes; 2 if there is none. Needs dask (pip install dask distributed). The function is compiled
-here, once, and travels as Theano pickles it: nothing of a device is in it. Each process takes its part of the device,
-or the whole where that cannot be divided, and trains on the same batches, so that all must come to the same.
+Takes the number of processes; 2 if there is none. Needs dask (pip install 'optdb[distributed]'). The function is
+compiled here, once, and travels as Theano pickles it: nothing of a device is in it. Each process takes its part of the
+device, or the whole where that cannot be divided, and trains on the same batches, so that all must come to the same.
 """
 
 import importlib
@@ -46,7 +46,10 @@ def train(step, part, parts):
 
 
 def main():
-    from dask.distributed import Client, LocalCluster
+    try:
+        from dask.distributed import Client, LocalCluster
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}\nThe cure: pip install 'optdb[distributed]'")
 
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     step = compile_step()

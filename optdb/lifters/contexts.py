@@ -186,10 +186,11 @@ class Contexts:
             raise
 
     def _unknown(self, name: Hashable) -> ContextNotDefined:
-        hint = f"THEANO_FLAGS='{self._hint}' names a device"
         if name is None:
             return ContextNotDefined(
-                f"there is no default context, and none was named; {hint}, and optdb.device makes it the default"
+                "there is no default context, and no device was named.\nThe cure: THEANO_FLAGS=optdb.device=opencl "
+                f"takes the best device; THEANO_FLAGS='{self._hint}' gives devices names"
             )
         names = ", ".join(map(str, self._specs)) or "none"
-        return ContextNotDefined(f"{name}: no such context; there is {names}; {hint}")
+        hint = self._hint.replace("dev0", str(name))
+        return ContextNotDefined(f"{name}: no such context; there is {names}.\nThe cure: THEANO_FLAGS='{hint}'")

@@ -78,20 +78,20 @@ def test_checks_compute_exp(name, monkeypatch, capsys):
     left = runpy.run_path(str(EXAMPLES / name))
     value = left["x"].get_value()
     np.testing.assert_allclose(np.asarray(left["r"]), np.exp(value), rtol=1e-6)
-    assert capsys.readouterr().out.splitlines()[-1] in ("Used the cpu", "Used the gpu")
+    assert capsys.readouterr().out.splitlines()[-1] in ("Used the host", "Used the device")
 
 
 @pytest.mark.slow
 def test_check1_uses_the_cpu_unless_told_otherwise():
     done = python(str(EXAMPLES / "check1.py"), "2", flags="floatX=float32")
-    assert done.stdout.splitlines()[-1] == "Used the cpu", done.stderr
+    assert done.stdout.splitlines()[-1] == "Used the host", done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_use_the_device(name):
     done = python(str(EXAMPLES / name), "2", flags="floatX=float32,optdb.device=opencl")
-    assert done.stdout.splitlines()[-1] == "Used the gpu", done.stderr
+    assert done.stdout.splitlines()[-1] == "Used the device", done.stderr
     # The result is fetched only where it is not asked for on the device.
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
 

@@ -69,7 +69,7 @@ def test_what_cannot_be_made_may_be_made_later():
 
 def test_none_is_the_default(contexts):
     assert contexts.default is None
-    with pytest.raises(ContextNotDefined, match=r"no default context.*optdb\.device"):
+    with pytest.raises(ContextNotDefined, match=r"no default context.*\nThe cure: .*optdb\.device=opencl"):
         contexts.get()
     contexts.default = "dev1"
     assert contexts.resolve(None) == "dev1"
@@ -84,12 +84,13 @@ def test_none_is_the_default(contexts):
 def test_unknown_names(contexts):
     for look in (contexts.get, contexts.resolve, contexts.forget, lambda name: setattr(contexts, "default", name)):
         with pytest.raises(
-            ContextNotDefined, match=r"dev2: no such context; there is dev0, dev1; .*optdb\.contexts=dev0->opencl0:0"
+            ContextNotDefined,
+            match=r"dev2: no such context; there is dev0, dev1\.\nThe cure: .*optdb\.contexts=dev2->opencl0:0",
         ):
             look("dev2")
     assert "dev2" not in contexts
     assert "dev1" in contexts
-    with pytest.raises(ContextNotDefined, match=r"there is none; .*mine=a->b"):
+    with pytest.raises(ContextNotDefined, match=r"there is none\.\nThe cure: .*mine=a->b"):
         Contexts(Made, hint="mine=a->b").get("dev0")
 
 

@@ -93,7 +93,7 @@ def test_a_function_is_read_where_the_device_is_another(tmp_path):
     assert output(write, flags="optdb.device=opencl") == "OpenCLArrayType<opencl>(float32, vector)"
     assert output(read, flags="optdb.device=opencl[1/1]") == "[2.0, 4.0, 6.0] [2.0, 3.0, 4.0] opencl[1/1]"
     done = run_code(read)
-    assert "ContextNotDefined: opencl: no such context; there is none; THEANO_FLAGS=" in done.stderr
+    assert "ContextNotDefined: opencl: no such context; there is none.\nThe cure: THEANO_FLAGS=" in done.stderr
 
 
 @pytest.mark.slow

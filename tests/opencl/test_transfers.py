@@ -258,7 +258,7 @@ def test_stack_traces_go_along():
 
 def test_unknown_targets():
     with pytest.raises(
-        ContextNotDefined, match=r"dev9: no such context; there is .*dev0, dev1.*optdb\.contexts=dev0->"
+        ContextNotDefined, match=r"dev9: no such context; there is .*dev0, dev1.*\nThe cure: .*optdb\.contexts=dev9->"
     ):
         tt.fvector().transfer("dev9")
     with pytest.raises(ContextNotDefined, match="no default"):

@@ -60,7 +60,7 @@ def test_a_dtype_that_nobody_has():
 
 def test_unknown_contexts_are_refused():
     with pytest.raises(
-        ContextNotDefined, match=r"dev9: no such context; there is .*dev0, dev1.*optdb\.contexts=dev0->"
+        ContextNotDefined, match=r"dev9: no such context; there is .*dev0, dev1.*\nThe cure: .*optdb\.contexts=dev9->"
     ):
         vector(context="dev9")
     with pytest.raises(ContextNotDefined, match="no default context"):
