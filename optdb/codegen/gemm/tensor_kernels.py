@@ -103,7 +103,7 @@ class TensorBlock:
         return None
 
 
-class _Matrix(NamedTuple):
+class _TileFactor(NamedTuple):
     """A matrix of a product, as a kernel copies and loads it."""
 
     #: What the words of the kernel for it begin with, and how its functions call it.
@@ -156,8 +156,8 @@ def tensor_kernel(
         The device's, or functions that do the same slowly.
     """
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
-    left = _Matrix("A", "left", block.rows, block.warp_rows, along[0], dtype)
-    right = _Matrix("B", "right", block.cols, block.warp_cols, along[1], dtype)
+    left = _TileFactor("A", "left", block.rows, block.warp_rows, along[0], dtype)
+    right = _TileFactor("B", "right", block.cols, block.warp_cols, along[1], dtype)
     rest = ["rest_of"] if arithmetic == "tf32x3" else []
     parts = {
         **functions(f"gemm/tensor_cores_{instructions}.cl"),
@@ -176,13 +176,13 @@ def tensor_kernel(
     return product_kernel(_macros(block, left, right) + filled("\n".join(parts.values()), **words), dtype)
 
 
-def _copy_functions(matrix: _Matrix) -> dict[str, str]:
+def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
     """Return the functions that copy tiles of a matrix, piece by piece or number by number."""
     code, names = functions("gemm/tensor_cores.cl"), _copy_names(matrix)
     return {name: filled(code[template], **names, SIDE=matrix.tile_length) for template, name in names.items()}
 
 
-def _copy_names(matrix: _Matrix) -> dict[str, str]:
+def _copy_names(matrix: _TileFactor) -> dict[str, str]:
     """Return the names of these functions by those of their templates."""
     kind = "along" if matrix.is_along else "across"
     return {f"{what}_{kind}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
@@ -195,7 +195,7 @@ _RIGHT_KINDS = {
 }
 
 
-def _load_functions(left: _Matrix, right: _Matrix) -> dict[str, str]:
+def _load_functions(left: _TileFactor, right: _TileFactor) -> dict[str, str]:
     """Return the functions that load fragments of both matrices."""
     code = dict(functions("gemm/tensor_cores.cl"))
     for kind, words in _RIGHT_KINDS.items():
@@ -233,7 +233,7 @@ def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, A
     return {"MULTIPLY": f"multiply_{arithmetic}", "ROUNDING": ROUNDING, "SUMS": sums, **statements}
 
 
-def _matrix_words(matrix: _Matrix, block: TensorBlock) -> dict[str, Any]:
+def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
     """Return the words of the functions that copy and load a matrix."""
     letter, side, kind = matrix.letter, matrix.side, matrix.load_kind
     places = {"along": block.depth // _STEP, "across": max(matrix.near // 4, 1), "transposed": matrix.near // 2}
@@ -247,7 +247,7 @@ def _matrix_words(matrix: _Matrix, block: TensorBlock) -> dict[str, Any]:
     }
 
 
-def _macros(block: TensorBlock, left: _Matrix, right: _Matrix) -> str:
+def _macros(block: TensorBlock, left: _TileFactor, right: _TileFactor) -> str:
     """Return the macros of the order of pieces in local memory, and of rows and columns in fragments.
 
     Eight pieces of 16 bytes fill the banks once. Pieces of rows that lie in one line of them keep their order, and
