@@ -77,6 +77,8 @@ def _report(explanations: list[Any], pictures: Path | None) -> None:
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:
         console.print("no function was compiled")
+    elif all(set(explanation.places) <= {"host"} for explanation in explanations):
+        console.print("No op runs on a device. THEANO_FLAGS=optdb.device=opencl takes the best one.", highlight=False)
     for number, explanation in enumerate(explanations):
         console.rule(f"function {number}: {explanation.name}")
         console.print(explanation.render())

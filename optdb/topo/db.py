@@ -7,11 +7,12 @@ when a function is compiled, picks some of them and gives a
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.host.api.config import config
-from optdb.host.api.databases import DB, Query, compile_db
+from optdb.host.api.databases import DB, Query, compile_db, database_names
 from optdb.host.api.rewriters import FunctionNodeRewriter, LocalOptimizer
 from optdb.topo.rewriter import DEFAULT_DIRECTION, TopoRewriter
 from optdb.topo.worklist import DIRECTIONS
@@ -200,7 +201,7 @@ def register_topo(
         )
 
     # An unknown database name raises here, before the decorator is applied.
-    chosen_db = compile_db()[db] if isinstance(db, str) else db
+    chosen_db = _named_database(db) if isinstance(db, str) else db
 
     def register(obj: Any) -> Any:
         rewriter = _as_rewriter(obj, tracks, requirements)
@@ -210,6 +211,17 @@ def register_topo(
         return rewriter
 
     return register
+
+
+def _named_database(name: str) -> DB:
+    """Return the database of Theano's phases that has a name."""
+    databases = compile_db()
+    try:
+        return databases[name]
+    except KeyError:
+        known = database_names(databases)
+        near = difflib.get_close_matches(name, known) or known
+        raise KeyError(f"{name!r}: theano.compile.optdb has no such database; it has {', '.join(near)}") from None
 
 
 def _default_database(rewriter: Any) -> DB:

@@ -27,6 +27,7 @@ __all__ = [
     "SequenceDB",
     "TopoDB",
     "compile_db",
+    "database_names",
     "visiting_members_once",
 ]
 
@@ -39,6 +40,11 @@ def compile_db() -> SequenceDB:
     from theano.compile.mode import optdb
 
     return optdb
+
+
+def database_names(db: DB) -> list[str]:
+    """Return the names of the databases that a database holds."""
+    return sorted({member.name for members in db.__db__.values() for member in members if isinstance(member, DB)})
 
 
 def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:

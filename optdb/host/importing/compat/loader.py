@@ -1,13 +1,15 @@
 """Loads modules of Theano, and of libraries on top of it, from translated source, and caches the compiled code on disk.
 
 A cached result belongs to one source file, by path, time and size, to one version of Python and of this translation.
-Where the cache folder cannot be written, each process translates again.
+Where the cache folder cannot be written, each process translates again, and warns once.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
+import logging
 import marshal
 import sys
 from importlib.machinery import SourceFileLoader
@@ -16,6 +18,8 @@ from types import CodeType
 
 from optdb import files, user_cache
 from optdb.host.importing.compat import libraries, translation, versions
+
+logger = logging.getLogger("optdb.compat")
 
 
 class TranslatingLoader(SourceFileLoader):
@@ -94,5 +98,15 @@ def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
     try:
         content = marshal.dumps(code)
         files.replace_file(cache_path, _head(stamp, content) + content)
-    except OSError:
-        return  # with a read-only home, each process translates again
+    except OSError as error:
+        _warn_of_folder(cache_path.parent, error.strerror)
+
+
+@functools.cache
+def _warn_of_folder(folder: Path, reason: str) -> None:
+    logger.warning(
+        "translated modules cannot be kept in %s (%s): each process translates them anew, which takes some seconds.\n"
+        "The cure: name a folder that can be written: export XDG_CACHE_HOME=FOLDER",
+        folder,
+        reason,
+    )

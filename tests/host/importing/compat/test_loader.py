@@ -106,11 +106,14 @@ def test_what_is_kept_may_be_a_fifo(kept, package):
     assert path.is_file()
 
 
-def test_the_folder_need_not_be_writable(kept, package, translated):
+def test_the_folder_need_not_be_writable(kept, package, translated, caplog):
     kept.write_text("a file where the folder should be")
     assert load(package).value is bool
     assert load(package).value is bool
     assert len(translated) == 2
+    (record,) = caplog.records
+    assert str(kept) in record.getMessage()
+    assert "The cure: name a folder that can be written: export XDG_CACHE_HOME=FOLDER" in record.getMessage()
 
 
 def test_another_version_of_the_translation_keeps_its_own(monkeypatch):
