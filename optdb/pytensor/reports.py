@@ -18,7 +18,7 @@ def explain(function: Any) -> str:
     TypeError
         If the function is of another mode.
     """
-    compiled = getattr(function.vm, "jit_fn", None)
+    compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not hasattr(compiled, "on_host"):
         raise TypeError(f"{function} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
     lines: list[str] = []

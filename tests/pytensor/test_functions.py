@@ -187,6 +187,8 @@ def test_what_a_function_does_is_explained():
     assert "is not among the ops of the device" in text
     with pytest.raises(TypeError, match="mode='OPENCL'"):
         optdb.pytensor.explain(pytensor.function([x], x.sum(), mode=Mode("py", None)))
+    with pytest.raises(TypeError, match="3 is not of mode OPENCL"):
+        optdb.pytensor.explain(3)
 
 
 def test_a_linker_by_name_and_a_device_by_spec():

@@ -502,6 +502,13 @@ def test_writers_of_one_path_do_not_meet(tmp_path, context):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "missing" / "f.optdb", tmp_path / "file" / "f.optdb"):
+        with pytest.raises(OSError, match=str(path)):
+            plan(path)
+
+
 IN_A_FORK = """
     import os, signal, sys
     import numpy as np

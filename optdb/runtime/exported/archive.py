@@ -7,6 +7,7 @@ The list, ``manifest.json``, names the size and the SHA-256 of each other member
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -68,7 +69,7 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
     """Write a file atomically: the path holds the new file, or the old one.
 
-    The manifest describes the file, but for the list of members.
+    The manifest describes the file, but for the list of members. An OSError names the path.
     """
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -84,8 +85,12 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
                 # A fixed date: the same function makes the same file.
                 file.writestr(zipfile.ZipInfo(name), member)
         unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def array_bytes(value: np.ndarray) -> bytes:
