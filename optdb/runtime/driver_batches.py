@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,8 @@ class _Loading:
         try:
             self.library = _loaded(_path())
         except OSError:
-            threading.Thread(target=self.build, name="optdb-batches", daemon=True).start()
+            # No daemon: a program that ends at once waits for the compiler, which takes a tenth of a second.
+            threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:
         """Compile the library, unless it is there, and load it."""
@@ -135,7 +137,7 @@ class _Loading:
                 if not _path().is_file():
                     _build(compiler, _path())
                 self.library = _loaded(_path())
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
                 details = getattr(error, "stderr", None) or ""
                 _logger.info("Python enqueues all commands: %s compiles no loop: %s %s", compiler, error, details)
 
@@ -181,7 +183,7 @@ def _build(compiler: str, path: Path) -> None:
         trace_log.compiler_run("C compiler", lambda: "the loop over commands"),
     ):
         made = Path(folder, path.name)
-        command = [compiler, *_OPTIONS, str(_SOURCE), "-o", str(made)]
+        command = [*shlex.split(compiler), *_OPTIONS, str(_SOURCE), "-o", str(made)]
         subprocess.run(
             command, check=True, capture_output=True, text=True, timeout=_COMPILER_TIMEOUT_S, stdin=subprocess.DEVNULL
         )
