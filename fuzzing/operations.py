@@ -222,6 +222,12 @@ def _pooled(var: Any, mode: str) -> Any:
     )
 
 
+def _class_is_certain(var: Any, index: Any) -> Any:
+    """Return 1 for a row whose element in a column is positive: its cross entropy is exactly 0, and else infinite."""
+    entropies = tt.nnet.crossentropy_categorical_1hot(_exact(tt.gt(var, 0), var), tt.clip(index, 0, var.shape[1] - 1))
+    return _exact(tt.eq(entropies, 0), var)
+
+
 def _softmax_winner(var: Any) -> Any:
     """Return 1 for an element of a row that is its largest, alone or with another one: exact, as a softmax is not."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
@@ -424,6 +430,11 @@ OPERATIONS: dict[str, Operation] = {
         lambda a: tuple(("pooled", length) for length in a.shape),
         (_float_matrix,),
         ("max", "sum", "average_exc_pad", "average_inc_pad"),
+    ),
+    "class_is_certain": Operation(
+        lambda a, i, _: _class_is_certain(a, i),
+        lambda a, i: i.shape,
+        (_float_matrix, lambda i, a: _indexes(i) and i.shape == a.shape[:1]),
     ),
     "softmax_winner": Operation(lambda a, _: _softmax_winner(a), _same, (_float_matrix,)),
     "gradient": Operation(lambda a, _: _gradient(a), _same, (_float,)),

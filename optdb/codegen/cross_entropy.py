@@ -18,8 +18,8 @@ from optdb.codegen.layout import launch_each, steps_of
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.row_teams import launch_rows, row_kernel
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
-from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.tables import computed
+from optdb.runtime.arrays import Array
+from optdb.runtime.tables import computed, table_on_device
 
 _KERNELS = functions("cross_entropy.cl")
 
@@ -87,6 +87,8 @@ class SoftmaxCrossEntropy(Operation):
     #: The dtype of the likeliest classes.
     index_dtype: str
 
+    reads_tables_alone = True
+
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(row_kernel("crossentropy", self.context), self.dtype, INDEX=ctype(self.index_dtype)))]
 
@@ -118,6 +120,8 @@ class SoftmaxCrossEntropyGradient(Operation):
     #: The dtype of the arrays, which is one of floats.
     dtype: str
 
+    reads_tables_alone = True
+
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(row_kernel("crossentropy_gradient", self.context), self.dtype))]
 
@@ -144,6 +148,8 @@ class CrossEntropy(Operation):
     #: The dtype of the distribution, which is one of floats.
     dtype: str
 
+    reads_tables_alone = True
+
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_KERNELS["lookup"], self.dtype))]
 
@@ -164,6 +170,8 @@ class CrossEntropyGradient(Operation):
     #: The dtypes of the gradient and of the distribution, which are floats.
     gradient_dtype: str
     dtype: str
+
+    reads_tables_alone = True
 
     def kernels(self) -> list[Kernel]:
         quotient = ctype(work_dtype(np.promote_types(self.gradient_dtype, self.dtype)))
@@ -190,7 +198,7 @@ def _classes(operation: Operation, y: np.ndarray, shape: Sequence[int]) -> Array
         classes = computed("classes", y, columns)
     except ValueError as error:
         raise ValueError(f"{operation}: {error}") from None
-    return from_host(operation.context, classes, constant=True)
+    return table_on_device(operation.context, classes)
 
 
 def _columns(operation: Operation, classes: np.ndarray, rows: int, shape: Sequence[int]) -> Array:
@@ -198,4 +206,4 @@ def _columns(operation: Operation, classes: np.ndarray, rows: int, shape: Sequen
     if classes.shape[0] < rows:
         raise IndexError(f"{operation} has {classes.shape[0]} classes for {rows} rows")
     columns = host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], operation, axis=1)
-    return from_host(operation.context, columns, constant=True)
+    return table_on_device(operation.context, columns)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
 
@@ -75,6 +75,10 @@ class Operation(ABC):
 
     #: Where it runs.
     context: Context
+
+    #: Whether it uses arrays of the host by their shapes, and by tables (``optdb.runtime.tables``) that it puts on the
+    #: device, alone. So its commands are the same for other values, with other tables.
+    reads_tables_alone: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return type(self).__name__

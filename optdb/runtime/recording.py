@@ -33,6 +33,7 @@ from optdb.runtime.commands import (
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import as_int
+from optdb.runtime.tables import TableSource
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Segment:
     commands: CommandList = field(default_factory=CommandList)
     allocated: list[Memory] = field(default_factory=list)  #: The memories that the step allocates.
     unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
+    #: The lookup tables that it has put on the device, with the arrays that they are in.
+    tables: list[tuple[TableSource, Array]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._segment = Segment()
+        #: Tables that the present step has computed, by their ids, and what from.
+        self._computed: dict[int, tuple[np.ndarray, TableSource]] = {}
         #: Takes the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
         # By the handle, with the number of the allocation: a driver uses the handle of a released buffer again, and
@@ -94,6 +99,7 @@ class Recorder:
     def segment(self) -> Iterator[Segment]:
         """Record the commands of the block into a segment of their own."""
         self._segment = Segment()
+        self._computed = {}
         outer = listening()
         if isinstance(outer, HeldCommands):
             self.held = outer
@@ -133,6 +139,21 @@ class Recorder:
                 self.allocate(command.buffer, command.nbytes)
             case EnqueueDownload() | HostCall():
                 self._segment.unsupported_reason = command.reason
+
+    def on_table_computed(self, table: np.ndarray, source: TableSource) -> None:
+        """Note what a table was computed from."""
+        self._computed[id(table)] = table, source
+
+    def on_table_uploaded(self, table: np.ndarray, array: Array) -> None:
+        """Record where a table is on the device."""
+        source = self.source_of(table)
+        if source is not None:
+            self._segment.tables.append((source, array))
+
+    def source_of(self, array: np.ndarray) -> TableSource | None:
+        """Return what a table of the present step was computed from; None for other arrays."""
+        _, source = self._computed.get(id(array), (None, None))
+        return source
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
         """Record a new buffer; return the `Memory` that stands for it."""

@@ -17,8 +17,7 @@ from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.codegen.views import broadcast_view
-from optdb.runtime.arrays import from_host
-from optdb.runtime.tables import computed
+from optdb.runtime.tables import computed, table_on_device
 
 _KERNELS = functions("indexing/named_rows.cl")
 
@@ -30,6 +29,8 @@ class TakeRows(Operation):
     #: The array, of any dtype.
     x: ArraySpec
 
+    reads_tables_alone = True
+
     def kernels(self) -> list[Kernel]:
         raw = RAW[np.dtype(self.x.dtype).itemsize]
         return [Kernel(filled(_KERNELS["take"], RAW=raw)), *copying(self.x).kernels()]
@@ -39,7 +40,7 @@ class TakeRows(Operation):
         rows = host_indexes(indexes, x.shape[0], self)
         out = output_array(outputs[0], self.context, (rows.shape[0], *x.shape[1:]), x.dtype)
         x = contiguous(x, self.x, kernels, self.context)
-        args = [size_of(x.shape[1:]), x, from_host(self.context, rows, constant=True), out]
+        args = [size_of(x.shape[1:]), x, table_on_device(self.context, rows), out]
         launch_each(kernels["take"], self.context, out.size, *args)
 
 
@@ -57,6 +58,8 @@ class ChangeRows(Operation):
     setting: bool = False
     #: Whether the array itself is changed, else a copy.
     inplace: bool = False
+
+    reads_tables_alone = True
 
     def __post_init__(self) -> None:
         self._copying = copying(self.x)
@@ -82,7 +85,7 @@ class ChangeRows(Operation):
         flat = contiguous(out, self.x, kernels, context)  # a copy only where it works in place
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
-        on_device = [from_host(context, table, constant=True) for table in tables]
+        on_device = [table_on_device(context, table) for table in tables]
         launch_each(kernels["change_rows"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
         if flat is not out:
             self._copying.launch(kernels, context, out.shape, [flat, out])

@@ -82,6 +82,10 @@ class OpenCLKernelBase(Op):
                 return context
         raise TypeError(f"{self} has neither inputs nor outputs on a device, so it has to define get_context(node)")
 
+    def reads_tables_alone(self, node: Apply) -> bool:
+        """Tell whether values of the host matter only by tables: see `optdb.codegen.operation.Operation`."""
+        return False
+
     def compiled_kernels(self, node: Apply) -> dict[str, CompiledKernel]:
         """Return the kernels of a node, compiled for its context."""
         name = type(self).__name__

@@ -44,6 +44,9 @@ class Shell(OpenCLKernelBase):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         self._operation_of(node).run(inputs, outputs, kernels)
 
+    def reads_tables_alone(self, node: Apply) -> bool:
+        return self._operation_of(node).reads_tables_alone
+
     @once_per_node
     def _operation_of(self, node: Apply) -> Operation:
         return self.operation(node)

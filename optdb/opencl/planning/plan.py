@@ -19,7 +19,15 @@ from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.donation import donated
 from optdb.opencl.planning.plan_memory import plan_liveness
 from optdb.opencl.planning.recording import Recording, same
-from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, KeptUpload, Step, in_segments
+from optdb.opencl.planning.steps import (
+    BranchGuard,
+    CommandSegment,
+    GuardedStep,
+    KeptUpload,
+    Step,
+    TableUploads,
+    in_segments,
+)
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
@@ -71,20 +79,26 @@ class Plan:
         Enqueue the commands that no later run repeats, and those of uploads that are kept.
         """
         recording, path = self._recording, self._recording.path
-        before: list[Step] = []
-        steps = before
+        halves: tuple[list[Step], list[Step]] = [], []
+        uploads = TableUploads(recording, halves)
         for index, (number, node, segment) in enumerate(recording.steps):
+            steps = halves[index > path.final]
             guards = [round_ for start, round_ in path.guards if start == index]
             steps += [BranchGuard(self.linked.branches, path, round_) for round_ in guards]
-            if index == path.final:
-                steps = []
+            if guards:
+                uploads.begin_round()
+            steps = halves[index >= path.final]
             bound = CommandList(map(self.buffers.bind, segment.commands))
             self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
             if number in recording.invariant:
                 bound.enqueue()
             else:
-                steps.append(self._step(number, node, segment, bound))
-        return before, [] if steps is before else steps
+                step = self._step(number, node, segment, bound)
+                uploads.precede(number, step)
+                steps.append(step)
+                uploads.follow(step)
+        uploads.insert()
+        return halves
 
     def _step(self, number: int, node: Apply, segment: Segment, bound: CommandList) -> Step:
         """Return the step of a node that later runs repeat."""

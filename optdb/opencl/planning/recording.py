@@ -22,6 +22,7 @@ from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.roles import Roles, on_device
+from optdb.opencl.planning.tables import NodeTable, overwritten_variables, tables_of
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Memory
@@ -57,6 +58,8 @@ class Recording:
     fixed: dict[Variable, Any] = field(default_factory=dict)
     #: Host input of the function to its value.
     given: dict[Variable, Any] = field(default_factory=dict)
+    #: The tables of nodes that see values of the host through them alone, by the numbers of the nodes.
+    tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
     io: IOBinding = field(default_factory=IOBinding)
 
@@ -161,6 +164,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
     first = first or branches.first(linked.run)
     recording = Recording(linked)
     copies: dict[Variable, Any] = {}
+    overwritten = overwritten_variables(linked.nodes)
     for var in linked.inputs:
         _note(recording, recorder, var, linked.value(var))
         if var in recording.values:
@@ -174,6 +178,10 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
         with recorder.node(node) as segment:
             linked.run(number)
         recording.segments.append(segment)
+        tables = tables_of(node, segment, linked.value)
+        if tables and overwritten.isdisjoint(table.var for table in tables):
+            recording.tables[number] = tables
+        segment.tables.clear()
         for var in node.inputs:
             if var.owner is None and var not in recording.layouts and on_device(var):  # a constant
                 recording.layouts[var] = recorder.layout(linked.value(var))

@@ -9,11 +9,13 @@ the later nodes compute in turn. A :class:`CommandSegment` compares once for man
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
+from optdb.opencl.planning.tables import NodeTable
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.commands import Command, CommandList
 from optdb.runtime.holding import enqueue_bound
@@ -117,6 +119,81 @@ class KeptUpload(GuardedStep):
         differs = not changed.isdisjoint(self.inputs)
         super()._compute(changed)
         self.stale = self.stale or differs
+
+
+class TableUpload(Step):
+    """Writes the tables that the kernels of a node read, as of the present values of the host.
+
+    Where there are none, as for a class out of bounds, it adds its `failure` to the changed variables: the node's step
+    is guarded by that, and the node computes, and raises its own error.
+    """
+
+    def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
+        super().__init__(CommandList(), [table.var for table in tables])
+        self._linked, self._tables = recording.linked, tables
+        #: A variable that stands for tables that could not be written.
+        self.failure = tables[0].var.clone()
+
+    def repeated(self, changed: set[Variable]) -> CommandList:
+        """Return no commands: the tables are as of the last run."""
+        return self.commands
+
+    def _compute(self, changed: set[Variable]) -> None:
+        self.stale = True
+        written = [table.of(self._linked.value(table.var)) for table in self._tables]
+        if any(values is None for values in written):
+            changed.add(self.failure)
+            return
+        for table, values in zip(self._tables, written, strict=True):
+            table.write(values)
+        self.stale = not changed.isdisjoint(self.inputs)
+
+
+class TableUploads:
+    """The uploads of tables of a plan, each as early as its values are known: so it separates no commands.
+
+    Parameters
+    ----------
+    recording : Recording
+        Has the tables.
+    halves : pair of list of Step
+        The steps so far, to which steps are appended meanwhile.
+    """
+
+    def __init__(self, recording: Recording, halves: tuple[list[Step], list[Step]]) -> None:
+        self._recording, self._halves = recording, halves
+        #: Where a value of the host is known: in which half, and after how many steps.
+        self._known: dict[Variable, tuple[int, int]] = {}
+        self._round_begin = 0, 0
+        self._uploads: list[tuple[tuple[int, int], TableUpload]] = []
+
+    def begin_round(self) -> None:
+        """Note that the next steps are computed only if conditions that were evaluated before allow it."""
+        self._round_begin = self._end
+
+    def precede(self, number: int, step: Step) -> None:
+        """Let an upload precede a node's step, which values of the host then do not guard, if that is possible."""
+        tables = self._recording.tables.get(number)
+        if tables is None or step.free or not isinstance(step, GuardedStep):
+            return
+        upload = TableUpload(self._recording, tables)
+        known = [self._known.get(table.var, self._round_begin) for table in tables]
+        step.inputs = step.inputs - upload.inputs | {upload.failure}
+        self._uploads.append((max(self._round_begin, *known), upload))
+
+    def follow(self, step: Step) -> None:
+        """Note that the last step has computed its values of the host."""
+        self._known.update(dict.fromkeys(step.on_host, self._end))
+
+    def insert(self) -> None:
+        """Insert the uploads into the steps."""
+        for (half, position), upload in sorted(self._uploads, key=itemgetter(0), reverse=True):
+            self._halves[half].insert(position, upload)
+
+    @property
+    def _end(self) -> tuple[int, int]:
+        before, final = self._halves
+        return (1, len(final)) if final else (0, len(before))
 
 
 class BranchTaken(Exception):
