@@ -74,6 +74,21 @@ def test_conditions_that_depend_on_shapes_leave_the_plans_of_others_alone():
     assert len(machine.plans) == 3
 
 
+def test_where_nothing_is_overwritten_no_step_is_held_back():
+    x, y = tt.fmatrix("x"), tt.fmatrix("y")
+    value = x
+    for number in range(3):  # a condition of the device is guarded within the call
+        value = ifelse(tt.gt(value.sum(), number), tt.tanh(value.dot(y)) + 1, value - 1)
+    f, machine = compiled([x, y], value)
+    expected = theano.function([x, y], value, mode=REFERENCE)
+    for seed in range(4):
+        assert_alike([f(floats(3, 3, seed=seed), floats(3, 3))], [expected(floats(3, 3, seed=seed), floats(3, 3))])
+    assert machine.plans
+    for plan in machine.plans:
+        assert not plan.final_computes
+        assert not plan._halves[1]
+
+
 def test_no_plan_has_steps_of_the_other_branch():
     x, phase = tt.fmatrix("x"), tt.bscalar("phase")
     f, machine = compiled([x, phase], ifelse(phase, tt.tanh(x.dot(x)).dot(x), x * 2))
