@@ -2,7 +2,8 @@
 
 Flow of a call (``vm``): the shapes of the inputs and the buffers of the shared arrays select a plan. Without one, the
 nodes compute as in Theano, and a recorder keeps the commands that they enqueue. The next call with the same key makes a
-``plan`` of the recording: buffer assignment and kernel arguments are done once. From then on a call only enqueues.
+``plan`` of the recording: buffer assignment and kernel arguments are done once. From then on a call only enqueues the
+commands of its ``steps``.
 
 A node may depend on values of the host that change: an index, a learning rate, classes. ``roles`` finds these nodes
 once for a function. Each call compares their inputs with the recorded ones, and computes a node in Python if an input
