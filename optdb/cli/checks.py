@@ -214,17 +214,17 @@ def _scan() -> str:
 
 
 def _caches() -> str:
-    folders = (trials.compiledir(), blas.cache_dir())
-    for folder in folders:
+    settings = {
+        trials.compiledir(): "THEANO_FLAGS=base_compiledir=FOLDER",
+        blas.cache_dir(): "export XDG_CACHE_HOME=FOLDER",
+    }
+    for folder, setting in settings.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
-            raise CheckFailed(
-                f"{folder}: {error.strerror}",
-                "name another folder: THEANO_FLAGS=base_compiledir=..., XDG_CACHE_HOME=...",
-            ) from error
-    return "\n".join(map(str, folders))
+            raise CheckFailed(f"{folder}: {error.strerror}", f"name another folder: {setting}") from error
+    return "\n".join(map(str, settings))
 
 
 def _opencl() -> str:

@@ -22,7 +22,7 @@ def report(clear: bool = False) -> int:
     print(f"{binaries.folder}: {described(binaries)}")
     for entry in reversed(binaries.entries()):
         used = datetime.datetime.fromtimestamp(entry.used).isoformat(" ", "minutes")
-        print(f"    {entry.path.name[:12]}  {entry.size / 2**20:8.2f} MB  last used {used}")
+        print(f"    {entry.path.name[:12]}  {entry.size / 2**10:10,.1f} kB  last used {used}")
     drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
     print(f"Left to the driver, which has a cache of its own or needs none: {', '.join(drivers)}")
     return int(clear and bool(binaries.entries()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +45,9 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
         key = blocks.key_of(context, dtype)
         if forget:
             tuning.forget(key)
+            print(f"{dtype}: the defaults of {context.profile.name} are in force")
             continue
+        print(f"optdb: measuring products of {dtype}, for up to a minute", file=sys.stderr)
         Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
         print("kept in", tuning.path_of(key))
     return 0

@@ -22,7 +22,7 @@ def test_shows_and_clears(kept):
     done = python("-m", "optdb", "cache", flags=flags)
     assert done.returncode == 0, done.stderr
     assert f"{kept.folder}: 2 program(s), 2.0 of 30 MB" in done.stdout
-    assert 12 * "a" in done.stdout
+    assert f"{12 * 'a'}     1,024.0 kB" in done.stdout
     assert len(kept.entries()) == 2
     done = python("-m", "optdb", "cache", "--clear", flags=flags)
     assert done.returncode == 0, done.stderr

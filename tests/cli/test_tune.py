@@ -56,8 +56,9 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     monkeypatch.setattr(blocks, "candidates", two_candidates)
     monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, two_candidates(*args)[-1]))
     assert report("opencl", ["float32"], library=False) == 0
-    shown = capsys.readouterr().out
+    shown, progress = capsys.readouterr()
     assert all(name in shown for name in CLASSES) and "kept in" in shown
+    assert progress == "optdb: measuring products of float32, for up to a minute\n"
     (path,) = binaries.current().folder.glob("tuning-*")
     assert str(path) in shown.replace("\n", "")
     assert report("opencl", ["float32"], forget=True) == 0
