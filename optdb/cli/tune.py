@@ -29,9 +29,9 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     optdb.runtime.errors.DeviceError
         If there is no such device, or it does not work.
     """
-    from optdb.host import import_host
+    from optdb.cli import kernels
 
-    import_host()
+    kernels.folder()  # results are kept where functions look for them
     from optdb.codegen.gemm import blocks, tune
     from optdb.runtime import tuning
     from optdb.runtime.context import Context

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from optdb.cli import kernels
 from optdb.cli.tune import report
 from optdb.codegen.gemm import blocks, tune
 from optdb.codegen.gemm.problem import CLASSES
 from optdb.runtime import binaries
 from optdb.runtime.errors import DeviceError
-from tests.processes import python, python_path
+from tests.processes import output, python, python_path
 
 
 @pytest.mark.slow
@@ -51,6 +52,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
         return all_candidates(context, dtype)[:2]
 
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(kernels, "folder", binaries.current)
     monkeypatch.setattr(tune, "typical", lambda name, units: [(30, 30, 8)])
     monkeypatch.setattr(tune, "SECONDS", 0.002)
     monkeypatch.setattr(blocks, "candidates", two_candidates)
@@ -65,3 +67,18 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     assert not path.exists()
     with pytest.raises(DeviceError, match="no device is called that"):
         report("no such device", ["float32"])
+
+
+def test_results_are_kept_in_the_folder_of_the_flag(tmp_path):
+    code = """
+        import contextlib, io
+        from optdb.cli.tune import report
+        from optdb.codegen.gemm import tune
+        from optdb.runtime import tuning
+
+        tune.tune = lambda context, dtype, library: []
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            report("opencl", ["float32"])
+        print(tuning.path_of({}).parent)
+    """
+    assert output(code, flags=f"optdb.kernel_cache_dir={tmp_path}") == str(tmp_path)
