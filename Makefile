@@ -57,7 +57,7 @@ test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) min on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, then test-device, test-pytensor and memcheck: what CI runs; test-clusters is apart
+## All tests with all examples, then test-device, test-pytensor and memcheck; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
 	$(PYTEST) -m "" --ignore tests/distributed/test_clusters.py

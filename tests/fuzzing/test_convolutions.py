@@ -7,9 +7,10 @@ from theano.tensor.nnet import abstract_conv
 from theano.tensor.signal.pool import Pool
 
 from fuzzing.convolutions import Case, compare, performed, run
+from tests.effort import examples
 
 #: ``python -m fuzzing.convolutions`` has as many as one likes.
-QUICK, SLOW = 25, 500
+QUICK, SLOW = 25, examples(500)
 
 
 def test_random_convolutions_and_poolings():

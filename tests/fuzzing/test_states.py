@@ -19,6 +19,7 @@ from optdb.opencl.planning.vm import PlannedVM
 from optdb.opencl.simulator.execution.io_binding import ZeroCopyScope
 from optdb.opencl.simulator.execution.opencl_linker import Mirror
 from optdb.runtime.holding import HeldCommands
+from tests.effort import examples
 
 STEPS = 30
 
@@ -32,13 +33,13 @@ def without_compiler():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_shared_variables_are_what_a_model_says(seed):
-    run(seed, 50, STEPS)
+    run(seed, examples(50), STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 12))
 def test_shared_variables_are_what_a_model_says_in_more_runs(seed):
-    run(seed, 100, STEPS)
+    run(seed, examples(100), STEPS)
 
 
 @pytest.mark.slow
