@@ -174,7 +174,7 @@ class TableUploads:
     def precede(self, number: int, step: Step) -> None:
         """Let an upload precede a node's step, which values of the host then do not guard, if that is possible."""
         tables = self._recording.tables.get(number)
-        if tables is None or step.free or not isinstance(step, GuardedStep):
+        if tables is None or step.free or type(step) is not GuardedStep:
             return
         upload = TableUpload(self._recording, tables)
         known = [self._known.get(table.var, self._round_begin) for table in tables]
