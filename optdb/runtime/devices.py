@@ -101,8 +101,8 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table("optdb.device", "kind", title="optdb: OpenCL devices", title_justify="left")
-        for name in ("device", "platform"):
+        table = Table(title="optdb: OpenCL devices", title_justify="left")
+        for name in ("optdb.device", "kind", "device", "platform"):
             table.add_column(name, overflow="fold")
         for name in ("units", "memory"):
             table.add_column(name, justify="right")

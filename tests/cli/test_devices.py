@@ -72,3 +72,17 @@ def test_short_names_are_shown(monkeypatch, capsys):
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report() == 0
     assert "opencl0:0, pocl" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_terminal_without_unicode_shows_whole_names():
+    env = {
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUTF8": "0",
+        "LC_ALL": "POSIX",
+        "COLUMNS": "80",
+    }
+    done = python("-m", "optdb", "devices", env=env)
+    assert done.returncode == 0, done.stderr
+    assert "..." not in done.stdout
