@@ -25,6 +25,7 @@ from theano.tensor.nnet import abstract_conv
 from theano.tensor.signal import pool
 
 import optdb
+from fuzzing.kernels import kernels_option, write_for
 from fuzzing.runner import End, run_chunks, run_worker, without_compiler
 from optdb.codegen.convolve.geometry import axes_of
 
@@ -165,6 +166,9 @@ def convolutions(draw: Any) -> Case:
     # One size in some is 0, more often than all others.
     some = st.sampled_from([1, 2, 3, 0, 1, 2])
     batch, channels, features = draw(some), draw(some), draw(some)
+    # With more of them, a GPU computes tiles.
+    if draw(st.integers(0, 2)) == 0:
+        channels, features = draw(st.sampled_from([(1, 4), (2, 5), (8, 1), (9, 3), (3, 17)]))
     image, taps = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 0, 4))
     if draw(st.integers(0, 5)) == 0:
         image, taps = (1, *image[1:]), (1, *taps[1:])
@@ -258,11 +262,13 @@ class Chunk:
     seed: int
     examples: int
     device: str
+    kernels: str
 
 
 def _run(chunk: Chunk, timeout: float) -> End:
     """Compare some examples in a process."""
     options = ("--worker", "--seed", chunk.seed, "--examples", chunk.examples, "--device", chunk.device)
+    options += ("--kernels", chunk.kernels)
     return run_worker("fuzzing.convolutions", options, timeout, without_compiler())
 
 
@@ -271,23 +277,29 @@ def _run(chunk: Chunk, timeout: float) -> End:
 @click.option("--seed", "number", default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
 @click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@kernels_option
 @click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
 @click.option("--worker", is_flag=True, hidden=True)
-def main(examples: int, number: int, processes: int, device: str, timeout: float, worker: bool) -> None:
+def main(
+    examples: int, number: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float, worker: bool
+) -> None:
     """Compare random convolutions and poolings on a device with the Python of Theano's own ops.
 
     The exit status is 1 where an example differs; the smallest one of each process is printed. The same seed gives the
     same examples.
     """
     if worker:
+        write_for(kernels[0], device)
         try:
             print(run(number, examples, device))
         except AssertionError as difference:
             print(difference)
             raise SystemExit(1) from None
         return
-    starts = range(0, examples, CHUNK)
-    chunks = [Chunk(number * 1_000_000 + i, min(CHUNK, examples - start), device) for i, start in enumerate(starts)]
+    chunks = [
+        Chunk(number * 1_000_000 + i, min(CHUNK, examples - start), device, kernels[i % len(kernels)])
+        for i, start in enumerate(range(0, examples, CHUNK))
+    ]
     failures = 0
     for _, end in run_chunks(chunks, functools.partial(_run, timeout=timeout), processes):
         failures += bool(end.trouble)

@@ -238,6 +238,66 @@ def _gradient(var: Any) -> Any:
     return tt.grad(tt.sqr(_small(var)).sum(), var)
 
 
+def _narrow(var: Any) -> Any:
+    return tt.clip(var, -1, 1)
+
+
+#: So many products of a sum are joined.
+_PRODUCTS = 9
+
+
+def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
+    """Return a sum of different products, as the gradient of a weight is where steps are written out.
+
+    Some factors are turned views, and some are those of other products; one term is no product.
+    """
+    terms = []
+    for number in range(_PRODUCTS):
+        one, other = _narrow(a + number % 5 - 2), _narrow(b - number % 3)
+        if turned != "no":
+            one = _narrow(a.T + number % 5 - 2).T
+        if turned == "all":
+            other = _narrow(b.T - number % 3).T
+        terms.append(tt.dot(one, other))
+    return sum(terms[1:], terms[0]) + tt.dot(_narrow(a), _narrow(b)) * 2
+
+
+def _steps(a: Any, b: Any) -> Any:
+    """Return what steps that are written out compute of the parts of one array, each multiplied with one matrix."""
+    numbers = tt.arange(_PRODUCTS, dtype="int8").dimshuffle(0, "x", "x") - 4
+    parts, total = _narrow(a.dimshuffle("x", 0, 1) + tt.cast(numbers, a.dtype)), tt.zeros_like(a)
+    for number in range(_PRODUCTS):
+        total = _narrow(total + tt.dot(parts[number], _narrow(b)))
+    return total
+
+
+#: Columns, and where slices of them begin and end: apart, side by side, and not in order.
+_COLUMNS = 8
+_SLICES = (
+    ((0, 2), (2, 4), (4, 6), (6, 8)),
+    ((1, 3), (4, 6)),
+    ((1, 4), (4, 7)),
+    ((5, 8), (0, 3)),
+    ((0, 4), (4, 8)),
+)
+
+
+def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
+    """Return the gradient of a product of slices with regard to what they are slices of."""
+    columns = _exact(tt.outer(_narrow(var).flatten(), tt.arange(1, _COLUMNS + 1, dtype="int8") % 3 - 1), var)
+    product = 1
+    for start, stop in slices:
+        product = product * (columns[:, start:stop] + 1)
+    return tt.grad(product.sum(), columns)
+
+
+def _convolved(var: Any, flipped: bool) -> Any:
+    """Return the last of some features: a convolution with more of them than a GPU leaves to other kernels."""
+    taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
+    image = _narrow(var).dimshuffle("x", "x", 0, 1)
+    return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]
+
+
 def _bidiagonal(var: Any) -> Any:
     """Return a triangle with as many rows as an array, made of its signs.
 
@@ -414,6 +474,29 @@ OPERATIONS: dict[str, Operation] = {
             lambda c, a, b: c.is_float and c.shape == (a.shape[0], *b.shape[1:]),
         ),
     ),
+    "sum_of_products": Operation(
+        _sum_of_products,
+        lambda a, b: (a.shape[0], b.shape[1]),
+        (_float_matrix, lambda b, a: _float_matrix(b) and b.var.dtype == a.var.dtype and _of_float_matrices(a, b)),
+        ("no", "some", "all"),
+    ),
+    "steps": Operation(
+        lambda a, b, _: _steps(a, b),
+        _same,
+        (
+            _float_matrix,
+            lambda b, a: (
+                _float_matrix(b)
+                and b.var.dtype == a.var.dtype
+                and b.shape == (a.shape[1], a.shape[1])
+                and _of_float_matrices(a, b)
+            ),
+        ),
+    ),
+    "gradient_of_slices": Operation(
+        _gradient_of_slices, lambda a: (("product", *a.shape), _COLUMNS), (_float_matrix,), _SLICES
+    ),
+    "convolved": Operation(_convolved, _same, (_wide_matrix,), (False, True)),
     "outer": Operation(
         lambda a, b, _: tt.outer(_small(a), _small(b)),
         lambda a, b: (*a.shape, *b.shape),

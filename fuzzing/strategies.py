@@ -53,21 +53,24 @@ def examples(
     """
     only = only or {}
     surroundings = Surroundings(**draw(_values(Surroundings, only)))
-    first, second = (Compilation(**draw(_values(Compilation, only))) for _ in range(2))
+    given = dataclasses.asdict(process)
+    first, second = (Compilation(**draw(_values(Compilation, only, given))) for _ in range(2))
     program = draw(programs(without=without, float_dtype=surroundings.float_dtype))
     return program, Switches(process, surroundings, first, second)
 
 
 @st.composite
-def _values(draw: Callable, part: type, only: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Draw values for the switches of a part, none of which excludes another one."""
+def _values(
+    draw: Callable, part: type, only: Mapping[str, Collection[str]], given: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Draw values for the switches of a part, none of which excludes another one, or a given one."""
     found: dict[str, str] = {}
     switches = chosen_values(part, only)
     for name, values in switches.items():
         possible = [
             value
             for value in values
-            if exclusion((name, value), found) is None
+            if exclusion((name, value), {**(given or {}), **found}) is None
             and all(
                 other == name or any(exclusion((name, value), [(other, choice)]) is None for choice in choices)
                 for other, choices in switches.items()

@@ -13,6 +13,7 @@ import numpy as np
 import theano
 
 import optdb
+from fuzzing.kernels import KERNELS, write_for
 from optdb.runtime import driver_batches
 from optdb.topo import plug as engine
 
@@ -54,11 +55,14 @@ class Process:
     kernel_cache: str = _switch("kept", "off")
     #: Which lists of commands one call of C enqueues: long ones that come often, or all that come again.
     command_batches: str = _switch("usual", "smallest")
+    #: For which kind of device kernels are written: the device's own, or, on any, a GPU's.
+    kernels: str = _switch(*KERNELS)
 
-    def begin(self) -> None:
-        """Set what is no flag, in the process itself."""
+    def begin(self, device: str) -> None:
+        """Set what is no flag, in the process itself, whose functions are computed on a device."""
         if self.command_batches == "smallest":
             driver_batches.make_smallest()
+        write_for(self.kernels, device)
 
     def flags(self) -> dict[str, str]:
         """Return the flags to be set in THEANO_FLAGS, in Theano's words."""
@@ -207,6 +211,11 @@ EXCLUDED: tuple[Exclusion, ...] = (
         "Theano's Function.copy needs what functions of this linker lack",
     ),
     Exclusion(("way", ("file",)), ("plans", ("off",)), "a file holds a plan"),
+    Exclusion(
+        ("kernels", ("gpu",)),
+        ("persistent_launches", ("always", "split")),
+        "PoCL 3.1 hangs, or writes where it should not, where groups of a GPU's size meet in loops of loops",
+    ),
     Exclusion(
         ("test_values", ("off",)),
         ("test_values_of_rewriters", ("warn", "raise")),

@@ -299,9 +299,17 @@ class Functions:
         return way
 
     def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call a function some times, under its flags, and return what the last call does."""
+        """Call a function some times, under its flags, and return what the last call does.
+
+        Theano's C code refuses products of a matrix without elements that has one column.
+        """
         with theano.change_flags(**self._compilations[number].flags()):
-            return self.of(number).call(arguments, times)
+            try:
+                return self.of(number).call(arguments, times)
+            except ValueError as error:
+                if "some matrix has no unit stride" in str(error):
+                    raise Refused(str(error)) from error
+                raise
 
 
 def reference(program: Program, float_dtype: str) -> Functions:

@@ -238,7 +238,7 @@ def main() -> None:
     """Run what the command line says."""
     faulthandler.enable()
     task = Task.from_json(sys.argv[1])
-    task.process.begin()
+    task.process.begin(task.device)
     found = run(task)
     if found.differences:
         print("\n\n".join(found.differences))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import click
 
+from fuzzing.kernels import kernels_option
 from fuzzing.runner import report_chunks, run_worker, without_compiler
 
 #: Runs of one process: what a process compiles stays in its memory.
@@ -24,9 +25,11 @@ class Chunk:
     runs: int
     steps: int
     device: str
+    kernels: str
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, {self.runs} runs of up to {self.steps} steps on {self.device}"
+        where = f"on {self.device}, kernels {self.kernels}"
+        return f"seed {self.seed}, {self.runs} runs of up to {self.steps} steps {where}"
 
 
 @click.command()
@@ -35,8 +38,11 @@ class Chunk:
 @click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
 @click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@kernels_option
 @click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
-def main(runs: int, steps: int, seed: int, processes: int, device: str, timeout: float) -> None:
+def main(
+    runs: int, steps: int, seed: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float
+) -> None:
     """Use shared variables by functions of the host and of a device in turn, and compare with a model in NumPy.
 
     The exit status is 1 where a run differs; the shortest one of each process is printed, as a program. The same seed
@@ -51,20 +57,21 @@ def main(runs: int, steps: int, seed: int, processes: int, device: str, timeout:
         took = f"{time.monotonic() - begun:.0f} s"
         return f"{done} of {runs} runs, {failures} processes with a difference, {took}"
 
-    chunks = _chunks(runs, steps, seed, device)
+    chunks = _chunks(runs, steps, seed, device, kernels)
     failures = report_chunks(chunks, functools.partial(_run, timeout=timeout), processes, progress)
     raise SystemExit(1 if failures else 0)
 
 
-def _chunks(runs: int, steps: int, seed: int, device: str) -> Iterator[Chunk]:
+def _chunks(runs: int, steps: int, seed: int, device: str, kernels: Sequence[str]) -> Iterator[Chunk]:
     """Yield what is to be run."""
     for number, first in enumerate(range(0, runs, CHUNK)):
-        yield Chunk(seed * 1_000_000 + number, min(runs - first, CHUNK), steps, device)
+        kind = kernels[number % len(kernels)]
+        yield Chunk(seed * 1_000_000 + number, min(runs - first, CHUNK), steps, device, kind)
 
 
 def _run(chunk: Chunk, timeout: float) -> str:
     """Make some runs in a process; return what it prints if it fails."""
-    arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device)
+    arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device, chunk.kernels)
     return run_worker("fuzzing.states.worker", arguments, timeout, without_compiler()).trouble
 
 

@@ -1,4 +1,4 @@
-"""Some runs in a process of their own: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE``.
+"""Some runs in a process of their own: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS``.
 
 It ends with status 1 where a run differs, and prints the shortest one that was found, as a program.
 """
@@ -11,6 +11,7 @@ import traceback
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from fuzzing.kernels import write_for
 from fuzzing.states.machine import SharedVariables
 from optdb.runtime import driver_batches
 
@@ -56,7 +57,8 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
 def main() -> None:
     """Run what the command line says."""
     driver_batches.make_smallest()
-    number, runs, steps, device = sys.argv[1:]
+    number, runs, steps, device, kernels = sys.argv[1:]
+    write_for(kernels, device)
     try:
         run(int(number), int(runs), int(steps), device)
     except Exception:
