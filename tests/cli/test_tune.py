@@ -69,6 +69,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
         report("no such device", ["float32"])
 
 
+@pytest.mark.slow
 def test_results_are_kept_in_the_folder_of_the_flag(tmp_path):
     code = """
         import contextlib, io
