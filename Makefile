@@ -31,7 +31,7 @@ TEST_ALL_MINUTES := 23
 
 ## This list
 help:
-	@awk '/^## /{text = substr($$0, 4)} /^[a-z][a-z-]*:/{if (text) {sub(":.*", ""); printf "%-12s %s\n", $$0, text}; text = ""}' \
+	@awk '/^## /{text = substr($$0, 4)} /^[a-z][a-z-]*:/{if (text) {sub(":.*", ""); printf "%-14s %s\n", $$0, text}; text = ""}' \
 		$(MAKEFILE_LIST)
 
 ## theano.function as a whole with optdb and without, and a device: a table and a plot
