@@ -8,7 +8,7 @@ parts are copied by one kernel. Zeros are written only where no part is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clien
 from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
+from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
@@ -67,12 +68,13 @@ class PlacedParts(Optimizer):
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Replace the longest chains."""
+        needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
             # What was part of a chain is gone.
             chain = _chain(fgraph, node) if node in fgraph.apply_nodes else None
             if chain is None:
                 continue
-            pairs = _by_elementwise_op(fgraph, node, chain) or _by_copies(node, chain)
+            pairs = _by_elementwise_op(fgraph, node, chain, needs) or _by_copies(node, chain)
             for old, new in pairs:
                 copy_trace(old, new)
             if pairs:
@@ -133,7 +135,9 @@ def _is_zeros(node: Apply) -> bool:
     return isinstance(value, OpenCLConstant) and not value.on_host.any()
 
 
-def _by_elementwise_op(fgraph: FunctionGraph, last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
+def _by_elementwise_op(
+    fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
+) -> list[tuple[Variable, Variable]]:
     """Return what replaces a chain and the elementwise op that computes all its parts; nothing if none does."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
@@ -143,6 +147,8 @@ def _by_elementwise_op(fgraph: FunctionGraph, last: Apply, chain: _Chain) -> lis
         return []
     in_chain = {part.node for part in chain.parts}
     others = [out for out in node.outputs if _is_wanted(fgraph, out, in_chain)]
+    if others and needs.get(node) != needs.get(last):
+        return []
     program = node_program(node)
     results = [program.results[node.outputs.index(out)] for out in (*values, *others)]
     together = Program(program.dtypes, program.steps, tuple(results), program.takes_arguments)

@@ -21,6 +21,7 @@ from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.fusing.groups import can_fuse
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -114,13 +115,15 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield what replaces products of many parts of an array with one matrix."""
-    by_factors: dict[tuple[Variable, Variable], dict[Variable, Variable]] = {}
+    """Yield what replaces products of many parts of an array with one matrix, which the same branches need."""
+    by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
+    needs = needs_of(fgraph)
     for node in fgraph.toposort():
         if type(node.op) is OpenCLDot22 and _is_step(node.inputs[0]) and is_quicker(node.outputs[0].type):
             step, matrix = node.inputs
-            by_factors.setdefault((step.owner.inputs[0], matrix), {})[step] = node.outputs[0]
-    for (array, matrix), products in by_factors.items():
+            key = step.owner.inputs[0], matrix, needs.get(node, ALWAYS)
+            by_factors.setdefault(key, {})[step] = node.outputs[0]
+    for (array, matrix, _), products in by_factors.items():
         made = {product.owner for product in products.values()}
         if len(products) < LEAST or not made.isdisjoint(node_ancestors([array, matrix])):
             continue

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.ifelse import ifelse
 
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
@@ -99,3 +100,17 @@ def test_lengths_of_the_results_themselves():
     value = tt.exp(x[:, :6])
     out = changed(tt.zeros((value.shape[0], value.shape[1] * 2)), [value, value * 2], [(0, 6), (6, 12)])
     assert count([out], OpenCLIncSubtensor) == [0]
+
+
+def test_a_branch_that_is_not_taken_places_nothing():
+    parts, takes_first = [tt.tanh(x) * number for number in (1, 2)], tt.iscalar("takes_first")
+    placed = changed(tt.zeros_like(y), parts, [(0, 3), (3, 6)])
+    lazy = theano.Mode("vm", "fast_run").including("opencl")
+    outputs = [parts[0], parts[1], ifelse(tt.gt(takes_first, 0), y, placed)]
+    f = theano.function([x, y, takes_first], outputs, mode=lazy)
+    value, fits = RNG.uniform(-1, 1, (5, 3)), np.ones((5, 6))
+    for other, takes in ((np.ones((4, 2)), 1), (fits, 1), (fits, 0)):
+        got = f(value, other, takes)
+        np.testing.assert_allclose(got[1], 2 * np.tanh(value))
+        wanted = other if takes else np.concatenate([np.tanh(value), 2 * np.tanh(value)], axis=1)
+        np.testing.assert_allclose(got[2], wanted)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.ifelse import ifelse
 
 from optdb.opencl import stacking
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
@@ -131,6 +132,23 @@ def test_steps_are_multiplied_with_a_weight_before_the_first_one():
     assert kinds.count(OpenCLReshape) == 2 and kinds.count(OpenCLStackedDot22) >= 1
     with pytest.raises(IndexError):
         f(values[0][:7], *values[1:])
+
+
+def test_steps_of_a_branch_that_is_not_taken_are_not_read():
+    steps, w, takes_first = tt.dtensor3("steps"), tt.dmatrix("w"), tt.iscalar("takes_first")
+    few, many = (summed([tt.tanh(steps[n].dot(w)) for n in numbers]) for numbers in (range(4), range(4, 10)))
+    longer = summed([tt.tanh(steps[n].dot(w)) for n in range(9)])
+    lazy = theano.Mode("vm", "fast_run").including("opencl")
+    f, g = (
+        theano.function([steps, w, takes_first], ifelse(tt.gt(takes_first, 0), few, x), mode=lazy)
+        for x in (many, longer)
+    )
+    values = RNG.uniform(-1, 1, (9, 4, 4)), RNG.uniform(-1, 1, (4, 4))
+    for function in (f, g):
+        np.testing.assert_allclose(function(values[0][:4], values[1], 1), np.tanh(values[0][:4] @ values[1]).sum(0))
+        with pytest.raises(IndexError):
+            function(values[0][:4], values[1], 0)
+    np.testing.assert_allclose(g(*values, 0), np.tanh(values[0] @ values[1]).sum(0))
 
 
 def test_a_processor_keeps_small_products(monkeypatch):

@@ -7,7 +7,8 @@ members are seen through.
 No path may leave a group and reenter it. So the groups and all other nodes are kept in a
 topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): a node joins only if its
 other users can be ordered after the group. Nothing is computed twice, and expensive ops are not
-computed for more elements than before.
+computed for more elements than before. What the same branches need is in one group: no group computes for a branch
+that is not taken.
 
 A frame maps the axes of a kernel to those of an array. It has an entry for each axis of the kernel: the array's axis,
 or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from optdb.codegen.scalars.program import Program
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.opencl.branches import needs_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of
@@ -108,6 +110,7 @@ class FusionGroups:
         """Find the groups; no node in `separate` joins a group of its users."""
         self._fgraph = fgraph
         self._separate = separate
+        self._needs = needs_of(fgraph)
         self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.after)
         nodes = fgraph.toposort()
         self._index = {node: i for i, node in enumerate(nodes)}
@@ -165,6 +168,8 @@ class FusionGroups:
         node_unit = self._unit_of[node]
         out = node.outputs[0]
         if node_unit.context_name != unit.context_name or not _has_room(unit, node_unit):
+            return False
+        if self._needs.get(node) != self._needs.get(next(iter(unit.members))):
             return False
         if any(other != frame for var, other in unit.inputs if var.owner is node):
             return False

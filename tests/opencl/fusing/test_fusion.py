@@ -10,6 +10,7 @@ import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theano.ifelse import ifelse
 
 import optdb
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
@@ -422,3 +423,29 @@ def test_programs_take_numbers_as_arguments_where_compilers_do_not_need_them():
     assert [slots for _, slots in program.steps] == [(0, 1), (2, two), (3, third)]
     assert program.results == (4, third)
     assert builder.build([result]).with_arguments()[0].with_arguments()[1] == ()
+
+
+def test_a_branch_that_is_not_taken_computes_nothing():
+    a, b, takes_first = tt.dmatrix("a"), tt.dmatrix("b"), tt.iscalar("takes_first")
+    both = tt.tanh(a)
+    chosen = ifelse(tt.gt(takes_first, 0), both * 2, tt.exp(both) * b)
+    lazy = theano.Mode("vm", "fast_run").including("opencl")
+    for outputs in ([chosen], [chosen, both], [tt.exp(chosen), both + 1]):
+        f = theano.function([a, b, takes_first], outputs, mode=lazy)
+        assert nodes_of(f)
+        for _ in range(3):
+            got = f(np.ones((3, 3)), np.ones((2, 2)), 1)
+            assert [out.shape for out in got] == [(3, 3)] * len(outputs)
+        with pytest.raises(ValueError, match="mismatch"):
+            f(np.ones((3, 3)), np.ones((2, 2)), 0)
+
+
+def test_what_one_branch_alone_needs_is_one_kernel():
+    a, takes_first = tt.dmatrix("a"), tt.iscalar("takes_first")
+    h = tt.tanh(a)
+    chosen = ifelse(tt.gt(takes_first, 0), tt.exp(h * 2) + h, a)
+    f = theano.function([a, takes_first], chosen, mode=theano.Mode("vm", "fast_run").including("opencl"))
+    assert len(nodes_of(f)) == 1
+    x = RNG.uniform(-1, 1, (3, 4))
+    np.testing.assert_allclose(f(x, 1), np.exp(np.tanh(x) * 2) + np.tanh(x), rtol=1e-12)
+    np.testing.assert_array_equal(f(x, 0), x)

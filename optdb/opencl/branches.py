@@ -1,0 +1,43 @@
+"""Which nodes only branches need: one that is not taken computes nothing, and raises nothing.
+
+So nodes that become one have to be needed by the same branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from optdb.host.api.control_flow import IfElse
+from optdb.host.api.graph import Apply, FunctionGraph, clients, is_output
+
+__all__ = ["ALWAYS", "Needs", "needs_of"]
+
+#: Branches, each by its IfElse and its number; `ALWAYS` for what each call computes.
+Needs = frozenset[tuple[Apply, int]]
+ALWAYS: Needs = frozenset()
+
+
+def needs_of(fgraph: FunctionGraph) -> Mapping[Apply, Needs]:
+    """Return the branches that need each node; a node that is left out is computed always."""
+    nodes = fgraph.toposort()
+    if not any(isinstance(node.op, IfElse) for node in nodes):
+        return {}
+    found: dict[Apply, Needs] = {}
+    for node in reversed(nodes):
+        found[node] = _needs(fgraph, node, found)
+    return found
+
+
+def _needs(fgraph: FunctionGraph, node: Apply, of_users: Mapping[Apply, Needs]) -> Needs:
+    branches: set[tuple[Apply, int]] = set()
+    for out in node.outputs:
+        for client, index in clients(fgraph, out):
+            if is_output(client):
+                return ALWAYS
+            if isinstance(client.op, IfElse) and index:
+                branches.add((client, (index - 1) // client.op.n_outs))
+            elif not of_users[client]:
+                return ALWAYS
+            else:
+                branches |= of_users[client]
+    return frozenset(branches)
