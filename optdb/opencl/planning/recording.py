@@ -20,6 +20,7 @@ from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.linked import LinkedFunction
+from optdb.opencl.planning.moving_views import copy_views, moving_views
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.roles import Roles, on_device
 from optdb.opencl.planning.tables import NodeTable, overwritten_variables, tables_of
@@ -177,6 +178,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             recorder.held = HeldCommands()
         with recorder.node(node) as segment:
             linked.run(number)
+            copy_views(node, linked, moving)
         recording.segments.append(segment)
         tables = tables_of(node, segment, linked.value)
         if tables and overwritten.isdisjoint(table.var for table in tables):
@@ -192,6 +194,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
 
     # Where rounds follow, only the whole path tells which nodes are watched.
     surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
+    moving = moving_views(linked, surely_watched)
     recording.path = branches.walk(compute, first)
     watched = linked.roles(recording.path).value_dependent
     recording.fixed = {var: value for var, value in copies.items() if var.owner not in watched}
