@@ -7,7 +7,8 @@ can replace it. The import of this package imports nothing.
 - ``functions``: compiled functions, observed, copied and decomposed.
 - ``speedups``: replacements of Theano's functions that take less time.
 - ``rewriters``: what is known of Theano's rewriters.
-- ``clinker``: C code in batches.
+- ``clinker``: C code in batches, and tiers.
+- ``vectorized``: what nodes compute by whole arrays without C code.
 - ``importing``: what makes ``import theano`` work.
 """
 
