@@ -55,7 +55,8 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            self.no_code = error
+            # Another one: the traceback would keep the function, and all its storage, alive.
+            self.no_code = type(error)(*error.args)
 
     @property
     def is_keyed(self) -> bool:
