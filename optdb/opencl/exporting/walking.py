@@ -18,7 +18,6 @@ import numpy as np
 from optdb.codegen.elements import ElementKernels
 from optdb.host.api.control_flow import Scan
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernel_ops import compile_kernels
@@ -318,8 +317,7 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
 
     Others are overwritten in place. Those inside of loops are not among them: a step may write where another one did.
     """
-    overwritten = exposed_variables(linked.nodes, (), ())
-    return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
+    return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - linked.overwritten
 
 
 def _on_host(array: Array) -> DeferredArray:

@@ -81,6 +81,11 @@ class LinkedFunction:
         """Variables whose memory is seen outside of the nodes, or that a node overwrites."""
         return exposed_variables(self.nodes, self.inputs, self.outputs, overwrites)
 
+    @functools.cached_property
+    def overwritten(self) -> set[Variable]:
+        """Variables that a node may overwrite, and those that may share memory with one."""
+        return exposed_variables(self.nodes, (), ())
+
     def aliases(self, var: Variable) -> set[Variable]:
         """Return the host variables that nodes compute in each call, and that may share memory with an exposed one.
 

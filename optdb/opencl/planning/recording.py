@@ -23,7 +23,7 @@ from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.moving_views import copy_views, moving_views
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.roles import Roles, on_device
-from optdb.opencl.planning.tables import NodeTable, overwritten_variables, tables_of
+from optdb.opencl.planning.tables import NodeTable, tables_of
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Memory
@@ -165,7 +165,6 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
     first = first or branches.first(linked.run)
     recording = Recording(linked)
     copies: dict[Variable, Any] = {}
-    overwritten = overwritten_variables(linked.nodes)
     for var in linked.inputs:
         _note(recording, recorder, var, linked.value(var))
         if var in recording.values:
@@ -181,7 +180,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             copy_views(node, linked, moving)
         recording.segments.append(segment)
         tables = tables_of(node, segment, linked.value)
-        if tables and overwritten.isdisjoint(table.var for table in tables):
+        if tables and linked.overwritten.isdisjoint(table.var for table in tables):
             recording.tables[number] = tables
         segment.tables.clear()
         for var in node.inputs:

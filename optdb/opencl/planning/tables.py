@@ -6,21 +6,20 @@ tables anew, and writes them where the kernels read them; the node itself need n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from optdb.host.api.graph import Apply, Constant, Variable
-from optdb.opencl.aliasing import AliasSets
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import EnqueueUpload, enqueue, keep_event
 from optdb.runtime.recording import Segment
 from optdb.runtime.tables import TableSource
 
-__all__ = ["NodeTable", "overwritten_variables", "tables_of"]
+__all__ = ["NodeTable", "tables_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +77,3 @@ def tables_of(node: Apply, segment: Segment, value: Callable[[Variable], Any]) -
         if value(var) is source.root
     ]
     return found if {table.var for table in found} == set(seen) else []
-
-
-def overwritten_variables(nodes: Iterable[Apply]) -> set[Variable]:
-    """Return the variables whose values a node overwrites, and those that may share memory with them."""
-    sets = AliasSets(list(nodes))
-    return sets.of(sets.overwritten)
