@@ -7,7 +7,7 @@ and enqueued together once the last step has returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -77,12 +77,9 @@ class HeldCommands:
             case _:
                 self._commands.append(command)
 
-    def extend(self, commands: Iterable[Any]) -> None:
-        """Keep commands whose kernel objects are their own; a list of them is enqueued as a whole."""
-        if isinstance(commands, CommandList):
-            self._commands.append(commands)
-        else:
-            self._commands += commands
+    def hold(self, commands: CommandList) -> None:
+        """Keep commands whose kernel objects are their own."""
+        self._commands.append(commands)
 
     def release(self) -> list[Any]:
         """Return what is held, for the caller to enqueue, and hold it no longer."""
@@ -111,13 +108,10 @@ def held_back(held: HeldCommands | None = None) -> Iterator[HeldCommands]:
     held.enqueue()
 
 
-def enqueue_bound(commands: Iterable[Any]) -> None:
+def enqueue_bound(commands: CommandList) -> None:
     """Enqueue commands whose kernel objects are their own, or hold them back with the others of this thread."""
     listener = listening()
     if isinstance(listener, HeldCommands):
-        listener.extend(commands)
-    elif isinstance(commands, CommandList):
-        commands.enqueue()
+        listener.hold(commands)
     else:
-        for command in commands:
-            command.enqueue()
+        commands.enqueue()

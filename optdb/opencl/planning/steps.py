@@ -17,7 +17,7 @@ from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
 from optdb.opencl.planning.tables import NodeTable
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
-from optdb.runtime.commands import Command, CommandList
+from optdb.runtime.commands import CommandList
 from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Segment
 
@@ -56,7 +56,7 @@ class Step:
         """
         return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
 
-    def due(self, changed: set[Variable]) -> Sequence[Command]:
+    def due(self, changed: set[Variable]) -> CommandList:
         """Return the commands that repeat the step; or compute it, and return none.
 
         Outputs whose value or address differs from the recorded one are added to `changed`.
@@ -64,7 +64,7 @@ class Step:
         if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
             return self.commands
         self._compute(changed)
-        return ()
+        return CommandList()
 
     def _compute(self, changed: set[Variable]) -> None:
         """Compute anew; steps with guarded inputs override this."""
