@@ -1,7 +1,7 @@
 """Reads and replaces files that other processes, or strangers, may have written.
 
 `read_file` is for files whose content is not trusted. It never waits for a writer, and it knows how much there is to
-read before it reads. `replace_file` writes atomically.
+read before it reads. `replace_file` writes atomically. `check_folder` tells beforehand whether files can be written.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -14,7 +14,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["ChangedFileError", "FileTooLargeError", "NotAFileError", "read_file", "replace_file"]
+__all__ = ["ChangedFileError", "FileTooLargeError", "NotAFileError", "check_folder", "read_file", "replace_file"]
 
 # O_NONBLOCK: a FIFO without a writer opens at once. O_NOCTTY: a terminal does not become this process's. O_BINARY:
 # Windows changes no line ends. A system that lacks one of these does not need it.
@@ -87,6 +87,12 @@ def _read(descriptor: int, nbytes: int) -> bytes:
     """Return up to some bytes of an open file; fewer at its end."""
     with open(descriptor, "rb", closefd=False) as file:
         return file.read(nbytes)
+
+
+def check_folder(folder: Path) -> None:
+    """Create a folder if it does not exist; raise OSError if no file can be written there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -8,13 +8,13 @@ failure the rest are skipped, because their cures would not help yet.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from optdb.files import check_folder
 from optdb.host.importing import activation, blas, support, trials
 from optdb.host.importing.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
@@ -220,8 +220,7 @@ def _caches() -> str:
     }
     for folder, setting in settings.items():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
+            check_folder(folder)
         except OSError as error:
             raise CheckFailed(f"{folder}: {error.strerror}", f"name another folder: {setting}") from error
     return "\n".join(map(str, settings))
@@ -248,8 +247,7 @@ def _kernel_cache() -> str:
     binaries = folder()
     if binaries.limit:
         try:
-            binaries.folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=binaries.folder).close()
+            check_folder(binaries.folder)
         except OSError as error:
             raise CheckFailed(
                 f"{binaries.folder}: {error.strerror}",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb import files
 from optdb.host.api.variables import SharedVariable, TensorType
 
 __all__ = ["check_folder", "latest", "load", "save"]
@@ -30,8 +31,7 @@ def check_folder(folder: Path) -> None:
         If it cannot be made, or not be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        files.check_folder(folder)
     except OSError as error:
         cure = f"{error.strerror}. The cure: give checkpoint= a folder that can be written"
         raise OSError(error.errno, cure, str(folder)) from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+from optdb.files import check_folder
 
 __all__ = ["full_folder", "unwritable_reason"]
 
@@ -27,8 +28,7 @@ def unwritable_reason() -> str | None:
         folders[_POCL_VARIABLE] = _folder()
     for variable, folder in folders.items():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
+            check_folder(folder)
         except OSError as error:
             return (
                 f"OpenCL drivers keep what they build in {folder}, which cannot be written ({error.strerror}).\n"
