@@ -78,6 +78,10 @@ class Binaries:
             os.utime(path)
         return binary
 
+    def has(self, key: str) -> bool:
+        """Tell whether there is an entry under a key, damaged or not."""
+        return bool(self.limit) and self._path(key).is_file()
+
     def save(self, key: str, binary: bytes) -> None:
         """Store a binary; evict others to make room. Where that fails, warn once."""
         content = _head(key, binary) + binary

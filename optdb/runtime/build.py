@@ -80,6 +80,12 @@ def make(
     return program
 
 
+def is_kept(context: Context, source: str, options: Iterable[str] = ()) -> bool:
+    """Tell whether `make` would find a program on disk."""
+    folder = binaries.for_device(context.device)
+    return folder is not None and folder.has(binaries.key_of(context.device, source, options))
+
+
 def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
     program = cl.Program(context.cl_context, source)
     try:

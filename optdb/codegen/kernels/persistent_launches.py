@@ -4,6 +4,10 @@
 phases by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the
 device runs at once. Elsewhere one group does everything, which is of use to tests alone.
 
+Unless the user wants it at once, the program is compiled in the background, when the launches that it would have saved
+have taken as long; or soon, if an earlier process has left it on disk. Then some steps with persistent launches are
+timed beside some without (``runtime.step_trials``), and the quicker way stays.
+
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
 more groups than that. Commands change places with such launches where they do not depend on them.
 """
@@ -15,6 +19,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +37,14 @@ from optdb.codegen.kernels.persistent import (
     persistent_program,
 )
 from optdb.codegen.kernels.programs import TranslationUnit, origin
-from optdb.runtime.build import BuildError, make
+from optdb.runtime.build import BuildError, is_kept, make
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.dependencies import ByteRange, phases_of, stages_of
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, usable_barrier
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
+from optdb.runtime.step_trials import StepTrial
 
 __all__ = ["PersistentMerging", "Residency", "residency"]
 
@@ -56,6 +62,8 @@ _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
 #: The groups of launches that are split at their barriers.
 _SPLIT_GROUPS = 3
+#: After so many calls, a program that is on disk is loaded: a function that is called less often gains nothing from it.
+_CALLS_UNTIL_LOADED = 8
 #: How often a group looks for the others before it gives up: some ten seconds on a GPU.
 _POLLS = 1 << 24
 _MAX_PATTERN_NBYTES = 16
@@ -151,49 +159,115 @@ class PersistentMerging:
         self._calls = 0
         commands = [command for command in itertools.chain(*segments) if self._is_mergeable(command)]
         self.done = len(commands) < _MIN_COMMANDS
-        self._due = 0 if self.done or wish != "auto" else self._calls_until_paid(commands)
+        self._is_timed = wish == "auto"
+        self._due = self._calls_until_paid(commands) if self._is_timed and not self.done else 0
+        #: Of each segment, the runs of commands with the queues that merge them; none before the first look.
+        self._found: list[list[tuple[list[Any], int]]] = []
+        self._programs: dict[int, PersistentProgram] = {}
+        self._building: Future[None] | None = None
+        self._trial: StepTrial | None = None
+        self._is_tried = False
 
     def next(self) -> Sequence[Sequence[Any]] | None:
         """Return the segments to enqueue from the next call on; None if they stay as they are."""
         self._calls += 1
-        if self.done or self._calls <= self._due:
+        if self.done or self._calls <= self._bound:
             return None
+        if not self._found:
+            self._look()
+        if self.done or self._calls <= self._bound:
+            return None
+        return self._compared() if self._is_timed else self._merged_at_once()
+
+    def call_ended(self) -> None:
+        """Note that all commands of a call are enqueued."""
+        if self._trial is not None:
+            self._trial.end()
+
+    def expect(self, times: int) -> bool:
+        """Credit `times` calls that will run without Python; return whether one has to run with it before them."""
+        if self.done:
+            return False
+        if self._building is not None:
+            return self._building.done()
+        self._calls = min(self._calls + times, self._bound)
+        return self._calls >= self._bound
+
+    @property
+    def _bound(self) -> int:
+        """How many calls change nothing."""
+        return self._due if self._found else min(self._due, _CALLS_UNTIL_LOADED)
+
+    def _look(self) -> None:
+        """Find what can be merged, and whether that is on disk."""
+        self._found = [list(self._runs(segment)) for segment in self._segments]
+        commands: dict[int, list[Any]] = {}
+        for run, handle in itertools.chain(*self._found):
+            if handle:
+                commands.setdefault(handle, []).extend(run)
+        self._programs = {
+            handle: PersistentProgram(self._residencies[handle], _kernels(merged))
+            for handle, merged in commands.items()
+        }
+        self.done = not self._programs
+        if all(program.is_kept for program in self._programs.values()):
+            self._due = 0
+
+    def _merged_at_once(self) -> Sequence[Sequence[Any]]:
         self.done = True
-        segments = [list(self._runs(segment)) for segment in self._segments]
-        programs = {handle: self._program(handle, segments) for handle in self._residencies}
+        self._build()
+        return self._merged()
+
+    def _compared(self) -> Sequence[Sequence[Any]] | None:
+        """Build in the background; then time calls with merged launches beside others, and choose."""
+        if self._building is None:
+            builder = ThreadPoolExecutor(1, "optdb-merging")
+            self._building = builder.submit(self._build)
+            builder.shutdown(wait=False)
+        if not self._building.done():
+            return None
+        self._building.result()
+        if not any(program.is_built for program in self._programs.values()):
+            self.done = True
+            return None
+        if self._trial is None:
+            self._trial = StepTrial(resident.context.queue for resident in self._residencies.values())
+        way = self._trial.begin()
+        if way is None:
+            self.done = True
+            return None if self._is_quicker(self._trial) else self._segments
+        if way == 0 or self._is_tried:
+            return None
+        self._is_tried = True
+        return self._merged()
+
+    def _is_quicker(self, trial: StepTrial) -> bool:
+        before, after = trial.medians
+        _logger.info("a step takes %.3f ms with persistent launches, %.3f ms without", after * 1e3, before * 1e3)
+        return after <= before
+
+    def _build(self) -> None:
+        for program in self._programs.values():
+            try:
+                program.build()
+            except BuildError as error:
+                _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
+
+    def _merged(self) -> Sequence[Sequence[Any]]:
         return [
             [
                 command
                 for run, handle in runs
-                for command in (run if programs.get(handle) is None else programs[handle].merged(run, self._accesses))
+                for command in (self._programs[handle].merged(run, self._accesses) if handle else run)
             ]
-            for runs in segments
+            for runs in self._found
         ]
-
-    def expect(self, times: int) -> bool:
-        """Credit `times` calls that will run without Python; return whether a merge is due before them."""
-        if self.done:
-            return False
-        self._calls = min(self._calls + times, self._due)
-        return self._calls >= self._due
 
     def _calls_until_paid(self, commands: Sequence[Any]) -> int:
         """Return after how many calls the kernel's compilation takes less than the launches that it saves."""
         quirks = next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         return math.ceil(len(_kernels(commands)) * quirks.kernel_compile_s / saved_s) if saved_s else 0
-
-    def _program(self, handle: int, segments: Sequence[Sequence[tuple[list[Any], int]]]) -> PersistentProgram | None:
-        """Return the program of the runs of a queue; None if it does not build."""
-        runs = itertools.chain(*segments)
-        commands = [command for run, of_run in runs if of_run == handle for command in run]
-        if not commands:
-            return None
-        try:
-            return PersistentProgram(self._residencies[handle], _kernels(commands))
-        except BuildError as error:
-            _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
-            return None
 
     def _is_mergeable(self, command: Any) -> bool:
         resident = self._residencies.get(command.queue.int_ptr)
@@ -227,15 +301,30 @@ class PersistentProgram:
 
     def __init__(self, resident: Residency, kernels: Mapping[KernelKey, int]) -> None:
         self._resident = resident
-        context = resident.context
-        source, self._cases = persistent_program(kernels, resident.items, resident.barrier, resident.attribute)
-        options = *resident.barrier.options, *resident.options
-        self._program = make(context, source, options, name="a persistent kernel")
-        kernel = cl.Kernel(self._program, PERSISTENT)
+        self._source, self._cases = persistent_program(kernels, resident.items, resident.barrier, resident.attribute)
+        self._options = *resident.barrier.options, *resident.options
+        self._program: cl.Program | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether an earlier process has left it on disk."""
+        return is_kept(self._resident.context, self._source, self._options)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether `build` has succeeded."""
+        return self._program is not None
+
+    def build(self) -> None:
+        """Build the program, or load it from disk; raise BuildError if it fails."""
+        context, items = self._resident.context, self._resident.items
+        program = make(context, self._source, self._options, name="a persistent kernel")
+        kernel = cl.Kernel(program, PERSISTENT)
         largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
-        if largest < resident.items:
-            reason = f"a group of {resident.items} items is too large: {largest} at most"
-            raise BuildError(reason, reason, source)
+        if largest < items:
+            reason = f"a group of {items} items is too large: {largest} at most"
+            raise BuildError(reason, reason, self._source)
+        self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the commands that replace a run: those that the program lacks stay between the others."""
@@ -247,6 +336,8 @@ class PersistentProgram:
         return result
 
     def _supports(self, command: Any) -> bool:
+        if not self.is_built:
+            return False
         return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:

@@ -163,6 +163,11 @@ class Plan:
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
 
+    def call_ended(self) -> None:
+        """Note that all commands of a call are enqueued, also those that commit its updates."""
+        if not self._merging.done:
+            self._merging.call_ended()
+
     @property
     def enqueued(self) -> int:
         """How many commands a run enqueues now if nothing changes: merged ones count once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from optdb.codegen.kernels import persistent_launches
 from optdb.opencl import get_context
 from optdb.opencl.planning import plan as planning
-from optdb.runtime import grid_failures
+from optdb.runtime import grid_failures, step_trials
 from optdb.runtime.build import BuildError
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.grid_barriers import GRID_BARRIERS
@@ -232,16 +234,104 @@ def test_no_device_has_persistent_launches_by_default(persist):
     assert isinstance(plan_of(sim)._merging, planning.Merging)
 
 
-def test_merging_waits_until_it_pays(persist, monkeypatch):
-    persist("auto")
-    context = get_context("dev0")
-    quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=1e-4, launch_s=1e-5)
-    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+@pytest.fixture
+def pays(persist, monkeypatch):
+    """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial."""
+
+    def say(calls=3, medians=(2.0, 1.0)):
+        persist("auto")
+        context = get_context("dev0")
+        # A chain of three has some ten commands, and fewer kernels.
+        quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
+        monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+        monkeypatch.setattr(step_trials.StepTrial, "medians", medians)
+
+    return say
+
+
+def called_until(sim, is_reached, of=lambda sim: sim(np.ones((2, 3), "float32"))):
+    """Call a function until something is true; return how many calls that took."""
+    until = time.monotonic() + 60
+    for calls in itertools.count(1):
+        of(sim)
+        if calls > 1 and is_reached(plan_of(sim)):
+            return calls
+        assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("medians", [(2.0, 1.0), (1.0, 2.0)])
+def test_the_quicker_way_stays(pays, medians):
+    pays(medians=medians)
+    x, w, value = chain(3)
+    f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
+    seen = set()
+    for _ in range(3):
+        sim(np.ones((2, 3), "float32"))
+        f(np.ones((2, 3), "float32"))
+    unmerged = plan_of(sim).enqueued
+
+    def is_done(plan):
+        seen.add(plan.enqueued)
+        return plan._merging.done
+
+    called_until(sim, is_done, lambda sim: [sim(np.ones((2, 3), "float32")), f(np.ones((2, 3), "float32"))])
+    np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
+    assert max(seen) == unmerged
+    assert min(seen) <= 3
+    assert plan_of(sim).enqueued == (min(seen) if medians[1] < medians[0] else unmerged)
+
+
+def test_steps_of_many_are_merged_too(pays):
+    pays(calls=1000)
+    x, _, value = chain(3)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    called_until(sim, lambda plan: plan._merging.done, lambda sim: sim.call_n_times(200, data))
+    assert plan_of(sim).enqueued <= 2
+    np.testing.assert_allclose(sim.call_n_times(3, data), f(data), rtol=1e-5)
+
+
+def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
+    pays(calls=10**9)
     x, _, value = chain(3)
     _, sim = simulated([x], value)
-    seen = []
-    for _ in range(12):
+    for _ in range(20):
         sim(np.ones((2, 3), "float32"))
-        seen.append(plan_of(sim).enqueued if seen else 0)
-    assert seen[1] == plan_of(sim).commands
-    assert seen[-1] <= 2
+    assert plan_of(sim)._merging._building is None
+    monkeypatch.setattr(persistent_launches, "is_kept", lambda *args: True)
+    _, sim = simulated([x], value)
+    called_until(sim, lambda plan: plan._merging.done)
+    assert plan_of(sim).enqueued <= 2
+
+
+def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, monkeypatch, caplog):
+    pays()
+
+    def refuse(*args, **kwargs):
+        raise BuildError("refused", "the driver's own words")
+
+    monkeypatch.setattr(persistent_launches, "make", refuse)
+    x, _, value = chain(3)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    with caplog.at_level(logging.WARNING):
+        called_until(sim, lambda plan: plan._merging.done)
+    np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+    assert caplog.text.count("the driver's own words") == 1
+    assert plan_of(sim).enqueued == plan_of(sim).commands
+
+
+def test_an_error_in_a_timed_call_does_not_count(pays):
+    pays()
+    x, w, value = chain(3)
+    index = tt.lscalar("index")
+    f, sim = simulated([x, index], value[index], updates=[(w, w + value.sum() / 100)])
+    data = np.ones((2, 3), "float32")
+
+    def call(sim):
+        with pytest.raises(IndexError):
+            sim(data, 7)
+        np.testing.assert_allclose(sim(data, 1), f(data, 1), rtol=1e-5)
+
+    called_until(sim, lambda plan: plan._merging.done, call)
+    np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
