@@ -17,7 +17,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import broadcast_strides, collapse, size_of
 from optdb.codegen.operation import Kernels
-from optdb.codegen.reductions.code import STRIP, Epilogue, ReductionCode
+from optdb.codegen.reductions.code import SEVERAL, SEVERAL_OF_ALL, STRIP, Epilogue, ReductionCode
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Program
 from optdb.codegen.scalars.types import is_complex
@@ -138,7 +138,7 @@ class Grid:
 class ReductionPlans:
     """The kernels of a reduction, and their launches; the keyword arguments are those of `ReductionCode`."""
 
-    def __init__(self, context: Context, **code: Any) -> None:
+    def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
         profile = context.profile
         # Complex numbers are not computed in vectors.
         computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
@@ -152,12 +152,14 @@ class ReductionPlans:
             group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
             self._make_grid = functools.partial(_grid_of_groups, group=group)
         self._context = context
+        compensated = not profile.accumulates_in_float64 and _is_sum_of_float32(**code)
         self._code = ReductionCode(
             **code,
             vectors=vectors,
             group=group,
             quads=not profile.runs_items_serially,
-            compensated=not profile.accumulates_in_float64 and _is_sum_of_float32(**code),
+            compensated=compensated,
+            several=SEVERAL_OF_ALL if compensated and of_all else SEVERAL,
             wrong_functions=profile.quirks.wrong_vector_functions,
         )
         part = work_dtype(self._code.acc_dtype)
@@ -168,6 +170,7 @@ class ReductionPlans:
             folded=1,
             quads=False,
             compensated=False,
+            several=SEVERAL,
             name="rest",
         )
         self._known: LaunchCache[_Launches] = LaunchCache()

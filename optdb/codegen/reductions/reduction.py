@@ -56,6 +56,7 @@ class Reduction(Operation):
             single=tuple([x.single for x in self.inputs]),
             acc_dtype=self.acc_dtype,
             post=epilogue,
+            of_all=not kept,
             kept=max(len(kept), 1),
             folded=max(len(self.axes), 1),
         )
