@@ -162,6 +162,16 @@ def test_tiles_of_products_up_to_twice_their_size(tile, dtype, data, beta):
     close(to_host(z), want.astype(dtype), 2 * k)
 
 
+@pytest.mark.parametrize("tile_rows", [1, 8, 11, 16])
+def test_bands_of_tiles(tile_rows):
+    """A band has eight rows of tiles, the last one maybe fewer."""
+    context, kernels = kernels_of_tile(TILES[2], "float32")
+    a, b = sample("float32", 2, 8 * tile_rows - 3, 5), sample("float32", 2, 5, 21)
+    z = empty(context, (2, a.shape[1], 21), "float32")
+    matmul(kernels, context, from_host(context, a), from_host(context, b), z)
+    close(to_host(z), np.matmul(a, b), 5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 2, 1), (0, 2, 1))])
 @pytest.mark.parametrize("beta", [0.0, 0.5])

@@ -8,11 +8,12 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
     const bool a_along = s.s9, b_along = s.sA, add = s.sB;
     const uint rows_of_tiles = (m + ROWS - 1) / ROWS, tiles = (n + COLS - 1) / COLS, parts = t.s6;
-    uint place = get_group_id(0);
-    const ga_ssize j0 = place % tiles * COLS;
-    place /= tiles;
-    const ga_ssize i0 = place % rows_of_tiles * ROWS;
-    place /= rows_of_tiles;
+    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
+       column. */
+    const uint of_matrix = get_group_id(0) % (rows_of_tiles * tiles), place = get_group_id(0) / (rows_of_tiles * tiles);
+    const uint band = of_matrix / (BAND * tiles) * BAND, in_band = of_matrix % (BAND * tiles);
+    const uint height = min((uint)BAND, rows_of_tiles - band);
+    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
     const ga_ssize batch = place / parts, part = place % parts, l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
     const int item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
     const int last_i = (int)min((ga_ssize)ROWS, m - i0) - 1, last_j = (int)min((ga_ssize)COLS, n - j0) - 1;

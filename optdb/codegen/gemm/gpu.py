@@ -24,6 +24,7 @@ import numpy as np
 from optdb.codegen.gemm.blocks import PADDING, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
 from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.tensor_kernels import BAND
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import functions, work_dtype
@@ -58,6 +59,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         functions("gemm/gpu.cl")["MATMUL"],
         dtype,
         **words,
+        BAND=BAND,
         ITEM_COLUMN=column,
         ITEM_ROW=row,
         A_LOADS=block.rows * block.depth // block.items // vector,

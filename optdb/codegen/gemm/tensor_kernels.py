@@ -40,7 +40,7 @@ _STEP = 8
 #: Bytes that are copied into local memory at once.
 _PIECE = 16
 #: Rows of tiles that groups compute side by side.
-_BAND = 8
+BAND = 8
 #: What functions copy, or find: where the first piece is, whole tiles, and others by pieces or by single numbers.
 _COPIES = ("piece", "whole", "wide", "single")
 #: Bytes of numbers.
@@ -211,7 +211,7 @@ def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> 
     """Return the words of a tile's shape, and of its stages in local memory."""
     piece, memory = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words
     return {
-        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": _BAND},
+        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
         **{"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols},
         **{"PIECE": piece, "TERMS": block.depth * piece // 4},
         **{"STAGES": block.stages, "PENDING": block.stages - 2},
