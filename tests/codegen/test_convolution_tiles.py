@@ -23,10 +23,15 @@ from tests.codegen.test_convolutions import OPERATIONS, convolved
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: Tiles that small images fill; items of the last one do not form rectangles of 32.
-SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4)]
+#: Tiles that small images fill; items of the third do not form rectangles of 32, those of the last load two columns.
+SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4), Tile(32, 32, 8, 8, 8)]
 #: The same, copied in the background.
-COPIED = [replace(SMALL[0], stages=3), replace(SMALL[1], stages=2), Tile(64, 64, 8, 8, 8, stages=4)]
+COPIED = [
+    replace(SMALL[0], stages=3),
+    replace(SMALL[3], stages=3),
+    replace(SMALL[1], stages=2),
+    Tile(64, 64, 8, 8, 8, stages=4),
+]
 DTYPES = ["float16", "float32", "float64"]
 _compiled = {}
 
@@ -246,7 +251,10 @@ def test_tiles_fit_local_memory(monkeypatch):
 # By tensor cores, whose instructions Oclgrind emulates
 
 #: Tiles of one warp, and of two beside each other.
-TENSOR = [Tile(16, 16, 8, 2, 4, True), Tile(32, 32, 16, 2, 8, True), Tile(16, 64, 8, 2, 8, True)]
+TENSOR = [
+    *(Tile(16, 16, 8, 2, 4, True), Tile(32, 32, 16, 2, 8, True), Tile(16, 64, 8, 2, 8, True)),
+    *(Tile(32, 32, 16, 2, 8, True, 2), Tile(32, 64, 8, 4, 16, True, 3)),
+]
 
 
 @functools.cache

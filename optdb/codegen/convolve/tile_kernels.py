@@ -57,6 +57,8 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
     words = {
         **{kind: name, "VEC": vector, "WIDE": layout.near, "TX": layout.tx, "TY": layout.ty},
         "SAME": int(work == np.dtype(dtype).name),
+        # Neighbours write neighbouring terms of a row, and read the rows of a term: both lie in different banks.
+        "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
         **_shape_words(tile, wide),
         **_instruction_words(name, tile, instructions),
     }
@@ -98,6 +100,7 @@ def _layout_of_items(tile: Tile, wide: int, vector: str) -> _Layout:
         "ROW(r)": f"(i0 + (r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide})",
         "COLUMN(c)": f"((c) * {across} + tx * {wide})",
         "VECTOR_OF(tile, at)": f"((__local {vector} *)(tile))[at]",
+        "WORD_OF_VECTOR(at)": f"((at) * {wide})",
     }
     return _Layout(tx, ty, macros, wide)
 
@@ -109,6 +112,7 @@ def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
         "ROW(r)": f"(i0 + {_first_row(tile)} + (r) * 8 + ty)",
         "COLUMN(c)": f"({_first_column(tile)} + (c) / 2 * 8 + tx * 2)",
         "VECTOR_OF(tile, at)": f"(*(__local {vector} *)&(tile)[(at) / {pieces}][(at) % {pieces} * {wide}])",
+        "WORD_OF_VECTOR(at)": f"((at) / {pieces} * {tile.rows + tile.padding} + (at) % {pieces} * {wide})",
     }
     return _Layout("item % 4", "item / 4 % 8", macros, 2)
 
@@ -143,7 +147,9 @@ def _statements(kind: Kind, tile: Tile) -> str:
 
 def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
     """Return the words of a tile's shape, and of how many numbers, or vectors of them, an item loads of it."""
+    lanes = min(tile.cols, tile.items)
     return {
+        **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
         **{"ITEMS": tile.items, "ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth},
         **{"ITEM_ROWS": tile.item_rows, "ITEM_COLS": tile.item_cols},
         **{"FIRST_ROW": _first_row(tile), "FIRST_COLUMN": _first_column(tile)},

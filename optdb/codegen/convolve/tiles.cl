@@ -16,15 +16,21 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     const int part = get_group_id(2) * each, end = min(part + each, depth);
     /* A part may have no terms: it loads some, and adds up none. */
     const int begin = min(part, depth - DEPTH);
-    const int lane = item % COLS, first = item / COLS * X_LOADS, column = j0 + lane;
+    const int lane = item % LANES, first = item / LANES * X_TERMS;
     const GLOBAL_MEM VEC *filters = (const GLOBAL_MEM VEC *)(w + ((group * blocks + block) * depth + begin) * ROWS) + item;
     const GLOBAL_MEM int4 *pairs = (const GLOBAL_MEM int4 *)terms + (begin + first) / 2;
-    const GLOBAL_MEM W *from = x + group * x_group;
-    int inside = 0;
-    if (column < columns) {
-        const int2 spot = ((const GLOBAL_MEM int2 *)spots)[column % outputs];
-        from += (ga_size)(column / outputs) * x_image + spot.s0;
-        inside = spot.s1;
+    const GLOBAL_MEM W *from[COLS / LANES];
+    int inside[COLS / LANES];
+    #pragma unroll
+    for (int c = 0; c < COLS / LANES; ++c) {
+        const int column = j0 + lane + c * LANES;
+        from[c] = x + group * x_group;
+        inside[c] = 0;
+        if (column < columns) {
+            const int2 spot = ((const GLOBAL_MEM int2 *)spots)[column % outputs];
+            from[c] += (ga_size)(column / outputs) * x_image + spot.s0;
+            inside[c] = spot.s1;
+        }
     }
     W acc[ITEM_ROWS][ITEM_COLS];
     #pragma unroll
@@ -34,10 +40,10 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
             acc[r][c] = 0;
 
     /* The offsets and the taps of the terms that are loaded next. */
-    int4 pair[X_LOADS / 2];
+    int4 pair[X_TERMS / 2];
 #define LOAD_PAIRS \
     _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS / 2; ++v) \
+    for (int v = 0; v < X_TERMS / 2; ++v) \
         pair[v] = pairs[v]; \
     pairs += DEPTH / 2;
     LOOP
@@ -75,7 +81,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
 void CORRELATE_LOADED()
 {
     VEC w_next[W_LOADS];
-    W x_next[X_LOADS];
+    W x_next[COLS / LANES][X_TERMS];
 #define LOAD_TILES \
     _Pragma("unroll") \
     for (int v = 0; v < W_LOADS; ++v) \
@@ -83,10 +89,12 @@ void CORRELATE_LOADED()
             w_next[v] = filters[v * ITEMS]; \
     filters += W_VECS; \
     _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS; v += 2) { \
-        x_next[v] = pair[v / 2].s1 & inside ? from[pair[v / 2].s0] : 0; \
-        x_next[v + 1] = pair[v / 2].s3 & inside ? from[pair[v / 2].s2] : 0; \
-    } \
+    for (int v = 0; v < X_TERMS; v += 2) \
+        _Pragma("unroll") \
+        for (int c = 0; c < COLS / LANES; ++c) { \
+            x_next[c][v] = pair[v / 2].s1 & inside[c] ? from[c][pair[v / 2].s0] : 0; \
+            x_next[c][v + 1] = pair[v / 2].s3 & inside[c] ? from[c][pair[v / 2].s2] : 0; \
+        } \
     LOAD_PAIRS
 #define KEEP_TILES(side) \
     _Pragma("unroll") \
@@ -94,8 +102,10 @@ void CORRELATE_LOADED()
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
             VECTOR_OF(left[side], item + v * ITEMS) = w_next[v]; \
     _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS; ++v) \
-        right[side][first + v][lane] = x_next[v];
+    for (int v = 0; v < X_TERMS; ++v) \
+        _Pragma("unroll") \
+        for (int c = 0; c < COLS / LANES; ++c) \
+            right[side][first + v][lane + c * LANES] = x_next[c][v];
 
     LOAD_PAIRS
     LOAD_TILES
@@ -126,13 +136,16 @@ void CORRELATE_COPIED()
     _Pragma("unroll") \
     for (int v = 0; v < W_LOADS; ++v) \
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
-            copy_async_all(left_memory, ((side) * W_VECS + item + v * ITEMS) * WIDE, filters + v * ITEMS); \
+            copy_async_all(left_memory, (side) * (DEPTH * (ROWS + TENSOR_PADDING)) + WORD_OF_VECTOR(item + v * ITEMS), \
+                           filters + v * ITEMS); \
     filters += W_VECS; \
     _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS; ++v) { \
+    for (int v = 0; v < X_TERMS; ++v) { \
         const int2 term = v % 2 ? pair[v / 2].hi : pair[v / 2].lo; \
-        const uint number = ((side) * DEPTH + first + v) * COLS + lane; \
-        copy_number_float32(right_memory, number, from + term.s0, term.s1 & inside); \
+        const uint number = ((side) * DEPTH + first + v) * (COLS + TENSOR_PADDING) + lane; \
+        _Pragma("unroll") \
+        for (int c = 0; c < COLS / LANES; ++c) \
+            copy_number_float32(right_memory, number + c * LANES, from[c] + term.s0, term.s1 & inside[c]); \
     } \
     LOAD_PAIRS
 
@@ -249,10 +262,10 @@ void WEIGHTS_LOADED()
 #define KEEP_TILES(side) \
     _Pragma("unroll") \
     for (int v = 0; v < T_LOADS; ++v) \
-        left[side][lane][first + v * (ITEMS / DEPTH)] = t_next[v]; \
+        left[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = t_next[v]; \
     _Pragma("unroll") \
     for (int v = 0; v < X_LOADS; ++v) \
-        right[side][lane][first + v * (ITEMS / DEPTH)] = x_next[v];
+        right[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = x_next[v];
 
     LOAD_TILES
     KEEP_TILES(0)
@@ -281,7 +294,8 @@ void WEIGHTS_COPIED()
 #define COPY_TILES(side) \
     { \
         const int mask = l < stop ? spot.s1 : 0; \
-        const uint row = ((side) * DEPTH + lane) * (ROWS + PADDING), col = ((side) * DEPTH + lane) * (COLS + PADDING); \
+        const uint row = ((side) * DEPTH + lane) * (ROWS + PADDING) + TERM_SHIFT * (lane / 4); \
+        const uint col = ((side) * DEPTH + lane) * (COLS + PADDING) + TERM_SHIFT * (lane / 4); \
         _Pragma("unroll") \
         for (int v = 0; v < T_LOADS; ++v) \
             copy_number_float32(left_memory, row + first + v * (ITEMS / DEPTH), by + t_at[v], l < stop); \
@@ -342,12 +356,12 @@ void MULTIPLY_TF32()
         for (int i = 0; i < ITEM_ROWS / 2; ++i)
             #pragma unroll
             for (int c = 0; c < 4; ++c)
-                a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8] * ROUNDING);
+                a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8 + TERM_SHIFT * (l / 4 + c / 2)] * ROUNDING);
         #pragma unroll
         for (int j = 0; j < ITEM_COLS / 2; ++j)
             #pragma unroll
             for (int c = 0; c < 2; ++c)
-                b[j][c] = as_uint(right[side][l + tx + c * 4][FIRST_COLUMN + j * 8 + ty] * ROUNDING);
+                b[j][c] = as_uint(right[side][l + tx + c * 4][FIRST_COLUMN + j * 8 + ty + TERM_SHIFT * (l / 4 + c)] * ROUNDING);
         #pragma unroll
         for (int i = 0; i < ITEM_ROWS / 2; ++i)
             #pragma unroll
@@ -371,9 +385,14 @@ KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks,
     const ga_size i = get_global_id(0);
     if (i >= count)
         return;
-    const ga_size line = i / block;
-    const int term = line % padded, row = (int)(line / padded % blocks) * block + (int)(i % block);
-    const GLOBAL_MEM T *from = x + (ga_ssize)(line / padded / blocks) * by_group;
+    /* A GPU divides short numbers several times as fast. */
+    const bool is_short = count >> 32 == 0;
+#define QUOTIENT(n, by) (is_short ? (uint)(n) / (uint)(by) : (n) / (by))
+    const ga_size line = QUOTIENT(i, block), of_block = QUOTIENT(line, padded), group = QUOTIENT(of_block, blocks);
+#undef QUOTIENT
+    const int term = line - of_block * padded;
+    const int row = (int)(of_block - group * blocks) * block + (int)(i - line * block);
+    const GLOBAL_MEM T *from = x + (ga_ssize)group * by_group;
     y[i] = row < rows && term < depth ? LOAD(from[(ga_ssize)row * by_row + places[term]]) : 0;
 }
 
