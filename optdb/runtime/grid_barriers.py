@@ -22,13 +22,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from optdb.runtime import tuning
 from optdb.runtime.context import Context
 
-__all__ = ["GRID_BARRIERS", "GROUP_BARRIER", "GridBarrier", "kept_findings", "usable_barrier"]
+__all__ = [
+    "GRID_BARRIERS",
+    "GROUP_BARRIER",
+    "GridBarrier",
+    "is_tried",
+    "kept_findings",
+    "try_barriers",
+    "usable_barrier",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -201,10 +210,22 @@ GRID_BARRIERS = {
 }
 
 
+def is_tried(context: Context) -> bool:
+    """Tell whether `usable_barrier` returns at once; if it would not, begin the trial in the background."""
+    if __name__ in context.kept or tuning.load(_key_of(context)) is not None:
+        return True
+    trial = context.kept.get(_CHILD)
+    if trial is None:
+        trials = ThreadPoolExecutor(1, "optdb-trial")
+        trial = context.kept[_CHILD] = trials.submit(usable_barrier, context)
+        trials.shutdown(wait=False)
+    return trial.done()
+
+
 def usable_barrier(context: Context) -> GridBarrier | None:
     """Return the barrier by which all groups of a launch can meet on a device; None if there is none.
 
-    A device is tried once, in a child process; the finding is kept on disk.
+    A device is tried once, in child processes, up to the first barrier that is right; the finding is kept on disk.
     """
     if __name__ not in context.kept:
         found = kept_findings(context)
@@ -214,18 +235,25 @@ def usable_barrier(context: Context) -> GridBarrier | None:
 
 
 def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
-    """Return what the trial found of each barrier, from disk if a device has been tried."""
-    key = tuning.key_of(context.device, "grid barrier", "uint32", _VERSION)
+    """Return what the trial found of barriers, from disk if a device has been tried."""
+    key = _key_of(context)
     found = tuning.load(key)
     if found is None:
-        found = _tried(context)
+        found = try_barriers(context)
         with contextlib.suppress(OSError):
             tuning.save(key, found)
     return {name: finding for name, finding in found.items() if isinstance(finding, dict)}
 
 
-def _tried(context: Context) -> dict[str, dict[str, Any]]:
-    """Try each barrier in a child process; one that does not come to its end is not right."""
+def _key_of(context: Context) -> str:
+    return tuning.key_of(context.device, "grid barrier", "uint32", _VERSION)
+
+
+def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
+    """Try barriers, each in a child process, all of them or up to one that is right; return what was found.
+
+    One that does not come to its end is not right.
+    """
     # The caller's own processes find their modules where this one does.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     found: dict[str, dict[str, Any]] = {}
@@ -243,6 +271,8 @@ def _tried(context: Context) -> dict[str, dict[str, Any]]:
             continue
         found[name] = _finding(child)
         _logger.info("a grid barrier by %s on %s: %s", name, context.profile.name, found[name])
+        if until_right and found[name].get("right") is True:
+            break
     return found
 
 

@@ -30,7 +30,7 @@ from optdb.codegen.kernels import persistent_launches
 from optdb.opencl.planning import plan as planning
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
-from optdb.runtime.grid_barriers import GRID_BARRIERS, kept_findings
+from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
 from optdb.runtime.timing import seconds_of, timed_beside
 from profiles import models
 from profiles.gpu.steps import SIZES
@@ -240,7 +240,7 @@ def trial(device: str) -> None:
     """Try each barrier over all groups."""
     context = get_context(context_of(device))
     say(context.profile.name, context.device.max_compute_units, "units;", context.device.opencl_c_version)
-    for name, finding in kept_findings(context).items():
+    for name, finding in try_barriers(context, until_right=False).items():
         say(f"{name}: {finding}")
 
 

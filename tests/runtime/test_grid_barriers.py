@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 
 import pytest
 
 from optdb.runtime import grid_barriers, tuning
 from optdb.runtime.context import Context
-from optdb.runtime.grid_barriers import GRID_BARRIERS, kept_findings, usable_barrier
+from optdb.runtime.grid_barriers import GRID_BARRIERS, is_tried, kept_findings, try_barriers, usable_barrier
 
 
 @pytest.fixture
@@ -43,6 +45,37 @@ def test_all_barriers_are_tried_in_processes_of_their_own(context, monkeypatch):
     assert usable_barrier(context) is GRID_BARRIERS["atomics"]
 
 
+def test_the_first_barrier_that_is_right_is_enough(context, monkeypatch):
+    tried = []
+
+    def run(command, **kwargs):
+        tried.append(command[-1])
+        return subprocess.CompletedProcess(command, 0, b'{"right": true, "us": 1.5}\n', b"")
+
+    monkeypatch.setattr(grid_barriers.subprocess, "run", run)
+    first, *others = GRID_BARRIERS
+    assert usable_barrier(context) is GRID_BARRIERS[first]
+    assert tried == [first]
+    assert list(try_barriers(context, until_right=False)) == [first, *others]
+
+
+def test_a_trial_goes_on_in_the_background(context, monkeypatch):
+    ended = threading.Event()
+
+    def run(command, **kwargs):
+        ended.wait(60)
+        return subprocess.CompletedProcess(command, 0, b'{"right": true, "us": 1.5}\n', b"")
+
+    monkeypatch.setattr(grid_barriers.subprocess, "run", run)
+    assert not is_tried(context) and not is_tried(context)
+    ended.set()
+    until = time.monotonic() + 60
+    while not is_tried(context):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert usable_barrier(context) is next(iter(GRID_BARRIERS.values()))
+
+
 def test_a_device_without_a_barrier_has_none(context, monkeypatch):
     monkeypatch.setattr(grid_barriers, "kept_findings", lambda context: {"atomics": {"right": "yes"}, "other": {}})
     assert usable_barrier(context) is None
@@ -50,7 +83,7 @@ def test_a_device_without_a_barrier_has_none(context, monkeypatch):
 
 @pytest.mark.slow
 def test_the_trial_comes_to_its_end_on_a_processor(context):
-    found = kept_findings(context)
+    found = try_barriers(context, until_right=False)
     assert list(found) == list(GRID_BARRIERS)
     assert "does not build" in found["PTX membar"]["reason"]
     assert found["atomics"]["right"] or "wait for each other" in found["atomics"]["reason"]

@@ -5,8 +5,8 @@ phases by their dependencies, and writes the tables. Where several groups of a l
 device runs at once. Elsewhere one group does everything, which is of use to tests alone.
 
 Unless the user wants it at once, the program is compiled in the background, when the launches that it would have saved
-have taken as long; or soon, if an earlier process has left it on disk. Then some steps with persistent launches are
-timed beside some without (``runtime.step_trials``), and the quicker way stays.
+have taken a quarter of that time; or soon, if an earlier process has left it on disk. Then some steps with persistent
+launches are timed beside some without (``runtime.step_trials``), and the quicker way stays.
 
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
 more groups than that. Commands change places with such launches where they do not depend on them.
@@ -41,12 +41,12 @@ from optdb.runtime.build import BuildError, is_kept, make
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.dependencies import ByteRange, phases_of, stages_of
-from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, usable_barrier
+from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
 from optdb.runtime.step_trials import StepTrial
 
-__all__ = ["PersistentMerging", "Residency", "residency"]
+__all__ = ["PersistentMerging", "Residency", "Undecided", "residency"]
 
 _logger = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ _MAX_TILES_ALONE = 1 << 12
 _SPLIT_GROUPS = 3
 #: After so many calls, a program that is on disk is loaded: a function that is called less often gains nothing from it.
 _CALLS_UNTIL_LOADED = 8
+#: No call waits for the compiler, so it begins before the launches that it saves have taken as long as it takes.
+_BACKGROUND_SHARE = 0.25
 #: How often a group looks for the others before it gives up: some ten seconds on a GPU.
 _POLLS = 1 << 24
 _MAX_PATTERN_NBYTES = 16
@@ -129,6 +131,39 @@ def residency(context: Context, wish: str) -> Residency | None:
         return None
     least = _MIN_COMMANDS_TO_GAIN if wish == "auto" else _MIN_COMMANDS
     return Residency(context, barrier, context.device.max_compute_units, items, min_commands=least)
+
+
+def is_decided(context: Context, wish: str) -> bool:
+    """Tell whether `residency` returns at once; if it would not, begin in the background what it waits for."""
+    profile = context.profile
+    if wish != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
+        return True
+    return is_tried(context)
+
+
+class Undecided:
+    """Stands for the merging of a plan until `is_decided` of all its contexts; it merges nothing."""
+
+    done = False
+
+    def __init__(self, contexts: Sequence[Context], wish: str) -> None:
+        self._contexts = contexts
+        self._wish = wish
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another merging can take its place."""
+        return all(is_decided(context, self._wish) for context in self._contexts)
+
+    def next(self) -> None:
+        """Merge nothing."""
+
+    def call_ended(self) -> None:
+        """Do nothing."""
+
+    def expect(self, times: int) -> bool:
+        """Return whether a call has to run with Python next, of `times` that could run without."""
+        return self.is_over
 
 
 class PersistentMerging:
@@ -264,10 +299,11 @@ class PersistentMerging:
         ]
 
     def _calls_until_paid(self, commands: Sequence[Any]) -> int:
-        """Return after how many calls the kernel's compilation takes less than the launches that it saves."""
+        """Return after how many calls the launches that are saved have taken a share of the compilation's time."""
         quirks = next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
-        return math.ceil(len(_kernels(commands)) * quirks.kernel_compile_s / saved_s) if saved_s else 0
+        compile_s = len(_kernels(commands)) * quirks.kernel_compile_s
+        return math.ceil(_BACKGROUND_SHARE * compile_s / saved_s) if saved_s else 0
 
     def _is_mergeable(self, command: Any) -> bool:
         resident = self._residencies.get(command.queue.int_ptr)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
-from optdb.codegen.kernels.persistent_launches import PersistentMerging, residency
+from optdb.codegen.kernels.persistent_launches import PersistentMerging, Undecided, residency
 from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
@@ -67,7 +67,7 @@ class Plan:
         #: The variables whose values are not the recorded ones, in the present call.
         self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
-        self._merging = self._chosen_merging([segment.commands for segment in self._segments])
+        self._merging = self._chosen_merging()
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
@@ -109,11 +109,15 @@ class Plan:
             return Step(bound)
         return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
 
-    def _chosen_merging(self, segments: Sequence[CommandList]) -> Merging | PersistentMerging:
+    def _chosen_merging(self) -> Merging | PersistentMerging | Undecided:
         """Return what merges small launches: into persistent ones where the device has them."""
         merge, persist = self.linked.merge_launches, self.linked.persistent_launches
-        names = {var.type.context_name for var in self._arrays}
-        chosen = {context: residency(context, config.optdb.persistent_launches) for context in map(get_context, names)}
+        segments = [segment.commands for segment in self._segments]
+        contexts = list(map(get_context, {var.type.context_name for var in self._arrays}))
+        undecided = Undecided(contexts, persist)
+        if merge != "never" and not undecided.is_over:
+            return undecided
+        chosen = {context: residency(context, config.optdb.persistent_launches) for context in contexts}
         residencies = {context.queue.int_ptr: resident for context, resident in chosen.items() if resident is not None}
         if merge == "never" or not residencies:
             return Merging(segments, merge, Sequencer())
@@ -179,6 +183,8 @@ class Plan:
 
     def _merge(self) -> None:
         """Time or merge small launches, if that is due before this call."""
+        if isinstance(self._merging, Undecided) and self._merging.is_over:
+            self._merging = self._chosen_merging()
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):

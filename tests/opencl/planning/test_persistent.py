@@ -304,6 +304,22 @@ def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
     assert plan_of(sim).enqueued <= 2
 
 
+def test_nothing_waits_until_it_is_known_whether_groups_can_meet(pays, monkeypatch):
+    pays()
+    is_tried = False
+    monkeypatch.setattr(persistent_launches, "is_decided", lambda context, wish: is_tried)
+    x, _, value = chain(3)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    for _ in range(20):
+        np.testing.assert_allclose(sim.call_n_times(2, data), f(data), rtol=1e-5)
+    assert plan_of(sim).enqueued == plan_of(sim).commands
+    is_tried = True
+    called_until(sim, lambda plan: plan._merging.done)
+    assert plan_of(sim).enqueued <= 2
+    np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+
+
 def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, monkeypatch, caplog):
     pays()
 
