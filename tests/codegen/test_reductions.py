@@ -266,6 +266,73 @@ def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
     assert got == 0
 
 
+def several(dtypes):
+    """Return the program of two arrays that computes their product, a square, and the first one."""
+    scalars = [(Scalar("Mul", dtypes[0]), (0, 1)), (Scalar("Sqr", dtypes[1]), (1,))]
+    return Program(tuple(dtypes), tuple(scalars), (2, 3, 0))
+
+
+def ratio_and_rest(dtype):
+    """Return the program of three results and another array, whose outputs are a ratio, a sum, and the third result."""
+    scalars = [(Scalar("TrueDiv", dtype), (0, 3)), (Scalar("Add", dtype), (1, 3))]
+    return Program((dtype,) * 4, tuple(scalars), (4, 5, 2))
+
+
+@pytest.mark.slow
+@given(st.data(), long_shapes(), st.sampled_from(["Add", "Maximum"]), st.sampled_from(["float64", "float32"]))
+@settings(max_examples=examples(60))
+def test_several_elements_in_one_pass(data, shape, name, acc_dtype):
+    axes = sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    narrow = [data.draw(st.sampled_from([1, length])) for length in shape]
+    kept = [length for axis, length in enumerate(shape) if axis not in axes]
+    first, second = RNG.normal(size=shape).astype("float32"), RNG.normal(size=narrow).astype("float32")
+    other = RNG.uniform(1, 2, kept).astype("float32")
+    steps = [[data.draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in shape] for _ in range(2)]
+    chosen = data.draw(st.sampled_from([gpu_context, context]))
+    specs = [ArraySpec.of(first), ArraySpec("float32", tuple(length == 1 for length in narrow))]
+    post = data.draw(st.sampled_from([None, ratio_and_rest("float32")]))
+    arrays = [device_array(first, steps[0], chosen), device_array(second, steps[1], chosen)]
+    operation = Reduction(
+        *(chosen(), name, specs, axes, "float32", acc_dtype, several(["float32"] * 2), post),
+        others=[] if post is None else [ArraySpec.of(other)],
+    )
+    arrays += [] if post is None else [device_array(other, None, chosen)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_LEAST_FOR_QUADS", data.draw(st.sampled_from([0, 1 << 16])))
+        got = compute(operation, *arrays, outputs=3)
+    elements = [x.astype("float64") for x in np.broadcast_arrays(first * second, second * second, first)]
+    want = [FOLDS[name].reduce(x, tuple(axes)) for x in elements]
+    scales = [np.abs(x).sum(tuple(axes)) for x in elements]
+    if post is not None:
+        want[:2] = want[0] / other, want[1] + other
+        scales[1] = scales[1] + other
+    for one, value, scale in zip(got, want, scales, strict=True):
+        assert np.all(np.abs(one - value) <= (2e-7 if acc_dtype == "float64" else 3e-6) * scale)
+
+
+@pytest.mark.parametrize("name", ["Add", "Mul"])
+def test_several_elements_of_nothing(each_device_kind, name):
+    a, other = np.ones((0, 3), "float32"), np.full(3, 2, "float32")
+    operation = Reduction(
+        *(context(), name, [ArraySpec.of(a)] * 2, [0], "float32", "float32"),
+        *(several(["float32"] * 2), ratio_and_rest("float32"), [ArraySpec.of(other)]),
+    )
+    nothing = FOLDS[name].reduce(a, 0)
+    got = compute(operation, device_array(a), device_array(a), device_array(other), outputs=3)
+    for one, value in zip(got, (nothing / other, nothing + other, nothing), strict=True):
+        np.testing.assert_array_equal(one, value)
+
+
+def test_several_sums_that_overflow_float32_are_added_up_in_float64():
+    large = np.repeat(np.array([3e38, -3e38], "float32"), 50_000)
+    ones = np.ones_like(large)
+    operation = Reduction(
+        *(gpu_context(), "Add", [ArraySpec.of(large)] * 2, [0], "float32", "float64", several(["float32"] * 2))
+    )
+    got = compute(operation, *[device_array(x, None, gpu_context) for x in (large, ones)], outputs=3)
+    np.testing.assert_array_equal(np.ravel(got), [0, 100_000, 0])
+
+
 def test_shapes_that_do_not_fit_are_refused():
     a, b = np.ones((3, 4), "float32"), np.ones(1, "float32")
     post = Program.of(Scalar("Add", "float32"), ["float32"] * 2)

@@ -10,12 +10,16 @@ outputs. On other devices, a team of work items folds each output, and meets in 
 Many elements of one output are folded in parts. The parts are stored in the accumulator's
 dtype, one after the other, and the kernels of another `ReductionCode` fold them. An `Epilogue`
 computes with each result, and stores it.
+
+A program may compute several elements of those of the arrays: each is folded by itself, in one
+pass over the arrays. The accumulator is a struct then. Kernels with explicit vectors have one
+element.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,24 +38,27 @@ STRIP = 1024
 ROWS = 4
 #: Elements that a work item of another device folds side by side, to hide the latency of each; and those of a
 #: compensated sum of all elements: an H200 then takes 278 us for 16384 x 16384, and 300 with eight. Sums of rows take
-#: 1.7 times as long by sixteen as by eight.
-SEVERAL, SEVERAL_OF_ALL = 8, 16
+#: 1.7 times as long by sixteen as by eight. Where several sums are folded in one pass, each has its own registers.
+SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
 @dataclass(frozen=True)
 class Epilogue:
     """What a reduction computes with each result, and stores."""
 
-    #: It computes the outputs of the result, which comes first, and of elements of other arrays.
+    #: It computes the outputs of the results, which come first, and of elements of other arrays.
     program: Program
     #: For each of the others, whether it is one element.
     single: tuple[bool, ...]
+    #: How many results there are.
+    results: int = 1
 
     @property
     def inputs(self) -> list[Operand]:
         """The other arrays."""
         return [
-            Operand.of(f"p{i}", *pair) for i, pair in enumerate(zip(self.program.dtypes[1:], self.single, strict=True))
+            Operand.of(f"p{i}", *pair)
+            for i, pair in enumerate(zip(self.program.dtypes[self.results :], self.single, strict=True))
         ]
 
     @property
@@ -76,10 +83,12 @@ class ReductionCode:
 
     #: The name of the scalar that makes one element of two.
     fold: str
-    #: The prologue, which computes an element of those of the arrays.
+    #: The prologue, which computes one or several elements of those of the arrays.
     pre: Program
     #: For each of the arrays, whether it is one element.
     single: tuple[bool, ...]
+    #: For each of the others, whether it has an element for each result, which is read once; not in vectors.
+    fixed: tuple[bool, ...]
     #: Of what is computed in between.
     acc_dtype: str
     post: Epilogue
@@ -109,26 +118,54 @@ class ReductionCode:
 
     @functools.cached_property
     def _many(self) -> list[Operand]:
-        """Those of more than one element."""
-        return [x for x in self._inputs if not x.single]
+        """Those of several elements for each result."""
+        return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if not (x.single or fixed)]
+
+    @functools.cached_property
+    def _fixed(self) -> list[Operand]:
+        """Those of one element for each result."""
+        return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if fixed]
 
     @property
     def _width(self) -> int:
         """How many elements are computed and folded at a time."""
         return WIDTH if self.vectors else 1
 
+    @functools.cached_property
+    def _count(self) -> int:
+        """How many elements the prologue computes."""
+        return len(self.pre.out_dtypes)
+
+    @property
+    def _acc(self) -> str:
+        """The type of the accumulator."""
+        return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
+
+    def _each(self, name: str) -> list[str]:
+        """Return the names of what there is of each element: one alone, or a member or a variable with its number."""
+        return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
+
+    def _members(self, accumulator: str) -> list[str]:
+        """Return the members of an accumulator; itself if it is no struct."""
+        return [accumulator] if self._count == 1 else self._each(f"{accumulator}.of")
+
+    def _accumulator(self, values: Sequence[str]) -> str:
+        """Return the accumulator of values."""
+        return values[0] if self._count == 1 else f"({self._acc}){{{', '.join(values)}}}"
+
     def kernels(self) -> list[Kernel]:
         """Return the kernels; they share one source."""
         helpers = Helpers(self.name)
-        inputs, uniform = [x.name for x in self._inputs], [x.name for x in self._inputs if x.single]
-        pre = scalar_code(self.pre, inputs, ["element"], uniform, self._width, helpers, self.wrong_functions)
-        post_names = ["result", *[x.name for x in self.post.inputs]], [x.name for x in self.post.outputs]
+        inputs, uniform = [x.name for x in self._inputs], [x.name for x in self._inputs if x not in self._many]
+        elements = self._each("element")
+        pre = scalar_code(self.pre, inputs, elements, uniform, self._width, helpers, self.wrong_functions)
+        post_names = [*self._each("result"), *[x.name for x in self.post.inputs]], [x.name for x in self.post.outputs]
         post = scalar_code(self.post.program, *post_names, helpers=helpers)
         words = {
             **self._fold_words(helpers),
             "PARAMS": self._params(),
             **self._element_words(pre),
-            "STORE": self._store(c_type(self.acc_dtype), post.statements),
+            "STORE": self._store(post.statements),
             **self._offsets(),
             **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors", "add")},
             **{f"vectors_{way}": f"{self.name}_{way}" for way in ("along", "across")},
@@ -142,32 +179,44 @@ class ReductionCode:
             readers = []
             text = filled(self._items(code), **words, **self._steps())
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
-        return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, *readers, text]), flags)
+        return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, self._struct(), *readers, text]), flags)
+
+    def _struct(self) -> str:
+        """Return the definition of the accumulator, if it is a struct."""
+        if self._count == 1:
+            return ""
+        members = joined(f"{c_type(self.acc_dtype)} {member};" for member in self._each("of"))
+        return f"typedef struct {{\n{members}\n}} {self._acc};\n"
 
     def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
         """Return the words of the accumulator, and of how it is folded with an element, or a vector of them."""
-        acc = c_type(self.acc_dtype)
         combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
-        one, several = [
-            scalar_code(combine, ["acc", "x"], ["acc"], width=width, helpers=helpers).statements
-            for width in (1, self._width)
-        ]
+
+        def combining(width: int) -> str:
+            pairs = zip(self._members("acc"), self._members("x"), strict=True)
+            codes = [scalar_code(combine, pair, pair[:1], width=width, helpers=helpers) for pair in pairs]
+            # Each code has names of its own for what it computes in between.
+            blocks = [code.statements if self._count == 1 else f"{{\n{code.statements}\n}}" for code in codes]
+            return joined(blocks)
+
         return {
-            **{"ACC": acc, "VECTOR": f"{acc}{WIDTH}", "IDENTITY": identity_of(self.fold, self.acc_dtype)},
+            **{"ACC": self._acc, "VECTOR": f"{self._acc}{WIDTH}"},
+            "IDENTITY": self._accumulator([identity_of(self.fold, self.acc_dtype)] * self._count),
             **{"WIDTH": WIDTH, "VLOAD": f"vload{WIDTH}", "VSTORE": f"vstore{WIDTH}"},
             **{"STRIP": STRIP, "ROWS": ROWS, "GROUP": self.group},
-            **{"COMBINE": one, "COMBINE_VECTORS": several},
+            **{"COMBINE": combining(1), "COMBINE_VECTORS": combining(self._width)},
         }
 
     def _element_words(self, pre: ScalarCode) -> dict[str, str]:
         """Return the words of the code that computes an element ``x`` of those of the arrays."""
-        (dtype,) = self.pre.out_dtypes
+        elements = list(zip(self._each("element"), self.pre.out_dtypes, strict=True))
         lanes = WIDTH if self.vectors else ""
-        element = convert("element", dtype, self.acc_dtype, self._width)
-        declared = f"{c_type(dtype)}{lanes} element;"
+        converted = [convert(name, dtype, self.acc_dtype, self._width) for name, dtype in elements]
+        declared = joined(f"{c_type(dtype)}{lanes} {name};" for name, dtype in elements)
+        reads = [x.read("0") for x in self._inputs if x.single] + [x.read(f"{x.name}_index") for x in self._fixed]
         return {
-            "ONCE": joined([*[x.read("0") for x in self._inputs if x.single], pre.once]),
-            "PRE": f"{declared}\n{pre.statements}\n{c_type(self.acc_dtype)}{lanes} x = {element};",
+            "ONCE": joined([*reads, pre.once]),
+            "PRE": f"{declared}\n{pre.statements}\n{self._acc}{lanes} x = {self._accumulator(converted)};",
         }
 
     def _items(self, code: Mapping[str, str]) -> str:
@@ -178,22 +227,26 @@ class ReductionCode:
             fold = filled(body(code["fold"]), **self._taking(quads), RESTART=restart)
             return filled(code[f"items_{name}"], **{f"items_{name}": called}, FOLD=fold)
 
-        restart = body(code["restart"]) if self.compensated else ""
+        finite = " && ".join(f"isfinite({member})" for member in self._members("acc"))
+        restart = filled(body(code["restart"]), FINITE=finite) if self.compensated else ""
         kernels = [kernel("along"), kernel("across"), *([kernel("along", quads=True)] if self.quads else [])]
         helpers = [code["combine"], *([filled(code["add"], NARROW="float")] if self.compensated else [])]
         return "".join([*helpers, *kernels])
 
     def _taking(self, quads: bool) -> dict[str, Any]:
         """Return the words of code that reads elements, one or four at a time, and folds them."""
-        several = "several[u]"
+        at = f"u * {QUAD} + l" if quads else "u"
         if quads:
             reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in self._many)
             lanes = joined(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self._many)
-            several = f"several[u * {QUAD} + l]"
         into_one = "acc = combine(acc, x);"
-        into_several = f"{several} = combine({several}, x);"
+        into_several = f"several[{at}] = combine(several[{at}], x);"
+        ends = "several[u]"
         if self.compensated:
-            into_several = f"add(&{several}, &{several.replace('several', 'lost')}, element);"
+            names = list(zip(*map(self._each, ("several", "lost", "element")), strict=True))
+            into_several = joined(f"add(&{sum_}[{at}], &{lost}[{at}], {x});" for sum_, lost, x in names)
+            acc = c_type(self.acc_dtype)
+            ends = self._accumulator([f"({acc}){sum_}[u] + ({acc}){lost}[u]" for sum_, lost, _ in names])
 
         def take(into: str) -> str:
             if not quads:
@@ -203,18 +256,20 @@ class ReductionCode:
         return {
             "SEVERAL": self.several,
             "UNROLL": self.several // QUAD if quads else self.several,
-            "SEVERAL_BEGIN": self._several(),
+            "SEVERAL_BEGIN": self._several_begin(),
             "TAKE_SEVERAL": take(into_several),
-            "SEVERAL_END": "(ACC)several[u] + (ACC)lost[u]" if self.compensated else "several[u]",
+            "SEVERAL_END": ends,
             "TAKE_ONE": take(into_one),
         }
 
-    def _several(self) -> str:
+    def _several_begin(self) -> str:
         """Return the accumulators of elements that are taken side by side."""
+        count = self.several
         if self.compensated:
-            return f"float several[{self.several}] = {{0}}, lost[{self.several}] = {{0}};"
-        loop = f"#pragma unroll\nfor (int u = 0; u < {self.several}; ++u)\nseveral[u] = IDENTITY;"
-        return f"ACC several[{self.several}];\n{loop}"
+            names = zip(self._each("several"), self._each("lost"), strict=True)
+            return joined(f"float {sum_}[{count}] = {{0}}, {lost}[{count}] = {{0}};" for sum_, lost in names)
+        loop = f"#pragma unroll\nfor (int u = 0; u < {count}; ++u)\nseveral[u] = IDENTITY;"
+        return f"ACC several[{count}];\n{loop}"
 
     def _steps(self) -> dict[str, str]:
         """Return statements that locate the element at an index, and the one that is `step` further.
@@ -257,6 +312,7 @@ class ReductionCode:
         kept_axes, folded_axes = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
         numbers = [f"ga_size {name}" for name in ("n", "each", "m", "parts", "part", *kept_axes, *folded_axes)]
         steps = [f"ga_ssize {x.name}_{axis}" for x in self._many for axis in (*kept_axes, *folded_axes)]
+        steps += [f"ga_ssize {x.name}_{axis}" for x in self._fixed for axis in kept_axes]
         post_steps = [f"ga_ssize {x.name}_{axis}" for x in self.post.stepping for axis in kept_axes]
         post = [*[x.param for x in self.post.operands], "ga_ssize z_part", *post_steps]
         return ", ".join([*numbers, *[x.param for x in self._inputs], *steps, *post])
@@ -265,7 +321,7 @@ class ReductionCode:
         """Return statements that work out where elements and results are, and that read elements from there."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in self._many}
-        begins |= {f"{x.name}_index": f"{x.name}_k" for x in self.post.stepping}
+        begins |= {f"{x.name}_index": f"{x.name}_k" for x in (*self._fixed, *self.post.stepping)}
         outputs = joined(["ga_size rest = o;", *[f"ga_ssize {offset} = 0;" for offset in begins]])
         strip = joined(f"{offset} += (ga_ssize)from * {step}{self.kept - 1};" for offset, step in begins.items())
         offsets = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in self._many}
@@ -291,15 +347,25 @@ class ReductionCode:
             "NEXT_OUTPUT": joined(f"{x.name}_index += {x.name}_{side};" for x in self.post.stepping),
         }
 
-    def _store(self, acc: str, statements: str) -> str:
-        """Return statements that store the outputs of a value, or a part of one in the accumulator's type."""
-        post, first, dtype = self.post, self.post.outputs[0].name, self.post.program.dtypes[0]
+    def _store(self, statements: str) -> str:
+        """Return statements that store the outputs of a value, or a part of one in the accumulator's dtype."""
+        post, first, acc = self.post, self.post.outputs[0].name, c_type(self.acc_dtype)
+        values = self._members("value")
+        results = zip(self._each("result"), values, post.program.dtypes[: post.results], strict=True)
         lines = [
-            f"const {c_type(dtype)} result = {convert('value', self.acc_dtype, dtype)};",
+            *[
+                f"const {c_type(dtype)} {name} = {convert(value, self.acc_dtype, dtype)};"
+                for name, value, dtype in results
+            ],
             *[x.read("0" if x.single else f"{x.name}_index") for x in post.inputs],
             *[x.declare() for x in post.outputs],
             statements,
             *[x.write(f"{x.name}_index") for x in post.outputs],
         ]
-        part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize)mine * z_part] = value;"
-        return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"
+        # The parts of a result follow each other, and the results do.
+        places = ["mine", *[f"({i} * parts + mine)" for i in range(1, self._count)]]
+        parts = [
+            f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize){place} * z_part] = {value};"
+            for place, value in zip(places, values, strict=True)
+        ]
+        return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{joined(parts)}\n}}"

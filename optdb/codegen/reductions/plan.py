@@ -17,7 +17,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import broadcast_strides, collapse, size_of
 from optdb.codegen.operation import Kernels
-from optdb.codegen.reductions.code import SEVERAL, SEVERAL_OF_ALL, STRIP, Epilogue, ReductionCode
+from optdb.codegen.reductions.code import SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH, STRIP, Epilogue, ReductionCode
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Program
 from optdb.codegen.scalars.types import is_complex
@@ -56,7 +56,8 @@ class Axes:
     folded: tuple[int, ...]
     #: For each array, its strides along both.
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: For each array that has an element for each result, its strides along the axes that stay.
+    #: For each array that has an element for each result, its strides along the axes that stay: those that are folded,
+    #: then those of the epilogue.
     out: tuple[tuple[int, ...], ...]
     #: How many neighbours along the last axis that is folded are taken at a time; its length is that of groups of them.
     neighbours: int = 1
@@ -102,11 +103,17 @@ class Axes:
 
 
 def axes_of_arrays(
-    shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], inputs: Sequence[Array], outs: Sequence[Array]
+    shape: Sequence[int],
+    kept: Sequence[int],
+    folded: Sequence[int],
+    inputs: Sequence[Array],
+    outs: Sequence[Array],
+    fixed: Sequence[Array] = (),
 ) -> Axes:
-    """Return the axes of arrays; those of `outs` have only the axes of `kept`."""
+    """Return the axes of arrays; those of `outs` have only the axes of `kept`, and `fixed` ones vary along these."""
     strides = [broadcast_strides(x) for x in inputs]
-    of_outs = [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
+    of_outs: list[Mapping[int, int] | Sequence[int]] = [broadcast_strides(x) for x in fixed]
+    of_outs += [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
 
     def in_memory(axes: Sequence[int]) -> list[int]:
         return sorted(axes, key=lambda axis: -sum(abs(array_strides[axis]) for array_strides in strides))
@@ -140,9 +147,10 @@ class ReductionPlans:
 
     def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
         profile = context.profile
-        # Complex numbers are not computed in vectors.
+        # Complex numbers are not computed in vectors, and several elements are folded one by one.
         computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
-        vectors = profile.needs_explicit_vectors and not any(map(is_complex, computed))
+        is_one = code["post"].results == 1
+        vectors = profile.needs_explicit_vectors and is_one and not any(map(is_complex, computed))
         group = 1
         if vectors:
             self._make_grid: Callable[..., Grid] = _grid_of_processor
@@ -152,25 +160,29 @@ class ReductionPlans:
             group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
             self._make_grid = functools.partial(_grid_of_groups, group=group)
         self._context = context
+        if vectors:
+            code["fixed"] = tuple([False] * len(code["fixed"]))
         compensated = not profile.accumulates_in_float64 and _is_sum_of_float32(**code)
+        several = SEVERAL_OF_ALL if compensated and of_all else SEVERAL
         self._code = ReductionCode(
             **code,
             vectors=vectors,
             group=group,
             quads=not profile.runs_items_serially,
             compensated=compensated,
-            several=SEVERAL_OF_ALL if compensated and of_all else SEVERAL,
+            several=several if is_one else SEVERAL_OF_EACH,
             wrong_functions=profile.quirks.wrong_vector_functions,
         )
-        part = work_dtype(self._code.acc_dtype)
+        part, results = work_dtype(self._code.acc_dtype), self._code.post.results
         self._rest = replace(
             self._code,
-            pre=Program.copying(part),
-            single=(False,),
+            pre=Program.copying(*[part] * results),
+            single=(False,) * results,
+            fixed=(False,) * results,
             folded=1,
             quads=False,
             compensated=False,
-            several=SEVERAL,
+            several=SEVERAL if is_one else SEVERAL_OF_EACH,
             name="rest",
         )
         self._known: LaunchCache[_Launches] = LaunchCache()
@@ -209,7 +221,8 @@ class ReductionPlans:
     ) -> _Launches:
         n_inputs = len(self._code.single)
         others = arrays[n_inputs:]
-        over = axes_of_arrays(shape, *axes, self._many(arrays), self._stepping(others))
+        fixed = [array for array, is_fixed in zip(arrays, self._code.fixed) if is_fixed]
+        over = axes_of_arrays(shape, *axes, self._many(arrays), self._stepping(others), fixed)
         if not self._code.vectors:
             over = over.with_longest_first()
         if quads:
@@ -219,13 +232,15 @@ class ReductionPlans:
         if grid.parts == 1:
             return [(self._bound(kernels, "fold", over, grid, arrays), operands)]
         kept_lengths = [shape[axis] for axis in axes[0]]
-        left = empty(self._context, (grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
+        results = self._code.post.results
+        left = empty(self._context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
         # Each part has the layout of the results, which are in C order; one part follows the other.
         outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
+        parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
         return [
             (first, [*operands[:-outs], *[left] * outs]),
-            (self._of_parts(kernels, left, others), [left, *operands[n_inputs:]]),
+            (self._of_parts(kernels, parts, others), [*parts, *operands[n_inputs:]]),
         ]
 
     def _takes_quads(
@@ -242,17 +257,21 @@ class ReductionPlans:
         )
 
     def _many(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the folded arrays that have several elements; those of the epilogue come last."""
-        return [array for array, single in zip(arrays, self._code.single) if not single]
+        """Return the folded arrays that have several elements for each result; those of the epilogue come last."""
+        kinds = zip(self._code.single, self._code.fixed, strict=True)
+        return [array for array, kind in zip(arrays, kinds) if not any(kind)]
 
     def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
-        """Apply the epilogue to existing results: an array of one part, in C order."""
-        self._of_parts(kernels, whole, others).launch([whole, *others])
+        """Apply the epilogue to existing results, which are all equal: an array of one part, in C order."""
+        parts = [whole] * self._code.post.results
+        self._of_parts(kernels, parts, others).launch([*parts, *others])
 
-    def _of_parts(self, kernels: Kernels, left: Array, others: Sequence[Array]) -> BoundKernel:
-        over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(others))
+    def _of_parts(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
+        """Return the launch that folds the parts of each result, and applies the epilogue."""
+        like = parts[0]
+        over = axes_of_arrays(like.shape, range(1, like.ndim), [0], parts, self._stepping(others))
         grid = self._make_grid(self._context.profile.compute_units, over, whole=True)
-        return self._bound(kernels, "rest", over, grid, [left, *others])
+        return self._bound(kernels, "rest", over, grid, [*parts, *others])
 
     def _stepping(self, others: Sequence[Array]) -> list[Array]:
         """Return the arrays of the epilogue that have an element for each result."""
@@ -261,7 +280,9 @@ class ReductionPlans:
     def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
         n, m = size_of(over.kept), size_of(over.folded)
         steps = [step for kept_steps, folded_steps in over.steps for step in (*kept_steps, *folded_steps)]
-        outs = [step for array_steps in over.out for step in array_steps]
+        fixed = len(over.out) - len(self._code.post.stepping)
+        steps += [step for array_steps in over.out[:fixed] for step in array_steps]
+        outs = [step for array_steps in over.out[fixed:] for step in array_steps]
         after = len(self._code.post.operands)
         numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
         args = [*numbers, *arrays[:-after], *steps, *arrays[-after:], n, *outs]
@@ -337,7 +358,8 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
 def _is_sum_of_float32(fold: str, pre: Program, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
     """Tell whether elements of float32 are added up in float64 for a result that is not."""
     narrow = ("float16", "float32")
-    return fold == "Add" and acc_dtype == "float64" and pre.out_dtypes[0] in narrow and post.program.dtypes[0] in narrow
+    dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]
+    return fold == "Add" and acc_dtype == "float64" and all(dtype in narrow for dtype in dtypes)
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:

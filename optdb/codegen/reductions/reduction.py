@@ -21,7 +21,7 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class Reduction(Operation):
-    """A scalar folded over axes of arrays.
+    """A scalar folded over axes of arrays, or over several elements that are computed of theirs.
 
     The inputs are the arrays that are folded, and those of the epilogue.
     """
@@ -35,11 +35,11 @@ class Reduction(Operation):
     #: The dtypes of the result, and of what is computed in between.
     dtype: str
     acc_dtype: str
-    #: The prologue, which computes an element of those of the arrays. Without it there is one array, and its elements
-    #: are folded.
+    #: The prologue, which computes one element of those of the arrays, or several, each of which is folded by itself.
+    #: Without it there is one array, and its elements are folded.
     pre: Program | None = None
-    #: The epilogue, which computes the outputs of a result, which comes first, and of elements of further arrays.
-    #: Without it the output is the result.
+    #: The epilogue, which computes the outputs of the results, which come first, and of elements of further arrays.
+    #: Without it the outputs are the results.
     post: Program | None = None
     #: The further arrays, which broadcast to the result's shape.
     others: Sequence[ArraySpec] = ()
@@ -47,19 +47,29 @@ class Reduction(Operation):
     def __post_init__(self) -> None:
         kept = [axis for axis in range(self.inputs[0].ndim) if axis not in self.axes]
         self._axes = kept, sorted(self.axes)
-        epilogue = Epilogue(self.post or Program.copying(self.dtype), tuple([x.single for x in self.others]))
-        self._out_dtypes = epilogue.program.out_dtypes
+        pre = self.pre or Program.copying(self.inputs[0].dtype)
+        results = len(pre.out_dtypes)
+        post = self.post or Program.copying(*[self.dtype] * results)
+        epilogue = Epilogue(post, tuple([x.single for x in self.others]), results)
+        self._out_dtypes = post.out_dtypes
         self._plans = ReductionPlans(
             context=self.context,
             fold=self.fold,
-            pre=self.pre or Program.copying(self.inputs[0].dtype),
+            pre=pre,
             single=tuple([x.single for x in self.inputs]),
+            fixed=self._fixed(),
             acc_dtype=self.acc_dtype,
             post=epilogue,
             of_all=not kept,
             kept=max(len(kept), 1),
             folded=max(len(self.axes), 1),
         )
+
+    def _fixed(self) -> tuple[bool, ...]:
+        """Return for each folded array whether it has an element for each result; for none if all are such."""
+        fixed = tuple([not x.single and all(x.broadcastable[axis] for axis in self.axes) for x in self.inputs])
+        varies = [x for x, is_fixed in zip(self.inputs, fixed, strict=True) if not (is_fixed or x.single)]
+        return fixed if varies else (False,) * len(fixed)
 
     def __str__(self) -> str:
         before = "" if self.pre is None else f" of {self.pre}"
@@ -83,7 +93,8 @@ class Reduction(Operation):
         if 0 not in shape:
             self._plans.launch(kernels, shape, self._axes, [*folded, *others, *outs])
         elif self.post is None:
-            outputs[0][0] = self._of_nothing(result, self.dtype)
+            for storage in outputs:
+                storage[0] = self._of_nothing(result, self.dtype)
         else:
             whole = self._of_nothing((1, *result), work_dtype(self.acc_dtype))
             self._plans.of_nothing(kernels, whole, [*others, *outs])

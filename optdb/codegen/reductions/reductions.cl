@@ -136,7 +136,7 @@ static inline void add(NARROW *sum, NARROW *lost, NARROW x)
 /* Float32 may have overflowed, which float64 does not. */
 void restart()
 {
-    if (!isfinite(acc)) {
+    if (!(FINITE)) {
         acc = IDENTITY;
         i = first;
         LOCATE
@@ -151,10 +151,10 @@ KERNEL void items_along(PARAMS)
     const ga_size job = GID_0 * (LDIM_0 / team) + LID_0 / team;
     const ga_size mine = job % parts, o = job / parts;
     if (o < n) {
+        OFFSETS_OF_OUTPUT
         ONCE
         const ga_size begin = mine * part, end = min(begin + part, m);
         const ga_size first = begin + lane, step = team;
-        OFFSETS_OF_OUTPUT
         FOLD
         shared[LID_0] = acc;
     }
@@ -180,10 +180,10 @@ KERNEL void items_across(PARAMS)
     const ga_size o = GID_0 % blocks * wide + LID_0 % wide, mine = GID_0 / blocks;
     ACC value = IDENTITY;
     if (o < n) {
+        OFFSETS_OF_OUTPUT
         ONCE
         const ga_size begin = mine * part, end = min(begin + part, m);
         const ga_size first = begin + row, step = tall;
-        OFFSETS_OF_OUTPUT
         FOLD
         value = acc;
     }

@@ -114,9 +114,9 @@ class Program:
         return cls(tuple(dtypes), ((scalar, tuple(range(len(dtypes)))),), (len(dtypes),))
 
     @classmethod
-    def copying(cls, dtype: str) -> Program:
-        """Return the program whose result is its input."""
-        return cls((dtype,), (), (0,))
+    def copying(cls, *dtypes: str) -> Program:
+        """Return the program whose results are its inputs, of these dtypes."""
+        return cls(dtypes, (), tuple(range(len(dtypes))))
 
     @property
     def nin(self) -> int:
@@ -168,6 +168,23 @@ class Program:
         for scalar, slots in self.steps:
             values.append(apply(scalar, [value(slot) for slot in slots]))
         return [value(slot) for slot in self.results]
+
+    def pruned(self) -> tuple[Program, tuple[int, ...]]:
+        """Return the program without steps and inputs that no result needs, and the numbers of the inputs it keeps."""
+        count = len(self.dtypes)
+        needed = {slot for slot in self.results if not isinstance(slot, Number)}
+        for number in reversed(range(count, count + len(self.steps))):
+            if number in needed:
+                needed.update(slot for slot in self.steps[number - count][1] if not isinstance(slot, Number))
+        moved = {slot: place for place, slot in enumerate(sorted(needed))}
+
+        def renumbered(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+            return tuple([slot if isinstance(slot, Number) else moved[slot] for slot in slots])
+
+        steps = [(scalar, renumbered(slots)) for i, (scalar, slots) in enumerate(self.steps, count) if i in needed]
+        kept = tuple([number for number in range(count) if number in needed])
+        dtypes = tuple([self.dtypes[number] for number in kept])
+        return Program(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
         """Return the program with its factors, terms, bounds and exponents as further inputs, and these numbers.
