@@ -26,7 +26,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
     maker = x.owner
     if maker is None or not can_fuse(maker) or len(maker.outputs) > 1 or len(clients(fgraph, x)) > 1:
         return None
-    if not _has_room(x, len(maker.inputs) + 1):
+    if not has_room(x, len(maker.inputs) + 1):
         return None
     reduction = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, maker.op.scalar_op)
     return reduction(*maker.inputs)
@@ -68,7 +68,7 @@ def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, fra
             return False
         if var is base:
             inputs = base.owner.inputs
-            return _has_room(inputs[0], len(inputs) + len(node.inputs) + len(node.outputs))
+            return has_room(inputs[0], len(inputs) + len(node.inputs) + len(node.outputs))
         user = var.owner
         (var,) = user.inputs
 
@@ -92,7 +92,7 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
     return [seen(*source) for source in sources[1:]], builder.build(slots)
 
 
-def _has_room(x: Variable, arrays: int) -> bool:
+def has_room(x: Variable, arrays: int) -> bool:
     """Tell whether a device takes the arguments of a reduction of `x` with that number of arrays."""
     axes = max(x.type.ndim, 2)
     return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= x.type.context.profile.max_parameter_bytes

@@ -11,9 +11,11 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
+from optdb.opencl.fusing.recomputing import recompute
 from optdb.opencl.fusing.reductions import with_epilogue, with_prologue
 from optdb.opencl.fusing.shapes import shapes_of_operands
 from optdb.opencl.fusing.sharing import share_kernels
+from optdb.opencl.fusing.siblings import families_of, fused
 from optdb.opencl.fusing.splitting import split_wide_nodes
 
 #: After the lift and the rewriters for devices alone; before the host's fusion.
@@ -23,7 +25,8 @@ POSITION = 48.7
 class OpenCLFusion(Optimizer):
     """Puts elementwise ops of the device that belong together into one kernel each.
 
-    The operands that only a reduction uses join its kernel, and so do the ops on its result.
+    The operands that only a reduction uses join its kernel, and so do the ops on its result. Reductions of the same
+    arrays become one, and kernels recompute what others would store for them.
     """
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
@@ -42,6 +45,9 @@ class OpenCLFusion(Optimizer):
                 self._replace(fgraph, [(node.outputs[0], reduction)])
         for node in fgraph.toposort():
             self._replace(fgraph, with_epilogue(fgraph, node))
+        for family in families_of(fgraph):
+            self._replace(fgraph, fused(family))
+        recompute(fgraph, self._replace)
         share_kernels(fgraph)
 
     def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:

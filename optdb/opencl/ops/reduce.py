@@ -38,11 +38,11 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     dtype, acc_dtype : str, optional
         Of the result, and of what is computed in between; as `CAReduceDtype` of the host has it if not given.
     pre_scalar_op : ScalarOp or Program, optional
-        What makes an element of those of the inputs, which have as many axes each, and broadcast. Without it there is
-        one input, and its elements are folded.
+        What makes an element of those of the inputs, which have as many axes each, and broadcast. A `Program` may make
+        several, each of which is folded by itself. Without it there is one input, and its elements are folded.
     post_scalar_op : ScalarOp or Program, optional
-        What makes the outputs of a result, which comes first, and of elements of further inputs, which broadcast to the
-        result's shape. It says how many these are (`nin`). Without it the output is the result.
+        What makes the outputs of the results, which come first, and of elements of further inputs, which broadcast to
+        the results' shape. It says how many these are (`nin`). Without it the outputs are the results.
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
@@ -77,34 +77,40 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         folded, others = self.parted(inputs)
         if self.pre_scalar_op is None:
             node = super().make_node(*folded)
-            dtype = node.inputs[0].type.dtype
+            dtypes = [node.inputs[0].type.dtype]
         else:
-            node, dtype = self._node_of_several(folded)
-        reason = folding_unsupported_reason(node.op.scalar_op, dtype, node.op.acc_dtype)
-        if reason is not None:
-            raise TypeError(f"{self}: {reason}")
+            node, dtypes = self._node_of_several(folded)
+        for dtype in dtypes:
+            reason = folding_unsupported_reason(node.op.scalar_op, dtype, node.op.acc_dtype)
+            if reason is not None:
+                raise TypeError(f"{self}: {reason}")
         return node if self.post_scalar_op is None else self._node_with_more(node, others)
+
+    @property
+    def results(self) -> int:
+        """How many results there are, before the epilogue."""
+        return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, Program) else 1
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the inputs that are folded, and those of the epilogue."""
-        others = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - 1
+        others = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - self.results
         return list(inputs[: len(inputs) - others]), list(inputs[len(inputs) - others :])
 
     def _node_with_more(self, node: Apply, others: Sequence[Any]) -> Apply:
-        (result,) = node.outputs
-        like = OpenCLElemwise(self.post_scalar_op).make_node(result, *others)
+        result = node.outputs[0]
+        like = OpenCLElemwise(self.post_scalar_op).make_node(*node.outputs, *others)
         pattern = like.outputs[0].type.broadcastable
         if pattern != result.type.broadcastable:
             raise TypeError(f"{self}: the epilogue broadcasts the result, which is {result.type}, to {pattern}")
-        return Apply(node.op, [*node.inputs, *like.inputs[1:]], [out.type() for out in like.outputs])
+        return Apply(node.op, [*node.inputs, *like.inputs[self.results :]], [out.type() for out in like.outputs])
 
-    def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, str]:
+    def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, list[str]]:
         like = OpenCLElemwise(self.pre_scalar_op).make_node(*inputs)
-        if len(like.outputs) != 1:
+        if len(like.outputs) != self.results:
             raise TypeError(f"{self}: what is folded has to be one output, and not {len(like.outputs)}")
-        (element,) = like.outputs
-        node = super().make_node(element)
-        return Apply(node.op, like.inputs, [out.type() for out in node.outputs]), element.type.dtype
+        node = super().make_node(like.outputs[0])
+        dtypes = [element.type.dtype for element in like.outputs]
+        return Apply(node.op, like.inputs, [node.outputs[0].type() for _ in like.outputs]), dtypes
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         """Return the shape of the outputs: what the inputs broadcast to, without the axes that go."""
@@ -136,7 +142,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
             self.dtype,
             self.acc_dtype,
             self._program(self.pre_scalar_op, [x.type.dtype for x in folded]),
-            self._program(self.post_scalar_op, [self.dtype, *[x.type.dtype for x in others]]),
+            self._program(self.post_scalar_op, [*[self.dtype] * self.results, *[x.type.dtype for x in others]]),
             [spec_of(x) for x in others],
         )
 

@@ -1,0 +1,212 @@
+"""Recomputation: kernels compute what another one would store for them, where they read less so.
+
+A kernel with several outputs, such as the gradient of a batch normalization before its sums, stores each of them, and
+each is read by one or two others. Where these read the kernel's own inputs instead, and compute what they need
+of them, the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization is
+the same done to save memory.
+
+Values that others need are still stored, and read; another one may be stored, too, if that moves fewer arrays. Nothing
+is recomputed that a GPU does not compute while it waits for memory. Processors do not take part: they compute more
+slowly than they read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.opencl.branches import Needs, needs_of
+from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, is_cheap, node_program
+from optdb.opencl.fusing.reductions import has_room
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.scalar_programs import FusedScalars, program_of
+
+__all__ = ["recompute"]
+
+#: Scalars that a GPU computes while it waits for memory.
+_QUICK = frozenset({"Sgn", "TrueDiv", "Inv", "Sqrt"})
+
+#: The arrays that a kernel reads, and its program of them.
+_Kernel = tuple[list[Variable], Program]
+Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
+
+
+def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
+    """Let kernels recompute the outputs of elementwise nodes, where fewer arrays are moved so."""
+    needs = needs_of(fgraph)
+    queue = deque(node for node in fgraph.toposort() if _may_be_recomputed(node))
+    while queue:
+        node = queue.popleft()
+        if node not in fgraph.apply_nodes:
+            continue
+        pairs = _replacements(fgraph, node, needs)
+        if not pairs:
+            continue
+        replace(fgraph, pairs)
+        # Fewer arrays are moved each time, so this ends.
+        made = dict.fromkeys(new.owner for _, new in pairs)
+        operands = dict.fromkeys(var.owner for maker in made for var in maker.inputs if var.owner is not None)
+        queue.extend(maker for maker in (*operands, *made) if _may_be_recomputed(maker))
+
+
+def _may_be_recomputed(node: Apply) -> bool:
+    if not can_fuse(node) or not is_cheap(node, _QUICK):
+        return False
+    kind = node.outputs[0].type
+    return not all(kind.broadcastable) and not kind.context.profile.needs_explicit_vectors
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A kernel that reads outputs of a node, and may compute them."""
+
+    node: Apply
+    #: Those of its inputs that have an element for each of the node's.
+    inputs: tuple[Variable, ...]
+    program: Program
+    #: The inputs of its epilogue.
+    others: tuple[Variable, ...] = ()
+
+    def remade(self, inputs: list[Variable], program: Program) -> Apply:
+        """Return the node for other inputs, and the program of these."""
+        op = self.node.op
+        if isinstance(op, OpenCLElemwise):
+            return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
+        made = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, program, op.post_scalar_op)
+        return made.make_node(*inputs, *self.others)
+
+
+def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader | None:
+    """Return a client of a node as what may compute the node's outputs; None if it may not."""
+    if needs.get(client) != needs.get(node):
+        return None
+    whole = node.outputs[0].type.broadcastable
+    if can_fuse(client):
+        if client.outputs[0].type.broadcastable != whole:
+            return None
+        return _Reader(client, tuple(client.inputs), node_program(client))
+    if type(client.op) is not OpenCLCAReduce:
+        return None
+    folded, others = client.op.parted(client.inputs)
+    if not set(others).isdisjoint(node.outputs):
+        return None
+    dtypes = [var.type.dtype for var in folded]
+    pre = client.op.pre_scalar_op
+    program = Program.copying(*dtypes) if pre is None else program_of(pre, dtypes)
+    return _Reader(client, tuple(folded), program, tuple(others))
+
+
+def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> list[tuple[Variable, Variable]]:
+    """Return what readers of a node compute, each with its replacement; and what the node still stores."""
+    readers: dict[Apply, _Reader] = {}
+    stored: set[int] = set()
+    for number, out in enumerate(node.outputs):
+        for client, _ in clients(fgraph, out):
+            reader = None if is_output(client) else _reader(client, node, needs)
+            if reader is None:
+                stored.add(number)
+            else:
+                readers[client] = reader
+    if not readers or len(stored) == len(node.outputs):
+        return []
+    kept = _cheapest(node, list(readers.values()), stored)
+    return [] if kept is None else _made(node, list(readers.values()), kept)
+
+
+def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tuple[int, ...] | None:
+    """Return which outputs are stored, so that the fewest arrays are moved; None if all are."""
+    every = range(len(node.outputs))
+    best, kept = _moved(node, readers, tuple(every)), None
+    for more in [(), *((number,) for number in every if number not in needed)]:
+        stored = tuple(sorted(needed.union(more)))
+        moved = _moved(node, readers, stored)
+        if moved < best:
+            best, kept = moved, stored
+    return kept
+
+
+def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
+    """Return how many arrays a node and its readers read and write, if some outputs are stored.
+
+    Infinitely many if a reader cannot compute the others.
+    """
+    whole = node.outputs[0].type.broadcastable
+    moved = len(stored)
+    kernels = [_kernel(node, stored)] if stored else []
+    for reader in readers:
+        kernel = _kernel_of_reader(node, reader, stored)
+        if not _fits(reader, kernel):
+            return math.inf
+        kernels.append(kernel)
+    return moved + sum(var.type.broadcastable == whole for inputs, _ in kernels for var in inputs)
+
+
+def _fits(reader: _Reader, kernel: _Kernel) -> bool:
+    """Tell whether a kernel folds or computes as many elements as before, and takes the arguments and the steps."""
+    inputs, program = kernel
+    if len(program.steps) > MOST_STEPS or _pattern(inputs) != _pattern(reader.inputs):
+        return False
+    arrays = len(inputs) + len(reader.others) + len(reader.node.outputs)
+    if isinstance(reader.node.op, OpenCLCAReduce):
+        return has_room(inputs[0], arrays)
+    kind = reader.node.outputs[0].type
+    return argument_bytes(kind.ndim, arrays) <= kind.context.profile.max_parameter_bytes
+
+
+def _pattern(inputs: Iterable[Variable]) -> tuple[bool, ...]:
+    """Return along which axes what arrays broadcast to is known to be broadcast."""
+    return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in inputs), strict=True))
+
+
+def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
+    """Return the kernel that computes some outputs of a node."""
+    builder = ProgramBuilder([var.type.dtype for var in node.inputs])
+    results = builder.inline(node_program(node), range(len(node.inputs)))
+    return _without_unused(node.inputs, builder.build([results[number] for number in outputs]))
+
+
+def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> _Kernel:
+    """Return the kernel of a reader, which computes those outputs of a node that are not stored."""
+    arrays = [node.outputs[number] for number in stored]
+    own = [var for var in reader.inputs if var not in node.outputs]
+    sources = list(dict.fromkeys([*node.inputs, *arrays, *own]))
+    builder = ProgramBuilder([var.type.dtype for var in sources])
+    program = node_program(node)
+    given = {program.results[number]: sources.index(node.outputs[number]) for number in stored}
+    values: list[Slot] = [sources.index(var) for var in node.inputs]
+
+    def value(slot: Slot) -> Slot:
+        return slot if isinstance(slot, Number) else values[slot]
+
+    for scalar, slots in program.steps:
+        is_given = len(values) in given
+        values.append(given[len(values)] if is_given else builder.apply(scalar, list(map(value, slots))))
+    of_outputs = dict(zip(node.outputs, map(value, program.results), strict=True))
+    slots = [of_outputs[var] if var in of_outputs else sources.index(var) for var in reader.inputs]
+    return _without_unused(sources, builder.build(builder.inline(reader.program, slots)))
+
+
+def _without_unused(inputs: Collection[Variable], program: Program) -> _Kernel:
+    pruned, used = program.pruned()
+    return [var for number, var in enumerate(inputs) if number in used], pruned
+
+
+def _made(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> list[tuple[Variable, Variable]]:
+    """Return the outputs of readers, and those of a node that are stored, each with its replacement."""
+    pairs: list[tuple[Variable, Variable]] = []
+    kept: dict[Variable, Variable] = {}
+    if stored:
+        inputs, program = _kernel(node, stored)
+        outputs = OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs).outputs
+        kept = dict(zip([node.outputs[number] for number in stored], outputs, strict=True))
+        pairs += kept.items()
+    for reader in readers:
+        inputs, program = _kernel_of_reader(node, reader, stored)
+        made = reader.remade([kept.get(var, var) for var in inputs], program)
+        pairs += zip(reader.node.outputs, made.outputs, strict=True)
+    return pairs if all(old.type == new.type for old, new in pairs) else []

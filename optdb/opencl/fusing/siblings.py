@@ -1,0 +1,194 @@
+"""Sibling fusion: reductions that read the same arrays over the same axes become one, which reads them once.
+
+The gradient of a batch normalization has a sum of the gradient, one of its product with the input, and one or two
+more: four passes over arrays of which each is larger than what a device caches. XLA calls this multi-output fusion.
+
+Processors fold vectors, and do not take part: their kernels fold one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from optdb.codegen.scalars.program import Program, ProgramBuilder, Slot
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.opencl.branches import Needs, needs_of
+from optdb.opencl.fusing.groups import MOST_STEPS
+from optdb.opencl.fusing.reductions import has_room
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.scalar_programs import program_of
+
+__all__ = ["Family", "families_of", "fused"]
+
+#: The most elements that one kernel folds: each takes registers for all that it adds up side by side.
+_MOST_RESULTS = 6
+
+
+@dataclass(eq=False)
+class Family:
+    """Reductions that may become one."""
+
+    members: list[Apply]
+    #: Arrays of all elements, and the nodes that make several such arrays.
+    sources: set[Variable | Apply]
+    #: The reductions that it depends on, each by a bit; and its own ones.
+    depends: int
+    bits: int
+
+
+def families_of(fgraph: FunctionGraph) -> list[Family]:
+    """Return families of several reductions."""
+    needs = needs_of(fgraph)
+    depends: dict[Apply, int] = {}
+    families: list[Family] = []
+    by_kind: dict[Hashable, list[Family]] = {}
+    for node in fgraph.toposort():
+        before = 0
+        for var in node.inputs:
+            before |= depends.get(var.owner, 0)
+        depends[node] = before
+        if not _may_join(node):
+            continue
+        bit = 1 << len(families)
+        depends[node] |= bit
+        family = Family([node], _sources(node), before, bit)
+        families.append(family)
+        by_kind.setdefault(_kind(node, needs.get(node)), []).append(family)
+    return [family for alike in by_kind.values() for family in _joined(alike, families)]
+
+
+def _may_join(node: Apply) -> bool:
+    if type(node.op) is not OpenCLCAReduce or node.op.results > 1:
+        return False
+    return not node.inputs[0].type.context.profile.needs_explicit_vectors
+
+
+def _kind(node: Apply, needs: Needs | None) -> Hashable:
+    """Return what the reductions of a family have in common."""
+    op = node.op
+    axes = None if op.axis is None else tuple(sorted(op.axis))
+    context = node.inputs[0].type.context_name
+    return op.scalar_op, axes, op.dtype, op.acc_dtype, _pattern(node), context, needs
+
+
+def _pattern(node: Apply) -> tuple[bool, ...]:
+    """Return along which axes the elements that a reduction folds are known to be broadcast."""
+    folded, _ = node.op.parted(node.inputs)
+    return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in folded), strict=True))
+
+
+def _sources(node: Apply) -> set[Variable | Apply]:
+    """Return the arrays that have an element for each that is folded; arrays of one node by that node."""
+    folded, _ = node.op.parted(node.inputs)
+    whole = _pattern(node)
+    arrays = [var for var in folded if var.type.broadcastable == whole and not all(whole)]
+    return {var.owner if var.owner is not None and type(var.owner.op) is OpenCLElemwise else var for var in arrays}
+
+
+def _joined(alike: Sequence[Family], families: Sequence[Family]) -> list[Family]:
+    """Join families of one kind that share an array, and do not depend on each other; return those of several."""
+    found: list[Family] = []
+    for family in alike:
+        fitting = (other for other in found if _may_be_joined(other, family, families))
+        other = next(fitting, None)
+        if other is None:
+            found.append(family)
+        else:
+            _join(other, family, families)
+    return [family for family in found if len(family.members) > 1]
+
+
+def _may_be_joined(one: Family, other: Family, families: Sequence[Family]) -> bool:
+    if one.sources.isdisjoint(other.sources) or not _fit([*one.members, *other.members]):
+        return False
+    return not (_all_before(one, families) & other.bits or _all_before(other, families) & one.bits)
+
+
+def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
+    family.members += other.members
+    family.sources |= other.sources
+    family.depends |= other.depends
+    family.bits |= other.bits
+    # Whatever depends on one of them depends on all that they depend on: each of their numbers leads there.
+    for one in families:
+        if one.bits & family.bits:
+            one.depends, one.bits = family.depends, family.bits
+
+
+def _all_before(family: Family, families: Sequence[Family]) -> int:
+    """Return all reductions that a family depends on, now that others are joined."""
+    before, seen = family.depends, 0
+    while rest := before & ~seen:
+        number = (rest & -rest).bit_length() - 1
+        seen |= 1 << number
+        before |= families[number].depends | families[number].bits
+    return before
+
+
+def _fit(members: Sequence[Apply]) -> bool:
+    """Tell whether one kernel takes the arguments and the steps of some reductions."""
+    if len(members) > _MOST_RESULTS:
+        return False
+    arrays, others = _inputs(members)
+    steps = sum(len(program.steps) for member in members for program in (_pre(member), _post(member)) if program)
+    outputs = sum(len(member.outputs) for member in members)
+    return steps <= MOST_STEPS and has_room(arrays[0], len(arrays) + len(others) + outputs)
+
+
+def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
+    """Return the arrays that some reductions fold, and those of their epilogues, each once."""
+    parted = [member.op.parted(member.inputs) for member in members]
+    arrays, others = (dict.fromkeys(var for part in parts for var in part) for parts in zip(*parted, strict=True))
+    return list(arrays), list(others)
+
+
+def _pre(node: Apply) -> Program:
+    """Return the program of the element that a reduction folds."""
+    dtypes = [var.type.dtype for var in node.op.parted(node.inputs)[0]]
+    return Program.copying(*dtypes) if node.op.pre_scalar_op is None else program_of(node.op.pre_scalar_op, dtypes)
+
+
+def _post(node: Apply) -> Program | None:
+    """Return the program of a reduction's epilogue."""
+    if node.op.post_scalar_op is None:
+        return None
+    _, others = node.op.parted(node.inputs)
+    return program_of(node.op.post_scalar_op, [node.op.dtype, *[var.type.dtype for var in others]])
+
+
+def fused(family: Family) -> list[tuple[Variable, Variable]]:
+    """Return the outputs of a family, each with its replacement; none where that cannot be.
+
+    The inputs are those that the reductions have now: those of another family may have been replaced.
+    """
+    members = family.members
+    arrays, others = _inputs(members)
+    op = members[0].op
+    pre, post = _common_prologue(members, arrays), _common_epilogue(members, others)
+    made = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, pre, post).make_node(*arrays, *others)
+    pairs = list(zip([out for member in members for out in member.outputs], made.outputs, strict=True))
+    return pairs if all(old.type == new.type for old, new in pairs) else []
+
+
+def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> Program:
+    builder = ProgramBuilder([var.type.dtype for var in arrays])
+    elements: list[Slot] = []
+    for member in members:
+        folded, _ = member.op.parted(member.inputs)
+        elements += builder.inline(_pre(member), [arrays.index(var) for var in folded])
+    return builder.build(elements)
+
+
+def _common_epilogue(members: Sequence[Apply], others: Sequence[Variable]) -> Program | None:
+    programs = list(map(_post, members))
+    if not any(programs):
+        return None
+    builder = ProgramBuilder([*[members[0].op.dtype] * len(members), *[var.type.dtype for var in others]])
+    outputs: list[Slot] = []
+    for number, (member, program) in enumerate(zip(members, programs, strict=True)):
+        _, own = member.op.parted(member.inputs)
+        slots = [number, *[len(members) + others.index(var) for var in own]]
+        outputs += slots[:1] if program is None else builder.inline(program, slots)
+    return builder.build(outputs)
