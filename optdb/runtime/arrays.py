@@ -23,7 +23,7 @@ from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.pinned_memory import SIZES, pinned_memory
+from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
 Array = cl_array.Array
@@ -212,10 +212,12 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
     A listener takes uploads as commands, whose values it may keep.
     """
-    if commands.listening() is not None or value.nbytes not in SIZES:
+    if commands.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
     pinned = pinned_memory(context)
-    event = None if pinned is None else pinned.upload(context.queue, out.base_data, out.offset, value)
+    if pinned is None or (events is None and not pinned.is_quicker):
+        return False
+    event = pinned.upload(context.queue, out.base_data, out.offset, value)
     if event is not None and events is not None:
         events.append(event)
     return event is not None

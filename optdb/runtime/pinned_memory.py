@@ -1,8 +1,9 @@
 """Pinned memory, through which some drivers copy arrays to a device several times as fast.
 
 Pinned memory does not move, so a device reads it by itself. An array that is copied into it on the host may be changed
-at once, while the device is still at work. Whether both copies together are quicker than the driver's own is measured,
-once for each context, on arrays of `_TRIAL_NBYTES`.
+at once, while the device is still at work. Where nobody waits for a copy, that is quicker than the driver's own way,
+which needs a copy of the array, too. Whether it also is where the caller waits is measured, once for each context, on
+arrays of `_TRIAL_NBYTES`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import numpy as np
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["SIZES", "PinnedMemory", "pinned_memory"]
+__all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "pinned_memory"]
 
 #: The bytes of arrays that gain: for smaller ones the copies take no time, and larger ones come seldom.
 SIZES = range(1 << 14, (1 << 24) + 1)
-#: The most bytes of all blocks of a context.
-_MAX_NBYTES = 1 << 27
+#: The same where nobody waits for the copy.
+ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
+#: The most bytes of all blocks of a context, and the most blocks of a size that copies read at a time: the host waits
+#: before it is further ahead of the device. A new block takes some milliseconds.
+_MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
 
@@ -45,7 +49,9 @@ class _Block:
 class PinnedMemory:
     """Blocks of pinned memory of a context, used by any thread."""
 
-    def __init__(self, queue: cl.CommandQueue) -> None:
+    def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
+        #: Whether it is quicker than the driver's own copy for a caller that waits for the copy.
+        self.is_quicker = is_quicker
         self._context = queue.context
         #: Maps the blocks: the commands of another queue need not be done before.
         self._queue = cl.CommandQueue(queue.context, queue.device)
@@ -61,6 +67,9 @@ class PinnedMemory:
             block = self._free_block(value.nbytes)
             if block is None:
                 return None
+            # The one that is used last comes last.
+            self._blocks.remove(block)
+            self._blocks.append(block)
             np.copyto(block.memory[: value.nbytes].view(value.dtype).reshape(value.shape), value)
             content = block.memory[: value.nbytes]
             block.event = cl.enqueue_copy(queue, target, content, dst_offset=offset, is_blocking=False)
@@ -73,6 +82,10 @@ class PinnedMemory:
         if fitting:
             return min(fitting, key=lambda block: block.memory.nbytes)
         size = 1 << (nbytes - 1).bit_length()
+        alike = [block for block in self._blocks if block.memory.nbytes == size]
+        if len(alike) >= _MOST_IN_FLIGHT:
+            alike[0].event.wait()
+            return alike[0]
         while free and self._nbytes + size > _MAX_NBYTES:
             self._blocks.remove(free.pop())
         if self._nbytes + size > _MAX_NBYTES:
@@ -92,14 +105,14 @@ class PinnedMemory:
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory; None if it gains nothing there."""
+    """Return a context's pinned memory; None if it has none that copies arrive from, or shares the host's."""
     if __name__ not in context.kept:
         context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
     return context.kept[__name__]
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory for a queue's context, if copies through it are right, and quicker than the driver's own."""
+    """Return pinned memory for a queue's context, if copies through it are right; measure whether they are quicker."""
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:
@@ -110,7 +123,8 @@ def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
         driver = _seconds(lambda: cl.enqueue_copy(queue, target, value, is_blocking=True))
     except cl.Error:  # a driver without pinned memory, or with too little
         return None
-    return pinned if through < driver and np.array_equal(result, value) else None
+    pinned.is_quicker = through < driver
+    return pinned if np.array_equal(result, value) else None
 
 
 def _seconds(copy: Callable[[], Any]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -105,7 +107,37 @@ def test_a_trial_decides(context, slower, expected, monkeypatch):
     monkeypatch.setattr(pinned_memory, "_seconds", lambda copy: (copy(), next(times))[1])
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
     del context.kept[pinned_memory.__name__]
-    assert (pinned_memory.pinned_memory(context) is not None) is expected
+    assert pinned_memory.pinned_memory(context).is_quicker is expected
+    value, events = RNG.rand(10_000), []
+    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    assert len(blocks(context)) == 1
+    before = blocks(context)[0].event
+    np.testing.assert_array_equal(to_host(from_host(context, value)), value)
+    assert (blocks(context)[0].event is not before) is expected
+    np.testing.assert_array_equal(to_host(from_host(context, value, events=events)), value)
+    assert len(events) == 1 and blocks(context)[0].event is events[0]
+
+
+def test_the_host_waits_before_it_is_further_ahead(context):
+    gate, events = keep_busy(context), []
+    values = [np.full(10_000, number, "float32") for number in range(9)]
+    arrays = []
+
+    def send():
+        arrays.extend(from_host(context, value, events=events) for value in values)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    until = time.monotonic() + 60
+    while len(events) < 4 and time.monotonic() < until:
+        time.sleep(0.001)
+    sender.join(0.05)
+    assert len(events) == 4 and sender.is_alive()
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    sender.join(60)
+    assert len(blocks(context)) == 4
+    for array, value in zip(arrays, values, strict=True):
+        np.testing.assert_array_equal(to_host(array), value)
 
 
 def test_a_trial_with_other_values_decides_against_it(context, monkeypatch):
