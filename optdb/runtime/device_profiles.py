@@ -65,6 +65,8 @@ class DeviceQuirks:
     #: The compiler takes NVIDIA's PTX in OpenCL C, and so the instructions of tensor cores, on devices that have them
     #: (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
+    #: The compiler works for several threads at a time: a function's kernels are built in some programs side by side.
+    builds_side_by_side: bool = False
     #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
@@ -222,6 +224,12 @@ KNOWN_QUIRKS = (
     KnownQuirk(
         "takes_ptx",
         "NVIDIA's driver 580 compiles mma.sync, ldmatrix and cp.async in OpenCL C, though no extension says so",
+        True,
+        platform=_NVIDIA,
+    ),
+    KnownQuirk(
+        "builds_side_by_side",
+        "NVIDIA's driver 580 compiles the kernels of cifar_resnet in one program in 16 s",
         True,
         platform=_NVIDIA,
     ),

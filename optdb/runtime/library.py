@@ -26,16 +26,36 @@ except ImportError as error:
 __all__ = ["check_process", "cl", "cl_array", "compilers_unheard"]
 
 _first_user: int | None = None
-#: Held while PyOpenCL's warnings are off, which they are for all threads.
-_unheard = threading.Lock()
 
 
-@contextmanager
-def compilers_unheard() -> Iterator[None]:
-    """Suppress PyOpenCL's warnings about compiler messages for programs that build."""
-    with _unheard, warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        yield
+class _Unheard:
+    """Switches PyOpenCL's warnings off, for all threads, while any of them is in a block."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._blocks = 0
+        self._kept = warnings.catch_warnings()
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Switch them off until the last thread leaves its block."""
+        with self._mutex:
+            if not self._blocks:
+                self._kept = warnings.catch_warnings()
+                self._kept.__enter__()
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._kept.__exit__(None, None, None)
+
+
+#: Suppresses PyOpenCL's warnings about compiler messages for programs that build, in a ``with`` block.
+compilers_unheard = _Unheard().block
 
 
 def check_process() -> None:

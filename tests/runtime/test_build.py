@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
+import warnings
 
 import pytest
 
 from optdb.runtime import build
 from optdb.runtime.build import BuildError, numbered
-from optdb.runtime.library import cl
+from optdb.runtime.library import cl, compilers_unheard
 from tests.device import runtime_context
 
 
@@ -52,3 +54,25 @@ def test_lines_of_ours_need_not_be_shown():
     assert "// ours" not in str(caught.value)
     assert "   2  no C" in str(caught.value)
     assert caught.value.source == "// ours\nno C"
+
+
+def test_warnings_are_heard_again_after_the_last_of_several_builds():
+    before = list(warnings.filters)
+    with compilers_unheard():
+        first = threading.Event()
+
+        def other():
+            with compilers_unheard():
+                first.set()
+                last.wait(60)
+
+        last = threading.Event()
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert first.wait(60)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.warn("a compiler's message", cl.CompilerWarning, stacklevel=1)
+    assert not heard
+    last.set()
+    thread.join()
+    assert list(warnings.filters) == before

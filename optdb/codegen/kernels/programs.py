@@ -2,8 +2,9 @@
 
 :func:`compile_kernels` makes a :class:`TranslationUnit` of the codes of a node's kernels, one for all nodes whose codes
 are the same. `one_program` collects units and builds them at its end, as few programs, because each build has
-a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Elsewhere a unit is built
-at once. Where the joint program does not compile, units are built one by one, so that an error shows the wrong code.
+a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Where a driver compiles several
+programs at a time, there are some, built side by side. Elsewhere a unit is built at once. Where the joint program does
+not compile, units are built one by one, so that an error shows the wrong code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
@@ -26,6 +28,9 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
+
+#: Where a driver compiles several programs at a time: at most so many of a function, each of so many characters.
+_MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
 #: Held while programs are built, so that no unit is built by two threads.
 _building = threading.RLock()
@@ -102,6 +107,10 @@ class TranslationUnit:
             except BuildError as error:
                 _logger.info("it will be built as it is: %s", error)
         self.attach(make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n")))
+
+
+#: A unit, and its code for a joint program.
+_Part = tuple[TranslationUnit, Isolated]
 
 
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
@@ -206,22 +215,52 @@ def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
         (unit, isolated_code) for unit in units if len(units) > 1 and (isolated_code := unit.isolated()) is not None
     ]
     if len(isolated) > 1:
-        _build_joint(context, isolated)
+        _build_side_by_side(context, _parts(isolated, context.profile.quirks.builds_side_by_side))
     for unit in units:
         if not unit.built:
             unit.build()
 
 
-def _build_joint(context: Context, isolated: list[tuple[TranslationUnit, Isolated]]) -> None:
-    """Build one program of several units; leave them unbuilt if it does not compile."""
+def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
+    """Return the units of each program that is built: as much text in each, where there are several."""
+    length = sum(len(code.code) for _, code in isolated)
+    parts: list[list[_Part]] = [[] for _ in range(max(1, min(_MOST_PROGRAMS, length // _LEAST_TEXT)))]
+    if not are_several or len(parts) == 1:
+        return [list(isolated)]
+    lengths = [0] * len(parts)
+    # By length and text: each process comes to the same parts, and finds them on disk.
+    for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
+        shortest = lengths.index(min(lengths))
+        parts[shortest].append(pair)
+        lengths[shortest] += len(pair[1].code)
+    return [part for part in parts if part]
+
+
+def _build_side_by_side(context: Context, parts: Sequence[list[_Part]]) -> None:
+    """Build a program of each part, all at a time; leave the units unbuilt whose program does not compile."""
+    if len(parts) == 1:
+        built = [_joint_program(context, parts[0])]
+    else:
+        with ThreadPoolExecutor(len(parts), "optdb-building") as threads:
+            built = list(threads.map(functools.partial(_joint_program, context), parts))
+    for part, program in zip(parts, built, strict=True):
+        for number, (unit, _) in enumerate(part):
+            if program is not None:
+                unit.attach(program, _ending(number))
+
+
+def _ending(number: int) -> str:
+    """Return what the names of a unit in a program end in."""
+    return f"__{number}"
+
+
+def _joint_program(context: Context, part: list[_Part]) -> cl.Program | None:
+    """Build one program of several units; return None if it does not compile."""
     # Sorted, so that the source is the same in each process, whatever the order of a graph's nodes.
-    isolated.sort(key=lambda pair: pair[0].codes)
-    endings = [f"__{number}" for number in range(len(isolated))]
-    source = PRELUDE + "".join(isolated_code.between(ending) for (_, isolated_code), ending in zip(isolated, endings))
+    part.sort(key=lambda pair: pair[0].codes)
+    source = PRELUDE + "".join(code.between(_ending(number)) for number, (_, code) in enumerate(part))
     try:
-        program = make(context, source, name=f"a program of {len(isolated)} units")
+        return make(context, source, name=f"a program of {len(part)} units")
     except BuildError as error:
         _logger.info("they will be built one by one: %s", error)
-        return
-    for (unit, _), ending in zip(isolated, endings):
-        unit.attach(program, ending)
+        return None

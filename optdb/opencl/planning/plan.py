@@ -7,7 +7,7 @@ A :class:`Plan` is made of a recording, for the shapes and the branches of one c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import deepcopy
 
 from optdb.codegen.kernels.persistent_launches import PersistentMerging, Undecided, residency

@@ -6,6 +6,7 @@ import gc
 import re
 import threading
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,45 @@ def test_what_another_function_has_is_not_built_again(built):
     assert "1101" not in built[1]
     np.testing.assert_array_equal(np.asarray(f(VALUE)), VALUE + 2203)
     np.testing.assert_array_equal(np.asarray(g(VALUE)), VALUE + 2204)
+
+
+def test_some_programs_are_built_side_by_side(built, monkeypatch):
+    context = get_context("dev0")
+    quirks = replace(context.profile.quirks, builds_side_by_side=True)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+    monkeypatch.setattr(programs, "_LEAST_TEXT", 400)
+    f = chain(*map(Adding, range(1201, 1208)))
+    assert 1 < len(built) < 7
+    assert sum(source.count("KERNEL void add") for source in built) == 7
+    np.testing.assert_array_equal(np.asarray(f(VALUE)), VALUE + sum(range(1201, 1208)))
+
+
+def test_parts_do_not_depend_on_the_order_of_units(monkeypatch):
+    monkeypatch.setattr(programs, "_LEAST_TEXT", 10)
+    context = runtime_context()
+    units = [
+        programs.TranslationUnit(context, (f"KERNEL void k(GLOBAL_MEM int *a) {{ a[0] += {10**n}; }}",), "")
+        for n in range(9)
+    ]
+    pairs = [(unit, unit.isolated()) for unit in units]
+    one, other = (
+        {frozenset(unit.codes for unit, _ in part) for part in programs._parts(given, True)}
+        for given in (pairs, pairs[::-1])
+    )
+    assert one == other and len(one) == 8
+    assert len(programs._parts(pairs, False)) == 1
+
+
+def test_a_program_of_some_that_does_not_compile_leaves_the_others(built, monkeypatch):
+    context = get_context("dev0")
+    quirks = replace(context.profile.quirks, builds_side_by_side=True)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+    monkeypatch.setattr(programs, "_LEAST_TEXT", 400)
+    wrong = Adding(1301, code="y[i] = x[i] + wrong;")
+    with pytest.raises(BuildError, match="wrong"):
+        chain(*map(Adding, range(1302, 1308)), wrong)
+    f = chain(*map(Adding, range(1302, 1308)))
+    np.testing.assert_array_equal(np.asarray(f(VALUE)), VALUE + sum(range(1302, 1308)))
 
 
 LOOP = """
