@@ -100,6 +100,24 @@ def _scaled(axis: list[int]) -> Any:
     return scaled
 
 
+def _several(axis: list[int]) -> Any:
+    """Return a function that folds three elements of two arrays in one pass, and goes on with a third array."""
+
+    def several(x: Any, y: Any, *others: Any) -> Any:
+        dtype = x.type.dtype
+        product, square = (Scalar("Mul", dtype), (0, 1)), (Scalar("Sqr", dtype), (1,))
+        pre = Program((dtype, y.type.dtype), (product, square), (2, 3, 0))
+        result = OpenCLCAReduce(scalar.add, axis=axis, pre_scalar_op=pre).make_node(x, y).outputs[0].type.dtype
+        dtypes = (result,) * 3 + tuple([z.type.dtype for z in others])
+        terms = tuple([(Scalar("Add", result), (i, 3)) for i in range(3)])
+        post = Program(dtypes, terms, (4, 5, 6)) if others else None
+        return OpenCLCAReduce(scalar.add, axis=axis, pre_scalar_op=pre, post_scalar_op=post)(
+            x, y, *others, return_list=True
+        )
+
+    return several
+
+
 def _placed(x: Any, y: Any, width: int = 7) -> Any:
     """Add and multiply into places of an array of zeros, and subtract."""
     dtype, context_name = x.type.dtype, x.type.context_name
@@ -155,6 +173,10 @@ _REDUCTIONS = [
     Case(_scaled([1]), array("float32", 21, 519), floats(21), array("int8", 21)),
     Case(_scaled([0, 1]), array("float32", 2 * 4096 + 5, 1), array("float32"), array("float32")),
     Case(_scaled([0, 2]), array("float16", 3, 5, 7), array("float32", 5), array("complex64", 5)),
+    Case(_several([0]), array("float32", 519, 21), array("float32", 519, 21), array("float32", 21)),
+    Case(_several([1]), array("float32", 21, 519), array("float32", 21, 1)),
+    Case(_several([0, 2]), array("float32", 128, 8, 64), array("float32", 1, 8, 1), array("float32", 8)),
+    Case(_several([0, 1]), array("float64", 2 * 4096 + 5, 1), array("float64", 1, 1)),
     Case(OpenCLMaxAndArgmax([1]), floats(5, 7)),
     Case(OpenCLMaxAndArgmax([0, 2]), floats(3, 5, 7)),
     Case(OpenCLArgmax([0]), floats(5, 7)),
