@@ -176,7 +176,7 @@ class Program:
         for number in reversed(range(count, count + len(self.steps))):
             if number in needed:
                 needed.update(slot for slot in self.steps[number - count][1] if not isinstance(slot, Number))
-        moved = {slot: place for place, slot in enumerate(sorted(needed))}
+        moved = {slot: number for number, slot in enumerate(sorted(needed))}
 
         def renumbered(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
             return tuple([slot if isinstance(slot, Number) else moved[slot] for slot in slots])

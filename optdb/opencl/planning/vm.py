@@ -117,42 +117,37 @@ class PlannedVM(VM):
             cell[0] = None
         self._spare_arguments()
         with defer_sigint():
+            entry = None
             # Within another function, such as a Scan around this one, the outer function is recorded.
-            plan = None
             if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
                 self._compute()
             else:
-                plan = self._run_plan()
+                shapes, addresses = self._key()
+                first = self._first()
+                path = self._expected_path(shapes, first)
+                guesses = _MOST_GUESSES
+                while (entry := self._load(shapes, addresses, path)) is not None:
+                    try:
+                        entry.plan.run()
+                        self._finish(entry)
+                        break
+                    except BranchTaken as taken:
+                        entry.plan.unload()
+                        guesses -= 1
+                        path = self._cached_path_after(taken.round, shapes) if guesses else None
+                    except BaseException:
+                        entry.plan.unload()
+                        raise
+                if entry is None:
+                    path = self._record(shapes, addresses, first)
+                else:
+                    self._loaded = entry.plan
+                if path is not None:
+                    self._expected[shapes, first] = path
             commit_point()
             advance(self.advancing)
-            if plan is not None:
-                plan.call_ended()
-
-    def _run_plan(self) -> Plan | None:
-        """Compute by a plan, and return it; compute and record if there is none."""
-        shapes, addresses = self._key()
-        first = self._first()
-        path = self._expected_path(shapes, first)
-        guesses = _MOST_GUESSES
-        while (entry := self._load(shapes, addresses, path)) is not None:
-            try:
-                entry.plan.run()
-                self._finish(entry)
-                break
-            except BranchTaken as taken:
-                entry.plan.unload()
-                guesses -= 1
-                path = self._cached_path_after(taken.round, shapes) if guesses else None
-            except BaseException:
-                entry.plan.unload()
-                raise
-        if entry is None:
-            path = self._record(shapes, addresses, first)
-        else:
-            self._loaded = entry.plan
-        if path is not None:
-            self._expected[shapes, first] = path
-        return None if entry is None else entry.plan
+            if entry is not None:
+                entry.plan.call_ended()
 
     def _finish(self, entry: _PlanCacheEntry) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
