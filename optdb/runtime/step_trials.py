@@ -1,7 +1,7 @@
-"""Finds which of two ways to do a step is quicker, by the steps of the function itself: `StepTrial`.
+"""Finds which of some ways to do a step is the quickest, by the steps of the function itself: `StepTrial`.
 
 Most commands cannot be repeated, since a step updates what the next one reads. So some calls go one way, and then some
-the other.
+another.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times calls of one way, then of another.
+    """Times calls of one way after the other.
 
     A timed call begins when the device is idle, and ends when it is idle again. A call that does not end, since it
-    raised an error, does not count. Neither does the first call of the second way: its kernels were never launched.
+    raised an error, does not count. Neither does the first call of each way but the first: its kernels were never
+    launched.
 
     Parameters
     ----------
     queues : iterable of pyopencl.CommandQueue
         Those that the commands of a step are enqueued on.
+    ways : int
+        How many there are.
     """
 
-    def __init__(self, queues: Iterable[cl.CommandQueue]) -> None:
+    def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
         self._queues = list(queues)
-        self._seconds: tuple[list[float], list[float]] = [], []
+        self._seconds: list[list[float]] = [[] for _ in range(ways)]
         self._began: float | None = None
 
     @property
     def way(self) -> int | None:
-        """The way of the next call, 0 or 1; None if both were timed."""
-        first, second = self._seconds
-        if len(first) < TIMED_CALLS:
-            return 0
-        return 1 if len(second) <= TIMED_CALLS else None
+        """The number of the next call's way; None if all were timed."""
+        timed = (TIMED_CALLS + (way > 0) for way in range(len(self._seconds)))
+        return next((way for way, calls in enumerate(timed) if len(self._seconds[way]) < calls), None)
 
     @property
-    def medians(self) -> tuple[float, float]:
+    def medians(self) -> list[float]:
         """How many seconds a call takes each way."""
-        first, second = self._seconds
-        return statistics.median(first), statistics.median(second[1:])
+        return [statistics.median(seconds[-TIMED_CALLS:]) for seconds in self._seconds]
 
     def begin(self) -> int | None:
-        """Begin to time a call, unless both ways were timed; return its way."""
+        """Begin to time a call, unless all ways were timed; return its way."""
         way = self.way
         if way is not None:
             self._finish()

@@ -6,7 +6,8 @@ device runs at once. Elsewhere one group does everything, which is of use to tes
 
 Unless the user wants it at once, the program is compiled in the background, when the launches that it would have saved
 have taken a quarter of that time; or soon, if an earlier process has left it on disk. Then some steps with persistent
-launches are timed beside some without (``runtime.step_trials``), and the quicker way stays.
+launches of all small commands, some of the smallest alone, and some without are timed (``runtime.step_trials``), and
+the quickest way stays.
 
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
 more groups than that. Commands change places with such launches where they do not depend on them.
@@ -20,7 +21,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ _ITEMS = {"cpu": 1, "gpu": 256}
 #: A command of more tiles for each group has a launch of its own. With eight, all of cifar_resnet's take as long on the
 #: device as with two, and half as many commands are left.
 _MAX_ROUNDS = 8
+#: The same of the smallest commands: those that leave a part of the device idle.
+_MAX_ROUNDS_OF_SMALLEST = 1
 #: The same of products: several groups of one of these share a unit of the device, and a persistent launch has but one.
 _MAX_ROUNDS_OF_PRODUCTS = 2
 _PRODUCT = "matmul_"
@@ -82,6 +85,8 @@ _TEAM_ITEMS = 32
 KernelKey = tuple[TranslationUnit, str]
 #: Returns the bytes that a bound command uses.
 Accesses = Callable[[Any], Sequence[ByteRange]]
+#: Of each segment, runs of commands, each with the handle of the queue that merges it, or 0.
+_Runs = list[list[tuple[list[Any], int]]]
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Residency:
     #: Whether each phase is a launch of its own, whose commands run in any order.
     is_split: bool = False
     min_commands: int = _MIN_COMMANDS  #: Fewer keep launches of their own.
+    max_rounds: int = _MAX_ROUNDS  #: How many tiles of a command each group has at most.
     options: tuple[str, ...] = ()  #: Of the compiler.
     attribute: str = "__attribute__((noinline)) "  #: Of functions without barriers.
 
@@ -109,7 +115,7 @@ class Residency:
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         is_product = isinstance(command, EnqueueKernel) and command.name.startswith(_PRODUCT)
-        return (_MAX_ROUNDS_OF_PRODUCTS if is_product else _MAX_ROUNDS) * self.groups
+        return min(self.max_rounds, _MAX_ROUNDS_OF_PRODUCTS if is_product else _MAX_ROUNDS) * self.groups
 
 
 def residency(context: Context, wish: str) -> Residency | None:
@@ -192,23 +198,25 @@ class PersistentMerging:
         self._residencies = residencies
         self._accesses = accesses
         self._calls = 0
-        commands = [command for command in itertools.chain(*segments) if self._is_mergeable(command)]
+        commands = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
         self.done = len(commands) < _MIN_COMMANDS
         self._is_timed = wish == "auto"
         self._due = self._calls_until_paid(commands) if self._is_timed and not self.done else 0
-        #: Of each segment, the runs of commands with the queues that merge them; none before the first look.
-        self._found: list[list[tuple[list[Any], int]]] = []
+        #: Ways to merge: of each segment, the runs of commands with the queues that merge them. None before the first
+        #: look.
+        self._ways: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
         self._building: Future[None] | None = None
         self._trial: StepTrial | None = None
-        self._is_tried = False
+        #: The segments of each way that was tried, first those that are not merged.
+        self._tried = [segments]
 
     def next(self) -> Sequence[Sequence[Any]] | None:
         """Return the segments to enqueue from the next call on; None if they stay as they are."""
         self._calls += 1
         if self.done or self._calls <= self._bound:
             return None
-        if not self._found:
+        if not self._ways:
             self._look()
         if self.done or self._calls <= self._bound:
             return None
@@ -231,27 +239,36 @@ class PersistentMerging:
     @property
     def _bound(self) -> int:
         """How many calls change nothing."""
-        return self._due if self._found else min(self._due, _CALLS_UNTIL_LOADED)
+        return self._due if self._ways else min(self._due, _CALLS_UNTIL_LOADED)
 
     def _look(self) -> None:
         """Find what can be merged, and whether that is on disk."""
-        self._found = [list(self._runs(segment)) for segment in self._segments]
+        rounds = (_MAX_ROUNDS, _MAX_ROUNDS_OF_SMALLEST) if self._is_timed else (_MAX_ROUNDS,)
+        merged = {0}
+        for most in rounds:
+            chosen = {handle: replace(resident, max_rounds=most) for handle, resident in self._residencies.items()}
+            way = [list(_runs(segment, chosen, self._accesses)) for segment in self._segments]
+            count = sum(len(run) for run, handle in itertools.chain(*way) if handle)
+            # Those that merge as many commands are the same.
+            if count not in merged:
+                self._ways.append(way)
+            merged.add(count)
+        self.done = not self._ways
         commands: dict[int, list[Any]] = {}
-        for run, handle in itertools.chain(*self._found):
+        for run, handle in itertools.chain(*self._ways[0]) if self._ways else ():
             if handle:
                 commands.setdefault(handle, []).extend(run)
         self._programs = {
             handle: PersistentProgram(self._residencies[handle], _kernels(merged))
             for handle, merged in commands.items()
         }
-        self.done = not self._programs
         if all(program.is_kept for program in self._programs.values()):
             self._due = 0
 
     def _merged_at_once(self) -> Sequence[Sequence[Any]]:
         self.done = True
         self._build()
-        return self._merged()
+        return self._merged(self._ways[0])
 
     def _compared(self) -> Sequence[Sequence[Any]] | None:
         """Build in the background; then time calls with merged launches beside others, and choose."""
@@ -266,20 +283,22 @@ class PersistentMerging:
             self.done = True
             return None
         if self._trial is None:
-            self._trial = StepTrial(resident.context.queue for resident in self._residencies.values())
+            queues = (resident.context.queue for resident in self._residencies.values())
+            self._trial = StepTrial(queues, 1 + len(self._ways))
         way = self._trial.begin()
         if way is None:
             self.done = True
-            return None if self._is_quicker(self._trial) else self._segments
-        if way == 0 or self._is_tried:
+            return self._tried[self._quickest(self._trial)]
+        if way < len(self._tried):
             return None
-        self._is_tried = True
-        return self._merged()
+        self._tried.append(self._merged(self._ways[way - 1]))
+        return self._tried[-1]
 
-    def _is_quicker(self, trial: StepTrial) -> bool:
-        before, after = trial.medians
-        _logger.info("a step takes %.3f ms with persistent launches, %.3f ms without", after * 1e3, before * 1e3)
-        return after <= before
+    def _quickest(self, trial: StepTrial) -> int:
+        medians = trial.medians
+        with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
+        _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
+        return medians.index(min(medians))
 
     def _build(self) -> None:
         for program in self._programs.values():
@@ -288,14 +307,14 @@ class PersistentMerging:
             except BuildError as error:
                 _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
 
-    def _merged(self) -> Sequence[Sequence[Any]]:
+    def _merged(self, way: _Runs) -> Sequence[Sequence[Any]]:
         return [
             [
                 command
                 for run, handle in runs
                 for command in (self._programs[handle].merged(run, self._accesses) if handle else run)
             ]
-            for runs in self._found
+            for runs in way
         ]
 
     def _calls_until_paid(self, commands: Sequence[Any]) -> int:
@@ -305,31 +324,35 @@ class PersistentMerging:
         compile_s = len(_kernels(commands)) * quirks.kernel_compile_s
         return math.ceil(_BACKGROUND_SHARE * compile_s / saved_s) if saved_s else 0
 
-    def _is_mergeable(self, command: Any) -> bool:
-        resident = self._residencies.get(command.queue.int_ptr)
-        return resident is not None and _may_be_merged(command, resident)
 
-    def _runs(self, segment: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
-        """Yield the commands in an order that keeps dependencies: runs to be merged, with their queues, and others."""
+def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
+    resident = residencies.get(command.queue.int_ptr)
+    return resident is not None and _may_be_merged(command, resident)
 
-        def key(command: Any) -> int:
-            # What is bound anew in each call may lie anywhere.
-            is_known = isinstance(command, _KINDS) and not command.is_rebindable
-            handle = command.queue.int_ptr
-            return handle if is_known and handle in self._residencies else 0
 
-        for handle, commands in itertools.groupby(segment, key):
-            block = list(commands)
-            if not handle:
-                yield block, 0
-                continue
-            # Those with launches of their own are in even stages.
-            stages = stages_of(list(map(self._accesses, block)), list(map(self._is_mergeable, block)))
-            ordered = sorted(range(len(block)), key=stages.__getitem__)
-            for stage, numbers in itertools.groupby(ordered, stages.__getitem__):
-                run = [block[number] for number in numbers]
-                is_merged = stage % 2 and len(run) >= self._residencies[handle].min_commands
-                yield run, handle if is_merged else 0
+def _runs(
+    segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
+) -> Iterator[tuple[list[Any], int]]:
+    """Yield the commands in an order that keeps dependencies: runs to be merged, with their queues, and others."""
+
+    def key(command: Any) -> int:
+        # What is bound anew in each call may lie anywhere.
+        is_known = isinstance(command, _KINDS) and not command.is_rebindable
+        handle = command.queue.int_ptr
+        return handle if is_known and handle in residencies else 0
+
+    for handle, commands in itertools.groupby(segment, key):
+        block = list(commands)
+        if not handle:
+            yield block, 0
+            continue
+        # Those with launches of their own are in even stages.
+        stages = stages_of(list(map(accesses, block)), [_is_mergeable(command, residencies) for command in block])
+        ordered = sorted(range(len(block)), key=stages.__getitem__)
+        for stage, numbers in itertools.groupby(ordered, stages.__getitem__):
+            run = [block[number] for number in numbers]
+            is_merged = stage % 2 and len(run) >= residencies[handle].min_commands
+            yield run, handle if is_merged else 0
 
 
 class PersistentProgram:

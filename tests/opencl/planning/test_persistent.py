@@ -238,7 +238,7 @@ def test_no_device_has_persistent_launches_by_default(persist):
 def pays(persist, monkeypatch):
     """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial."""
 
-    def say(calls=3, medians=(2.0, 1.0)):
+    def say(calls=3, medians=(2.0, 1.0, 3.0)):
         persist("auto")
         context = get_context("dev0")
         # A chain of three has some ten commands, and fewer kernels.
@@ -259,7 +259,7 @@ def called_until(sim, is_reached, of=lambda sim: sim(np.ones((2, 3), "float32"))
         assert time.monotonic() < until
 
 
-@pytest.mark.parametrize("medians", [(2.0, 1.0), (1.0, 2.0)])
+@pytest.mark.parametrize("medians", [(2.0, 1.0, 3.0), (1.0, 2.0, 3.0)])
 def test_the_quicker_way_stays(pays, medians):
     pays(medians=medians)
     x, w, value = chain(3)
@@ -279,6 +279,32 @@ def test_the_quicker_way_stays(pays, medians):
     assert max(seen) == unmerged
     assert min(seen) <= 3
     assert plan_of(sim).enqueued == (min(seen) if medians[1] < medians[0] else unmerged)
+
+
+@pytest.mark.parametrize("quickest", [0, 1, 2])
+def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
+    pays(medians=[float(way != quickest) for way in range(3)])
+
+    def max_tiles(self, command):
+        return 10**6 * (self.max_rounds > 1 or not getattr(command, "name", "").startswith("matmul"))
+
+    monkeypatch.setattr(persistent_launches.Residency, "max_tiles", max_tiles)
+    f, sim, w, data = training_step()
+    enqueued = []
+
+    def call(sim):
+        np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4)
+
+    def is_done(plan):
+        enqueued.append(plan.enqueued)
+        return plan._merging.done
+
+    called_until(sim, is_done, call)
+    assert len(plan_of(sim)._merging._tried) == 3
+    call(sim)
+    np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
+    most, some, none = sorted(set(enqueued))[:2] + [max(enqueued)]
+    assert plan_of(sim).enqueued == [none, most, some][quickest]
 
 
 def test_steps_of_many_are_merged_too(pays):
