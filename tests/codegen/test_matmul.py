@@ -214,7 +214,7 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     z = from_host(context, y)
     matmul(kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta)
     ((plan, _),) = plans
-    assert plan.launches[-1].kernel == "matmul_total" and plan.memory > 2 * 7 * 10
+    assert plan.launches[-1].kernel.startswith("matmul_total") and plan.memory > 2 * 7 * 10
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
 
 
@@ -320,5 +320,4 @@ def test_blocks_that_cannot_be_are_found_out():
     assert "as much" in GroupBlock(16, 16, 2, 1, 1).unsupported_reason()
     assert "terms of a tile" in GroupBlock(64, 64, 4, 16, 8, 8).unsupported_reason()
     assert "a sum to add up" in GroupBlock(16, 16, 64, 1, 1, 2).unsupported_reason()
-    assert "parts of all sums" in GroupBlock(32, 32, 16, 4, 4, 4).unsupported_reason()
     assert "vectors" in ItemBlock(8, 20, 16).unsupported_reason()

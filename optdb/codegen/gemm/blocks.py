@@ -5,6 +5,7 @@ Kernels and planners call `chosen`, which returns the tuned block shapes of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,13 @@ class GroupBlock:
 
     def local_bytes(self, dtype: str) -> int:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
-        return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
+        return self.local_elements * np.dtype(work_dtype(dtype)).itemsize
+
+    @property
+    def local_elements(self) -> int:
+        """How many numbers are in local memory: two tiles of each matrix, or in the end the parts of all sums."""
+        tiles = 2 * self.depth * (self.rows + self.cols + 2 * PADDING)
+        return max(tiles, self.splits * self.rows * self.cols if self.splits > 1 else 0)
 
     def unsupported_reason(self) -> str | None:
         """Tell why there can be no such block, None if there can."""
@@ -97,9 +104,18 @@ class GroupBlock:
             return "the items that share a sum have to share the terms of a tile"
         if self.splits > self.item_rows * self.item_cols:
             return "each item has to have a sum to add up"
-        if self.splits * self.cols * self.rows > 2 * self.depth * (self.rows + PADDING):
-            return "the parts of all sums have to fit where the tiles of the first matrix are"
         return None
+
+
+#: Numbers of a tile of a product that are many: half of a unit's items compute it, and some ten microseconds.
+_MANY = 128 * 64
+_NAME_OF_TILES = re.compile(r"matmul_(\d+)x(\d+)x\d+_")
+
+
+def has_large_tiles(name: str) -> bool:
+    """Tell whether a kernel, by its name, multiplies matrices by large tiles on a GPU."""
+    sides = _NAME_OF_TILES.match(name)
+    return sides is not None and int(sides[1]) * int(sides[2]) >= _MANY
 
 
 #: Elements between the rows of a tile in local memory, so that a column of it lies in different banks.

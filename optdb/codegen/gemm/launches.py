@@ -7,22 +7,23 @@ A plan is a list of launches, made from numbers alone and cached, and the size o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel
+from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch
-from optdb.codegen.source import functions, typed
+from optdb.codegen.source import functions, typed, work_dtype
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Items of a group that adds up parts.
-_TOTAL = 64
+#: Items of a group that adds up parts of tiles, and how many neighbours an item adds up at once.
+_TOTAL, _WIDE = 64, 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,16 @@ def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
 def total_kernel(dtype: str) -> Kernel:
     """Return the kernel that adds up the partial sums of several items."""
     return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype)
+
+
+def wide_total_kernel(dtype: str) -> Kernel:
+    """Return the kernel that adds up the partial sums of the groups of `by_tiles`."""
+    vector = f"{C_TYPES[work_dtype(dtype)]}{_WIDE}"
+    words = {"WIDE": _WIDE, "WORDS": vector, "VLOAD": f"vload{_WIDE}", "VSTORE": f"vstore{_WIDE}"}
+    stores_whole = int(dtype == work_dtype(dtype))
+    return product_kernel(
+        functions("gemm/split_sums.cl")["matmul_total_wide"], dtype, **words, STORES_WHOLE=stores_whole
+    )
 
 
 def pack(*numbers: int) -> np.ndarray:
@@ -109,8 +120,9 @@ def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, 
     multiply = Launch(kernel, (tiles * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
-    columns = -(-min(p.n, 1 << 16) // _TOTAL) * _TOTAL
+    columns = -(-min(p.n, 1 << 16) // (_TOTAL * _WIDE)) * _TOTAL
     adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, _TOTAL)
+    adding_up = replace(adding_up, kernel="matmul_total_wide")
     return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from optdb.codegen.gemm import cpu, gpu, tensor_cores
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
-from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.kernels.launching import LaunchCache
@@ -37,7 +37,7 @@ def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]
     """Return the kernels for some block shapes."""
     ordered = sorted(blocks, key=lambda block: block.name)
     if not context.profile.runs_items_serially:
-        return [*(gpu.tile_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
+        return [*(gpu.tile_kernel(dtype, block) for block in ordered), wide_total_kernel(dtype)]
     widths = sorted({side for block in ordered for side in (block.rows, block.cols)})
     kernels = [*(cpu.block_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
     return kernels + [cpu.pack_kernel(dtype, width) for width in widths]

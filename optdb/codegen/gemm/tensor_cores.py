@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run, total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
 from optdb.codegen.kernels import CompiledKernel, try_compile
@@ -101,7 +101,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     block = _BLOCKS[name, arithmetic == "tf32x3"]
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return None
-    needed = [tensor_kernel(block, arithmetic, problem.along), total_kernel(dtype_of(arithmetic))]
+    needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
     kernels = try_compile(needed, context, f"a product by {arithmetic}", "Products are of the highest precision")
     if kernels is None:
         return None

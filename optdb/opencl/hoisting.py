@@ -1,0 +1,124 @@
+"""Products inside a loop that need no state of it are computed before the loop, for all steps at once.
+
+The body of a Scan often multiplies a part of a sequence with a matrix that stays: a net's input with its weights, or,
+in the gradient of a recurrent net, the states of the first pass, which are known by then, with the same weights as that
+pass. Step by step these are small products, which a GPU is not filled by, and more groups beside those that the step
+has to wait for. The sequences, one step below the other, make one large product, whose parts are a new sequence.
+
+A loop that may end early keeps its products: it may need few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from optdb.host.api import ops, scalars
+from optdb.host.api.control_flow import Scan, inner_nodes, scan_with_sequences
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
+from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.stacking import is_quicker
+from optdb.opencl.type import OpenCLArrayType
+
+#: After the lift, before sums of products are stacked.
+POSITION = 48.5
+
+
+class HoistedProducts(Optimizer):
+    """Moves products out of loops."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Replace the loops whose products need no state."""
+        for node in fgraph.toposort():
+            if isinstance(node.op, Scan) and not node.op.as_while:
+                outputs = _hoisted(node)
+                if outputs is not None:
+                    pairs = list(zip(node.outputs, outputs, strict=True))
+                    for old, new in pairs:
+                        copy_trace(old, new)
+                    replace_all(fgraph, pairs, reason=type(self).__name__)
+
+
+def _hoisted(loop: Apply) -> list[Variable] | None:
+    """Return the outputs of a loop without the products that need no state; None if there are none."""
+    op = loop.op
+    outside = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
+    staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
+    steps = loop.inputs[0]
+    replaced: dict[Variable, Variable] = {}
+    sequences: dict[Variable, Variable] = {}
+    for node, part, matrix in _products(op, outside, staying):
+        added = node.inputs[0] if type(node.op) is OpenCLGemm else None
+        made = _of_all_steps(steps, outside[part], matrix, outside.get(added))
+        product = node.outputs[0].type()
+        if made.type != product.type.clone(broadcastable=(False, *product.type.broadcastable)):
+            continue
+        sequences[product] = opencl_contiguous(made)
+        is_left = added is not None and added not in outside
+        replaced[node.outputs[0]] = OpenCLElemwise(scalars.add)(added, product) if is_left else product
+    return scan_with_sequences(loop, replaced, sequences) if replaced else None
+
+
+def _products(
+    op: Scan, outside: dict[Variable, Variable], staying: dict[Variable, Variable]
+) -> Iterator[tuple[Apply, Variable, Variable]]:
+    """Yield the products in a loop that need no state: the node, the sequence's part, and the matrix outside."""
+    for node in inner_nodes(op):
+        if type(node.op) is OpenCLDot22:
+            part, matrix = node.inputs
+        elif type(node.op) is OpenCLGemm and not node.op.inplace:
+            _, alpha, part, matrix, beta = node.inputs
+            if not all(isinstance(factor, Constant) and factor.data == 1 for factor in (alpha, beta)):
+                continue
+        else:
+            continue
+        kind = node.outputs[0].type
+        if part not in outside or any(part.type.broadcastable) or any(kind.broadcastable) or not is_quicker(kind):
+            continue
+        if matrix in staying:
+            yield node, part, staying[matrix]
+        elif _is_transpose(matrix) and matrix.owner.inputs[0] in staying:
+            yield node, part, matrix.owner.op(staying[matrix.owner.inputs[0]])
+
+
+def _is_transpose(var: Variable) -> bool:
+    node = var.owner
+    return node is not None and type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == (1, 0)
+
+
+def _of_all_steps(steps: Variable, sequence: Variable, matrix: Variable, added: Variable | None) -> Variable:
+    """Return the products of the first parts of a sequence with a matrix, and what is added to each, if anything."""
+    # A loop may take fewer steps than its sequences have parts.
+    first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
+    parts = first(sequence, ops.ScalarFromTensor()(steps))
+    lengths = ops.Shape_i(0)(parts), ops.Shape_i(1)(parts), ops.Shape_i(1)(matrix)
+    below = _one_below_the_other(parts)
+    if added is None:
+        together = OpenCLDot22()(below, matrix)
+    else:
+        plus = _one_below_the_other(first(added, ops.ScalarFromTensor()(steps)))
+        one = as_tensor_variable(np.ones((), plus.type.dtype))
+        together = OpenCLGemm(inplace=False)(plus, one, below, matrix, one)
+    return OpenCLReshape(3)(together, ops.MakeVector("int64")(*lengths))
+
+
+def _one_below_the_other(parts: Variable) -> Variable:
+    rows, cols = ops.Shape_i(0)(parts) * ops.Shape_i(1)(parts), ops.Shape_i(2)(parts)
+    return OpenCLReshape(2)(parts, ops.MakeVector("int64")(rows, cols))
+
+
+compile_db().register("opencl_hoisting", HoistedProducts(), POSITION, "opencl")
