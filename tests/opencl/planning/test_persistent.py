@@ -6,6 +6,7 @@ import itertools
 import logging
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from optdb.opencl import get_context
 from optdb.opencl.planning import plan as planning
 from optdb.runtime import grid_failures, step_trials
 from optdb.runtime.build import BuildError
+from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.grid_barriers import GRID_BARRIERS
 from tests.effort import examples
@@ -377,3 +379,15 @@ def test_an_error_in_a_timed_call_does_not_count(pays):
 
     called_until(sim, lambda plan: plan._merging.done, call)
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
+
+
+def test_products_by_large_tiles_have_launches_of_their_own():
+    barrier = replace(GRID_BARRIERS["atomics"], meets=True)
+    resident = persistent_launches.Residency(get_context("dev0"), barrier, 132, 256)
+
+    def most(name):
+        return resident.max_tiles(EnqueueKernel(None, SimpleNamespace(function_name=name), (256,), (256,), ()))
+
+    assert most("matmul_128x128x8_16x8__3") == most("matmul_128x64x8_8x8") == 0
+    assert most("matmul_64x64x16_8x4") == most("matmul_32x32x64_4x4_by_4__1") == most("matmul_total_wide__1") == 264
+    assert most("elements_quads__0") > 264
