@@ -2,6 +2,7 @@
 The kernels of cross_entropy.cl for devices whose items run side by side: a team of items, within a group, has a row. Its
 items read neighbours, and meet in local memory. TEAM finds the row i and the item's lane. FOLD, with an expression of two
 values u and v, makes one of those that a team has in `shared`. A team has at most as many items as a row has elements.
+An item reads UNROLLED elements of its row before it waits for the first one.
 */
 
 KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
@@ -12,6 +13,7 @@ KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY 
     W largest = 0, sum = 0;
     if (i < rows) {
         largest = AT(lane);
+        #pragma unroll UNROLLED
         for (ga_size j = lane + team; j < columns; j += team) {
             const W v = AT(j);
             largest = v > largest || isnan(v) ? v : largest;
@@ -22,6 +24,7 @@ KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY 
     largest = shared[begin];
     local_barrier();
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team)
             sum += exp(AT(j) - largest);
     }
@@ -30,6 +33,7 @@ KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY 
     sum = shared[begin];
     const W log_sum = log(sum);
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team)
             z[i * columns + j] = STORE(RESULT);
     }
@@ -44,6 +48,7 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     const GLOBAL_MEM T *dy_row = dy + (ga_ssize)i * dy0, *sm_row = sm + (ga_ssize)i * sm0;
     W sum = 0;
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team)
             sum += LOAD(dy_row[(ga_ssize)j * dy1]) * LOAD(sm_row[(ga_ssize)j * sm1]);
     }
@@ -51,6 +56,7 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     FOLD(u + v)
     sum = shared[begin];
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team) {
             const W weight = LOAD(sm_row[(ga_ssize)j * sm1]);
             z[i * columns + j] = STORE(LOAD(dy_row[(ga_ssize)j * dy1]) * weight - sum * weight);
@@ -71,6 +77,7 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     ga_size index = lane;
     if (i < rows) {
         largest = AT(lane);
+        #pragma unroll UNROLLED
         for (ga_size j = lane + team; j < columns; j += team) {
             const W v = AT(j);
             if (v > largest || (isnan(v) && !isnan(largest))) {
@@ -98,6 +105,7 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     index = shared_index[begin];
     local_barrier();
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team)
             sum += exp(AT(j) - largest);
     }
@@ -105,6 +113,7 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     FOLD(u + v)
     sum = shared[begin];
     if (i < rows) {
+        #pragma unroll UNROLLED
         for (ga_size j = lane; j < columns; j += team)
             sm[i * columns + j] = STORE(exp(AT(j) - largest) / sum);
         if (lane == 0) {
@@ -122,6 +131,7 @@ KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, 
     if (i >= rows)
         return;
     const W by = LOAD(dy[(ga_ssize)i * dy0]);
+    #pragma unroll UNROLLED
     for (ga_size j = lane; j < columns; j += team) {
         const W part = by * LOAD(sm[(ga_ssize)i * sm0 + (ga_ssize)j * sm1]);
         dx[i * columns + j] = STORE(j == (ga_size)y[i] ? part - by : part);

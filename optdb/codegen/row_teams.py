@@ -16,6 +16,8 @@ from optdb.runtime.context import Context
 
 #: The most items of a group; a power of two.
 GROUP = 256
+#: Elements that an item reads before it waits for the first one.
+_UNROLLED = 4
 #: Elements that each item of a team has at least, if the row has so many.
 _EACH = 4
 
@@ -37,7 +39,7 @@ def row_kernel(name: str, context: Context) -> str:
     """Return the code of a kernel of cross_entropy.cl, for a context's device."""
     if context.profile.runs_items_serially:
         return _SERIAL[name]
-    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP)
+    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED)
 
 
 def launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
