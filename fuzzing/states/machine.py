@@ -23,6 +23,7 @@ from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
 from fuzzing.states.separate import Attempt, Stateful, attempts, of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
+from optdb.opencl.simulator.execution.merging import repeat_commands
 
 __all__ = ["Differs", "SharedVariables"]
 
@@ -157,17 +158,17 @@ class SharedVariables(RuleBasedStateMachine):
         self.arguments: list[Held] = []
         self.pending: list[tuple[Used, Any, list[np.ndarray]]] = []
         for spec, way in functions:
-            self._add(spec, way, to_last=bool(seed % 2))
+            self._add(spec, way, to_last=bool(seed % 2), repeats=bool(seed % 3))
 
     # Functions
 
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
-    @step(spec=specs(), way=_ways, to_last=st.booleans())
-    def compile(self, spec: Spec, way: str, to_last: bool) -> None:
+    @step(spec=specs(), way=_ways, to_last=st.booleans(), repeats=st.booleans())
+    def compile(self, spec: Spec, way: str, to_last: bool, repeats: bool = False) -> None:
         """Compile a function; a simulator's is a new one's, or a method more of the last one."""
-        self._add(spec, way, to_last)
+        self._add(spec, way, to_last, repeats)
 
-    def _add(self, spec: Spec, way: str, to_last: bool) -> None:
+    def _add(self, spec: Spec, way: str, to_last: bool, repeats: bool) -> None:
         spec = spec.fitted(self.kinds)
         function = self._compiled(spec, way)
         if function is None:
@@ -186,6 +187,8 @@ class SharedVariables(RuleBasedStateMachine):
             simulator = Simulator(optdb.SimulatorOCL(function, self.device), {})
             call = simulator.sim
             self.simulators.append(simulator)
+        if repeats:
+            repeat_commands(call)
         simulator.takes(numbers, self.values)
         self.functions.append(Used(model, call, way, simulator.values, simulator))
 

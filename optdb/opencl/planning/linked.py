@@ -48,6 +48,8 @@ class LinkedFunction:
     scratch: frozenset[Variable] = frozenset()
     #: Whether its plans merge small launches at once, and not when that has paid: others wait for each of its calls.
     merges_at_once: bool = False
+    #: Whether a call that finds what the last one has found enqueues the same commands, and does nothing else.
+    repeats_commands: bool = False
     _roles: dict[tuple[Path, frozenset[Apply]], Roles] = field(init=False, default_factory=dict)
 
     @property

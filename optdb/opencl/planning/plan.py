@@ -7,7 +7,8 @@ A :class:`Plan` is made of a recording, for the shapes and the branches of one c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 from optdb.codegen.kernels.persistent_launches import PersistentMerging, Undecided, residency
@@ -158,6 +159,11 @@ class Plan:
         changed = self._changed
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether a value was not the recorded one in the last call."""
+        return bool(self._changed)
+
     def run_final(self) -> None:
         """Run the other steps, after `run`.
 
@@ -209,10 +215,26 @@ class Plan:
         for cell, array in self._emptied:
             cell[0] = array
 
+    @contextmanager
+    def restored_cells(self) -> Iterator[None]:
+        """Let those cells have the plan's arrays within the block, and then what they have now."""
+        present = [(cell, cell[0]) for cell, _ in self._emptied]
+        self.restore_cells()
+        try:
+            yield
+        finally:
+            for cell, value in present:
+                cell[0] = value
+
     def unconditional_commands(self) -> CommandList | None:
         """Return all commands of a next run with the inputs of the last one; None if a node would compute in it."""
-        repeated = [step.repeated(self._changed) for step in self._steps]
-        return None if None in repeated else CommandList(itertools.chain(*repeated))
+        repeated = []
+        for step in self._steps:
+            commands = step.repeated(self._changed)
+            if commands is None:
+                return None
+            repeated.append(commands)
+        return CommandList(itertools.chain(*repeated))
 
     def release(self, borrowed: frozenset[int]) -> bool:
         """Copy the results for the caller, except the `borrowed` outputs: the next call overwrites the plan's arrays.

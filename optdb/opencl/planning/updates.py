@@ -142,6 +142,11 @@ class CommitUpdates:
         """Return the commands that commit the values now in the cells; None if they were not recorded."""
         return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
+    @property
+    def is_final(self) -> bool:
+        """Whether all that `run` does from now on is to enqueue the same commands."""
+        return not self._unrecorded and self._calls_left == math.inf
+
     def is_ready(self) -> bool:
         """Tell whether `run` only enqueues recorded commands for the values now in the cells."""
         return not self._unrecorded and self._is_recorded([cell[0] for cell in self._cells])

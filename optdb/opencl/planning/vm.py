@@ -24,7 +24,7 @@ from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.plan_memory import recording_memory
-from optdb.opencl.planning.recording import Recording, record
+from optdb.opencl.planning.recording import Recording, record, same
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
@@ -63,8 +63,12 @@ class PlannedVM(VM):
         #: The path of the last call with inputs of some shapes, by these and the first round.
         self._expected: dict[tuple, Path] = {}
         self._loaded: Plan | None = None
+        #: The last call, if one like it is nothing but its commands.
+        self._last: _LastCall | None = None
         self._unused_recordings = 0
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
+        self._concerned = [linked.cells[var] for var in linked.inputs if on_device(var)]
+        self._concerned += [linked.cells[var] for var in linked.outputs]
         precleared = {id(cell) for cell in linked.clear_before}
         following = set(linked.updates.values())
         self._borrowed = frozenset(
@@ -113,10 +117,12 @@ class PlannedVM(VM):
 
     def __call__(self) -> None:
         """Compute the outputs from the values in the cells of the inputs."""
-        for cell in self.pre_call_clear:
-            cell[0] = None
-        self._spare_arguments()
         with defer_sigint():
+            if self._call_again():
+                return
+            for cell in self.pre_call_clear:
+                cell[0] = None
+            self._spare_arguments()
             entry = None
             # Within another function, such as a Scan around this one, the outer function is recorded.
             if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
@@ -148,6 +154,35 @@ class PlannedVM(VM):
             advance(self.advancing)
             if entry is not None:
                 entry.plan.call_ended()
+                self._last = self._repeatable(entry) if self.linked.repeats_commands else None
+
+    def _call_again(self) -> bool:
+        """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
+        last, self._last = self._last, None
+        if last is None or listening() is not None or not last.is_repeated_now() or last.plan.expect(1):
+            return False
+        commit_point()
+        last.commands.enqueue()
+        self._last = last
+        return True
+
+    def _repeatable(self, entry: _PlanCacheEntry) -> _LastCall | None:
+        """Return the call that has just ended, if one like it is nothing but its commands."""
+        plan = entry.plan
+        does_more = self._reused or plan.buffers.io.external or entry.copies or not entry.commit.is_final
+        if does_more or plan.is_changed:
+            return None
+        commands = plan.unconditional_commands()
+        if commands is None or self._current_entry() is not entry:
+            return None
+        with plan.restored_cells():
+            updates = entry.commit.commands()
+        if updates is None:
+            return None
+        given = entry.recording.given
+        hosts = [(self.linked.cells[var], before) for var, before in given.items()]
+        values = [(cell, cell[0]) for cell in self._concerned]
+        return _LastCall(plan, values, hosts, CommandList([*commands, *updates]))
 
     def _finish(self, entry: _PlanCacheEntry) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
@@ -351,6 +386,25 @@ class PlannedVM(VM):
         if self._loaded is not None:
             self._loaded.unload()
             self._loaded = None
+
+
+@dataclass(eq=False)
+class _LastCall:
+    """What a call has found, and its commands."""
+
+    plan: Plan
+    #: Cells of arrays on the device, and of results, with their values.
+    values: list[tuple[list[Any], Any]]
+    #: Cells of the function's inputs on the host, with copies of their values.
+    given: list[tuple[list[Any], Any]]
+    commands: CommandList
+
+    def is_repeated_now(self) -> bool:
+        """Tell whether a call finds the same now."""
+        for cell, value in self.values:
+            if cell[0] is not value:
+                return False
+        return all(same(cell[0], before) for cell, before in self.given)
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""When a method's small launches are merged (`merge_at_once`)."""
+"""How a method is called that the device waits for: `merge_at_once`, `repeat_commands`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.opencl.planning import PlannedVM
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
 
-__all__ = ["merge_at_once"]
+__all__ = ["merge_at_once", "repeat_commands"]
 
 
 def merge_at_once(function: DeviceFunction) -> None:
@@ -21,3 +21,13 @@ def merge_at_once(function: DeviceFunction) -> None:
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
         run.linked.merges_at_once = True
+
+
+def repeat_commands(function: DeviceFunction) -> None:
+    """Let a call of a simulator's method that finds what the last one has found enqueue the same commands at once.
+
+    That saves most of the time that the host takes for a call of a function with many shared variables.
+    """
+    run = function._executable.run
+    if isinstance(run, PlannedVM):
+        run.linked.repeats_commands = True
