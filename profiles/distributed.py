@@ -39,6 +39,8 @@ from profiles.steps_of_simulators import batches_of, compiled
 RESTART_S = 30.0
 #: Of `cost`: so many steps follow each other.
 BLOCK = 5
+#: What `devices` measures besides one device.
+_WAYS = ("simulators", "whole", "parts")
 #: Models by name: sizes, axes, and sizes for `devices`.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "mlp": ({"batch": 24}, None),
@@ -316,8 +318,22 @@ def _connections(scheduler: Any) -> list[Any]:
 @click.option("--size", default=32, show_default=True, help="Of pictures.")
 @click.option("--steps", default=20, show_default=True)
 @click.option("--dask/--no-dask", default=True, show_default=True)
-def devices(devices: Sequence[str], width: int, batch: int, blocks: int, size: int, steps: int, dask: bool) -> None:
-    """Train cifar_resnet on one device and on two; call simulators in threads; print steps a second."""
+@click.option("--way", "ways", multiple=True, type=click.Choice(_WAYS), default=_WAYS, show_default=True)
+def devices(
+    devices: Sequence[str],
+    width: int,
+    batch: int,
+    blocks: int,
+    size: int,
+    steps: int,
+    dask: bool,
+    ways: Sequence[str],
+) -> None:
+    """Train cifar_resnet on one device and on two; call simulators in threads; print steps a second.
+
+    The ways: 'simulators' in threads of the caller, with a whole batch each; exact steps with statistics of the
+    'whole' batch, or of 'parts'.
+    """
     names = list(devices) or _two_devices()
     print("devices:", ", ".join(f"{name} ({optdb.SimulatorOCL(_tiny(), name).device})" for name in names))
     model = models.build("cifar_resnet", n=blocks, width=width, batch=batch, size=size, rate=1e-6)
@@ -326,21 +342,33 @@ def devices(devices: Sequence[str], width: int, batch: int, blocks: int, size: i
     with optdb.SimulatorOCL(f, names[0]) as alone:
         one = _rate(lambda number: alone(*batches[number % 4]), steps)
     table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
-    both = _threads(f, names, batches, steps)
-    table.add_row(f"two simulators in two threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
-    for statistics in ("whole", "parts"):
+    if "simulators" in ways:
+        both = _threads(f, names, batches, steps)
+        table.add_row(f"two simulators in two threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
+    for statistics in [way for way in ways if way != "simulators"]:
         with DataParallel(f, devices=names, statistics=statistics) as train:
-            rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
-            listed = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+            rate = _exact_rate("threads", statistics, train, batches, steps)
         table.add_row(f"exact, threads, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
-        print(f"threads, statistics of {statistics}: ms of the last step: {listed}")
         if dask:
             with local_client(2) as client, DataParallel(f, client, names, statistics=statistics) as train:
-                rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
-                listed = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+                rate = _exact_rate("dask", statistics, train, batches, steps)
             table.add_row(f"exact, dask's workers, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
-            print(f"dask, statistics of {statistics}: ms of the last step: {listed}")
     screen.console().print(table)
+
+
+def _exact_rate(workers: str, statistics: str, train: DataParallel, batches: Sequence[Any], steps: int) -> float:
+    """Return how many exact steps a second workers make; print what they take of the first worker's time."""
+    rows = []
+
+    def step(number: int) -> None:
+        train(*batches[number % len(batches)])
+        rows.append(train.seconds[0])
+
+    rate = _rate(step, steps)
+    medians = {key: 1e3 * np.median([row[key] for row in rows[-steps:]]) for key in rows[0]}
+    listed = ", ".join(f"{key} {value:.1f}" for key, value in medians.items())
+    print(f"{workers}, statistics of {statistics}: ms of a step, medians: {listed}", flush=True)
+    return rate
 
 
 def _two_devices() -> list[str]:

@@ -10,7 +10,7 @@ from optdb.distributed import checkpoints
 from optdb.distributed.batches import axes_of, bound, parts_of
 from optdb.distributed.plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
 from optdb.distributed.sharding.cutting import exact_plan
-from optdb.distributed.threads import ThreadGroup
+from optdb.distributed.threads import BUCKETS, ThreadGroup
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import SharedVariable
 from optdb.host.functions.compiled import Function
@@ -105,7 +105,8 @@ class DataParallel:
         _check_options(statistics, average_every, gradients, checkpoint_every, timeout)
         self._plan: StepPlan | LoosePlan
         if average_every is None:
-            self._plan = exact_plan(self._original, self._axes, reductions, gradients, statistics == "parts")
+            buckets = BUCKETS if client is None and devices is not None else 0
+            self._plan = exact_plan(self._original, self._axes, reductions, gradients, statistics == "parts", buckets)
         else:
             self._plan = loose_plan(self._original, reductions, average_every)
         self.progress_bar = progress_bar

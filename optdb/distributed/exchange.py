@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +51,16 @@ class Link(Protocol):
 
     def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
         """Wait for arrays from a worker; raise `Aborted`, or `WorkerTimeout`."""
+
+
+class LentPiece(Protocol):
+    """Values of one worker that others read where they lie."""
+
+    #: Whether the worker lends no more.
+    is_last: bool
+
+    def wait(self) -> None:
+        """Wait until the values are there. Any thread may call it."""
 
 
 class Mailbox:
@@ -131,6 +141,8 @@ class Exchange:
         self.seconds = 0.0
         #: Where rounds have their vectors; what makes several steps gives each exchange the same.
         self.staging: dict[Any, Any] = {}
+        #: Called with a bucket's number and its arrays once the commands that compute them are enqueued.
+        self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: What was given to rounds that have begun: arrays, and what to wait for.
         self._begun: dict[int, tuple[Sequence[np.ndarray], Any]] = {}
 
@@ -228,29 +240,41 @@ class Exchange:
             self._ring(number, list(sums))
         self.seconds += time.perf_counter() - start
 
-    def lend(
-        self, number: int, vectors: Sequence[np.ndarray], use: Callable[[list[Sequence[np.ndarray]]], None]
-    ) -> None:
-        """Call a function with the vectors of all workers, by rank, and wait until all workers have used them.
+    def lend(self, number: int, turn: int, piece: LentPiece) -> None:
+        """Let the others read a piece of this worker's vectors, as soon as it is complete; return at once.
 
         Parameters
         ----------
         number : int
             As for `all_reduce`.
-        vectors : sequence of ndarray
-            Those of this worker. They are not to be written until the call returns.
-        use : callable
-            Takes the vectors, and returns when it has read them. Those of others are read where they lie.
+        turn : int
+            How many pieces were lent before.
+        piece : LentPiece
+            It is not to be written until all workers have prepared the step.
         """
-        start = time.perf_counter()
-        use(self._exchanged((self.attempt, number, 0), vectors))
-        self._exchanged((self.attempt, number, 1), [])
-        self.seconds += time.perf_counter() - start
+        for rank in self._others:
+            self._link.send(rank, (self.attempt, number, turn), [piece])
+
+    def lent(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Yield each piece that another worker lends, after its rank; it may not be complete."""
+        turn, lending = 0, self._others
+        while lending:
+            for rank in list(lending):
+                (piece,) = self._link.receive(rank, (self.attempt, number, turn))
+                yield rank, piece
+                if piece.is_last:
+                    lending.remove(rank)
+            turn += 1
+
+    def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
+        """Pass on that a bucket of summands is computed, to `on_completed`."""
+        if self.on_completed is not None:
+            self.on_completed(bucket, arrays)
 
     @property
     def lends(self) -> bool:
-        """Whether all workers have a part of the batch, and their devices add up each other's vectors."""
-        return self._link.lends and not self._idle
+        """Whether all workers, two or more, have a part of the batch, and their devices add up each other's vectors."""
+        return self._link.lends and not self._idle and self._active > 1
 
     @property
     def is_first(self) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.plans import StepPlan
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.packing import PackedVariables, is_placed
+from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
 
 __all__ = ["Summands"]
 
@@ -35,6 +36,12 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
+        #: The numbers of the summands that are complete together.
+        self._buckets = plan.buckets
+        self._download: PiecewiseDownload | None = None
+        #: By rank, what comes from other workers' devices.
+        self._terms: dict[int, PackedTerm] = {}
+        self._turn = 0
         #: The shapes of sums on the host.
         self._host_shapes: list[tuple[int, ...]] = []
         self._ranks = [var.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
@@ -71,13 +78,6 @@ class Summands:
         """Whether the device can add up the vectors of all workers: all of them have to be brought there anyway."""
         return not self._on_host and self._sums.are_copied
 
-    def add_up(self, vectors: Sequence[Sequence[np.ndarray]], rank: int) -> None:
-        """Let the sums be those of the vectors that all workers have collected; this worker's are on the device.
-
-        It returns when the vectors have been read.
-        """
-        self._sums.add_up(self._summands, vectors, rank)
-
     def take_over(self) -> None:
         """Let the sums be the summands: there is no other worker with a part. Nothing leaves the device."""
         self._summands.pack()
@@ -91,6 +91,55 @@ class Summands:
         """Let the simulator compute the next summands."""
         self._summands.release()
         self._sums.release()
+
+    # For devices that add up what others lend them
+
+    def begin_lending(self, exchange: Exchange) -> None:
+        """Let the others have summands as soon as the device has computed them, from now on."""
+        if self._download is None:
+            self._download = PiecewiseDownload(self._summands)
+        self._download.restart()
+        for term in self._terms.values():
+            term.restart()
+        self._turn = 0
+
+        def completed(bucket: int, arrays: Sequence[Any]) -> None:
+            piece = self._download.begin(dict(zip(self._buckets[bucket], arrays, strict=True)))
+            if piece is not None:
+                self._lend(exchange, piece)
+
+        exchange.on_completed = completed
+
+    def end_lending(self, exchange: Exchange) -> Piece:
+        """Let the others have the summands that are left; return these, which may be on their way."""
+        piece = self._download.end()
+        if self._sums.shapes != self._summands.shapes:
+            self._sums.lay_out(self._summands.shapes)
+        self._lend(exchange, piece)
+        return piece
+
+    def receive(self, rank: int, piece: Piece) -> None:
+        """Begin to bring a piece of another worker's summands to the device, which is complete on the host."""
+        if rank not in self._terms:
+            self._terms[rank] = PackedTerm(self._sums)
+            self._terms[rank].restart()
+        self._terms[rank].receive(piece)
+
+    def add_lent(self, own_rank: int) -> None:
+        """Let the sums be those of the summands of all workers, added up on the device in the order of ranks.
+
+        It returns when the commands are enqueued; the pieces of others are read until `wait_for_lent` returns.
+        """
+        self._sums.add_up(self._summands, [self._terms.get(rank) for rank in sorted([own_rank, *self._terms])])
+
+    def wait_for_lent(self) -> None:
+        """Wait until the device has read what others have lent."""
+        for term in self._terms.values():
+            term.wait()
+
+    def _lend(self, exchange: Exchange, piece: Piece) -> None:
+        exchange.lend(FINAL, self._turn, piece)
+        self._turn += 1
 
     # For workers without a part, which have computed no summands
 

@@ -45,6 +45,9 @@ class StepPlan:
     sums: list[SharedVariable]
     #: Those in which `gradients` leaves what is the same on all workers, and `results` and `update` take.
     carried: list[SharedVariable]
+    #: The numbers of summands that are complete together, long before the later ones. If there are such buckets,
+    #: `gradients` returns a token after its outputs.
+    buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int
     #: The indexes of the arguments that are not split.

@@ -20,8 +20,9 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.execution.merging import merge_at_once
+from optdb.opencl.simulator.execution.merging import merge_at_once, repeat_commands
 from optdb.opencl.simulator.packing import finish
+from optdb.opencl.simulator.results import PendingResults
 
 __all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
 
@@ -47,7 +48,7 @@ class Part:
 class Prepared:
     """What comes of the first phase."""
 
-    #: Outputs that all workers have; only the first one has computed them.
+    #: Outputs that all workers have; only the first one has computed them, and they may be on their way to the host.
     wholes: list[np.ndarray]
     #: Outputs of this worker's part.
     own: list[np.ndarray]
@@ -96,7 +97,7 @@ class Replica:
         self._prepared_step = None
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
-        """Compute a step, and wait for the other workers."""
+        """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
         start = time.perf_counter()
         wholes, own = self._prepare(part, exchange)
         seconds = time.perf_counter() - start
@@ -107,6 +108,10 @@ class Replica:
             *(wholes, own),
             {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds},
         )
+
+    def complete(self, prepared: Prepared) -> Prepared:
+        """Wait until what has been prepared is on the host; return it."""
+        return prepared
 
     def state(self) -> list[Any]:
         """Return the values of the shared variables, in the plan's order."""
@@ -137,8 +142,12 @@ class ExactReplica(Replica):
         self._simulator.add_method("update", plan.update)
         # The device has nothing else to do then, and other devices wait for it in the next step's rounds.
         merge_at_once(self._simulator["update"])
+        repeat_commands(self._simulator["update"])
+        self._results: PendingResults | None = None
         if plan.results is not None:
             self._simulator.add_method("results", plan.results)
+            repeat_commands(self._simulator["results"])
+            self._results = PendingResults(self._simulator["results"])
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
@@ -149,15 +158,25 @@ class ExactReplica(Replica):
         own: list[np.ndarray] = []
         if part.rows:
             exchange.staging = self._staging
+            if exchange.lends:
+                self._summands.begin_lending(exchange)
             with taking_part(exchange):
-                own = self._simulator(*part.arguments, part.length, part.first, exchange.attempt)
-            finish(self._simulator)
+                outputs = self._simulator(*part.arguments, part.length, part.first, exchange.attempt)
+            own = outputs[: len(outputs) - bool(plan.buckets)]
             self._add_up(exchange)
         else:
             self._take_passed(exchange.receive_passed())
         self._taken = [*(part.arguments[i] for i in plan.same), part.length]
-        wholes = self._simulator.results(*self._taken) if plan.results is not None and exchange.is_first else []
-        return list(wholes), list(own)
+        if self._results is not None and exchange.is_first:
+            self._results.begin(*self._taken)
+        # When all workers have come here, nobody reads what they have lent.
+        self._summands.wait_for_lent()
+        return [], list(own)
+
+    def complete(self, prepared: Prepared) -> Prepared:
+        if self._results is not None and self._results.is_begun:
+            prepared.wholes = self._results.end()
+        return prepared
 
     @property
     def adds_on_device(self) -> bool:
@@ -166,6 +185,10 @@ class ExactReplica(Replica):
     def _add_up(self, exchange: Exchange) -> None:
         """Let the device have the sums of all workers' summands."""
         summands = self._summands
+        if exchange.lends:
+            self._add_lent(exchange)
+            return
+        finish(self._simulator)
         start = time.perf_counter()
         if exchange.is_alone:
             summands.take_over()
@@ -173,11 +196,6 @@ class ExactReplica(Replica):
             return
         vectors = summands.collect()
         self._download_seconds = time.perf_counter() - start
-        if exchange.lends:
-            exchange.lend(FINAL, vectors, lambda received: summands.add_up(received, exchange.rank))
-            summands.close()
-            self._upload_seconds = 0.0
-            return
         sums = summands.open()
         exchange.reduce(FINAL, vectors, sums)
         if exchange.passes_on:
@@ -187,6 +205,22 @@ class ExactReplica(Replica):
         summands.distribute()
         summands.close()
         self._upload_seconds = time.perf_counter() - start
+
+    def _add_lent(self, exchange: Exchange) -> None:
+        """Let devices add up what they lend each other, piece by piece; most pieces move while they compute."""
+        summands, start = self._summands, 0.0
+        last = summands.end_lending(exchange)
+        for rank, piece in exchange.lent(FINAL):
+            if piece.is_last and not start:
+                finish(self._simulator)
+                computed = time.perf_counter()
+                last.wait()
+                start = time.perf_counter()
+                self._download_seconds, self._upload_seconds = start - computed, 0.0
+            piece.wait()
+            summands.receive(rank, piece)
+        summands.add_lent(exchange.rank)
+        exchange.seconds += time.perf_counter() - start
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
         """Take sums of workers that have a part of the batch."""

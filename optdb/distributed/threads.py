@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,10 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
 
-__all__ = ["ThreadGroup", "ThreadLink", "short_switches"]
+__all__ = ["BUCKETS", "ThreadGroup", "ThreadLink", "short_switches"]
+
+#: In how many pieces, at the most, summands go to other devices: all but the last go while a device computes others.
+BUCKETS = 8
 
 #: Seconds after which a thread that enqueues commands lets another one have Python's lock. With Python's own 5 ms, a
 #: thread whose device has ended may wait for as long before it can begin the next part of a step.
@@ -68,6 +72,41 @@ def wait_precisely() -> None:
     """Let the timed waits of this thread end on time, where the system lets them be late by default."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
+
+
+class _Agreement:
+    """Lets all workers of a step have it committed, or none: one that fails before all have agreed lets all fail."""
+
+    def __init__(self, count: int, timeout: float) -> None:
+        self._missing: float = count
+        self._timeout = timeout
+        self._reason: str | None = None
+        self._changed = threading.Condition()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether all have agreed."""
+        return not self._missing
+
+    def agree(self) -> None:
+        """Wait until all have agreed; raise `Aborted` if one has failed, or does not agree in time."""
+        with self._changed:
+            if self._reason is None:
+                self._missing -= 1
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self.is_reached or self._reason is not None, self._timeout)
+            if self.is_reached:
+                return
+            self._reason = self._reason or "a worker has not agreed in time"
+            self._changed.notify_all()
+            raise Aborted(self._reason)
+
+    def abort(self, reason: str) -> None:
+        """Let nobody agree, unless all have done so."""
+        with self._changed:
+            if not self.is_reached:
+                self._missing, self._reason = math.inf, reason
+                self._changed.notify_all()
 
 
 class ThreadLink:
@@ -127,7 +166,9 @@ class ThreadGroup:
         self._results: dict[Tag, Any] = {}
         shared = self._mailboxes, self._names, lends, self._results
         self._links = [ThreadLink(rank, *shared) for rank in range(len(devices))]
-        self._threads = ThreadPoolExecutor(len(devices), "optdb-worker", wait_precisely)
+        # Each has its own, which makes one thing after the other.
+        self._threads = [ThreadPoolExecutor(1, f"optdb-worker-{rank}", wait_precisely) for rank in range(len(devices))]
+        self._timeout = timeout
         self._attempts = itertools.count(1)
         #: How many steps are committed.
         self.steps = 0
@@ -160,34 +201,46 @@ class ThreadGroup:
         active = sum(part.rows > 0 for part in parts)
         idle = len(parts) - active
 
+        agreement = _Agreement(len(parts), self._timeout)
+
         def run(rank: int) -> Prepared:
             replica = self._replicas[rank]
             replica.settle(self.steps)
             try:
-                return replica.prepare(parts[rank], Exchange(self._links[rank], rank, active, idle, attempt))
+                prepared = replica.prepare(parts[rank], Exchange(self._links[rank], rank, active, idle, attempt))
+                agreement.agree()
             except BaseException as error:
-                for mailbox in self._mailboxes:
-                    mailbox.abort(attempt, f"{self._names[rank]} has failed: {error}")
+                abort(f"{self._names[rank]} has failed: {error}")
                 raise
+            # The device makes the update while results travel, and the caller gets the next batch ready. If that
+            # raises, the next one who settles the replica tries once more, and gets the error.
+            with suppress(Exception):
+                replica.commit(self.steps + 1)
+            return replica.complete(prepared)
+
+        def abort(reason: str) -> None:
+            agreement.abort(reason)
+            for mailbox in self._mailboxes:
+                mailbox.abort(attempt, reason)
 
         self._results.clear()
         for mailbox in self._mailboxes:
             mailbox.begin(attempt)
         with short_switches():
-            futures = [self._threads.submit(run, rank) for rank in range(len(parts))]
+            futures = [self._threads[rank].submit(run, rank) for rank in range(len(parts))]
             try:
                 wait(futures)
             except BaseException:
-                for mailbox in self._mailboxes:
-                    mailbox.abort(attempt, "the step was interrupted")
+                abort("the step was interrupted")
                 wait(futures)
                 raise
+            finally:
+                self.steps += agreement.is_reached
         errors = {rank: future.exception() for rank, future in enumerate(futures) if future.exception() is not None}
         if errors:
             # The others only stopped because of it.
             rank = next((rank for rank, error in errors.items() if not isinstance(error, Aborted)), min(errors))
             raise WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}") from errors[rank]
-        self.steps += 1
         return parts, [future.result() for future in futures]
 
     def state(self) -> list[Any]:
@@ -204,6 +257,7 @@ class ThreadGroup:
 
     def close(self) -> None:
         """End the threads, and release the devices' memory."""
-        self._threads.shutdown()
+        for thread in self._threads:
+            thread.shutdown()
         for replica in self._replicas:
             replica.close()

@@ -245,7 +245,8 @@ class Session:
             raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {job.committed}")
         addresses, rank, active, idle = job.exchange
         self.mailbox.begin(job.attempt)
-        return self.replica.prepare(job.part, Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt))
+        exchange = Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt)
+        return self.replica.complete(self.replica.prepare(job.part, exchange))
 
     def _answer(self, job: _Job, result: Prepared | BaseException) -> None:
         def set_result() -> None:

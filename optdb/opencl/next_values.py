@@ -17,6 +17,7 @@ from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.aliasing import may_come_to_lie_in
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.planning.waiting import begins_copy
 from optdb.opencl.type import OpenCLArrayType
 
 #: After fusion, before any in-place rewrite.
@@ -41,6 +42,10 @@ class NextValuesInOrder(Optimizer):
                 if ordered is not out:
                     # As an output alone: within the graph, the value may lie as it does.
                     fgraph.change_input("output", index, ordered, reason=type(self).__name__)
+                    # What lets a copy of the next value begin needs the place where it will be.
+                    for client, slot in list(fgraph.clients(out)):
+                        if client != "output" and begins_copy(client):
+                            fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
 
 
 def _may_be_out_of_order(out: Variable) -> bool:

@@ -1,9 +1,12 @@
-"""Arrays of one dtype next to each other in one buffer, so that one transfer moves all of them (`PackedVector`)."""
+"""Arrays of one dtype next to each other in one buffer, so that one transfer moves all of them (`PackedVector`).
+
+A part of the arrays may be copied, too, by a queue of its own (`side_queue`), while the device computes the others.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,26 @@ from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["PackedVector", "host_vector", "maps_buffers"]
+__all__ = ["PackedVector", "delay", "host_vector", "maps_buffers", "mark", "side_queue"]
+
+
+def side_queue(context: Context) -> cl.CommandQueue:
+    """Return a new queue of a context's device, for copies while its own queue is busy."""
+    return cl.CommandQueue(context.cl_context, context.queue.device)
+
+
+def mark(queue: cl.CommandQueue) -> cl.Event:
+    """Return the event of what a queue was given until now, which other queues may wait for."""
+    event = cl.enqueue_marker(queue)
+    queue.flush()
+    return event
+
+
+def delay(queue: cl.CommandQueue, events: Iterable[cl.Event]) -> None:
+    """Let later commands of a queue wait for events of other queues of its context."""
+    chosen = list(events)
+    if chosen:
+        cl.enqueue_barrier(queue, wait_for=chosen)
 
 
 def maps_buffers(context: Context) -> bool:
@@ -50,12 +72,17 @@ class PackedVector:
         Of the arrays.
     shapes : sequence of tuple of int
         For each array.
+    on_host : bool
+        Whether there is memory for the elements on the host, too.
     """
 
-    def __init__(self, context: Context, dtype: np.dtype, shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, context: Context, dtype: np.dtype, shapes: Sequence[tuple[int, ...]], on_host: bool = True
+    ) -> None:
         self.dtype, self.shapes = np.dtype(dtype), list(shapes)
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
+        self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
         #: Whether the host reads and writes the buffer where it lies.
         self.is_mapped = maps_buffers(context)
         self._buffer: cl.Buffer | None = None
@@ -63,11 +90,11 @@ class PackedVector:
         self._mapping: np.ndarray | None = None
         self._upload: Any = None
         if nbytes:
-            self._allocate(context, nbytes)
+            self._allocate(context, nbytes, on_host)
         #: On the device.
         self.arrays = [self._array(shape, start) for shape, start in zip(self.shapes, starts, strict=True)]
 
-    def _allocate(self, context: Context, nbytes: int) -> None:
+    def _allocate(self, context: Context, nbytes: int, on_host: bool) -> None:
         flags = cl.mem_flags
         try:
             access = flags.READ_WRITE | (flags.ALLOC_HOST_PTR if self.is_mapped else 0)
@@ -76,7 +103,7 @@ class PackedVector:
         except (cl.MemoryError, cl.LogicError) as error:
             name = context.profile.name
             raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
-        if not self.is_mapped:
+        if on_host and not self.is_mapped:
             self._pinned, memory = _pinned(context, nbytes)
             self._host = memory.view(self.dtype)
 
@@ -125,9 +152,25 @@ class PackedVector:
         # Kept: PyOpenCL waits for a copy whose event is dropped.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
-    def receive(self, elements: np.ndarray) -> None:
-        """Upload the elements of another vector, which must stay as they are until the queue is finished."""
-        self._upload = cl.enqueue_copy(self._queue, self._buffer, elements, is_blocking=False)
+    def part(self, first: int, stop: int) -> slice:
+        """Return where the elements of some neighbours are: the arrays from one number on up to another one."""
+        return slice(self._bounds[first], self._bounds[stop])
+
+    def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[np.ndarray, cl.Event]:
+        """Begin to download some elements by a queue, once events are complete; return where they arrive, and when."""
+        elements, start = self._host[part], part.start * self.dtype.itemsize
+        event = cl.enqueue_copy(
+            queue, elements, self._buffer, src_offset=start, is_blocking=False, wait_for=list(after)
+        )
+        return elements, event
+
+    def put(self, queue: cl.CommandQueue, part: slice, elements: np.ndarray, after: Sequence[cl.Event]) -> cl.Event:
+        """Begin to upload elements by a queue, once events are complete; they must stay as they are until it is done.
+
+        Return the event, which keeps them: PyOpenCL waits for a copy whose event is dropped.
+        """
+        start = part.start * self.dtype.itemsize
+        return cl.enqueue_copy(queue, self._buffer, elements, dst_offset=start, is_blocking=False, wait_for=list(after))
 
     @property
     def elements(self) -> DeviceArray:

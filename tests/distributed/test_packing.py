@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,14 +14,22 @@ import theano.tensor as tt
 import optdb
 from optdb.distributed import DataParallel, WorkerFailed
 from optdb.distributed.batches import axes_of, parts_of
-from optdb.distributed.exchange import Exchange
+from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.replicas import replica_of
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.host.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
+from optdb.opencl.simulator import packing
 from optdb.opencl.simulator.execution.io_binding import RESULTS
-from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST, PackedVariables
+from optdb.opencl.simulator.packing import (
+    TO_DEVICE,
+    TO_HOST,
+    PackedTerm,
+    PackedVariables,
+    Piece,
+    PiecewiseDownload,
+)
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices
 
@@ -118,12 +125,12 @@ def test_after_an_error(devices, memory):
         np.testing.assert_allclose(train.get("double"), alone.get("double"), rtol=1e-5)
 
 
-def layers(count=6):
+def layers(count=6, biases_dtype="float32"):
     """Return a step of a net of many small parameters of two dtypes."""
     rng = np.random.RandomState(0)
     x, y = tt.dmatrix("x"), tt.dvector("y")
     weights = [theano.shared(rng.standard_normal((WIDTH, WIDTH)), f"w{i}") for i in range(count)]
-    biases = [theano.shared(np.zeros(WIDTH, "float32"), f"b{i}") for i in range(count)]
+    biases = [theano.shared(np.zeros(WIDTH, biases_dtype), f"b{i}") for i in range(count)]
     hidden = x
     for weight, bias in zip(weights, biases, strict=True):
         hidden = tt.tanh(hidden.dot(weight) + bias)
@@ -214,26 +221,77 @@ def test_sums_on_the_device_have_the_same_bits_for_each_worker(devices, dtype, t
         totals.lay_out(shapes)
         vectors = [rng.standard_normal(vector.size).astype(dtype) for _ in range(terms)]
         expected = functools.reduce(np.add, vectors)
+        halves = slice(0, vector.size // 2), slice(vector.size // 2, vector.size)
+        lent = [PackedTerm(totals) for _ in range(terms)]
         for rank in range(terms):
             summands.open()[0][...] = vectors[rank]
             summands.upload()
-            totals.add_up(summands, [[each] for each in vectors], rank)
+            for term, values in zip(lent, vectors, strict=True):
+                term.restart()
+                for half in halves:
+                    term.receive(Piece({vector.dtype: (half, values[half])}, [], half is halves[1]))
+            totals.add_up(summands, [None if i == rank else term for i, term in enumerate(lent)])
             np.testing.assert_array_equal(totals.download()[0], expected)
 
 
-@pytest.mark.slow
-def test_an_exchange_waits_until_others_have_read_what_it_lends():
-    read, between = [], links(2)
+def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
+    between = links(3)
 
     def work(rank):
-        vector = np.full(4, rank + 1.0)
+        exchange = Exchange(between[rank], rank, 3, 0, 1)
+        for turn in range(rank + 1):
+            exchange.lend(FINAL, turn, Piece({}, [(rank, turn)], turn == rank))
+        return [(sender, piece.events) for sender, piece in exchange.lent(FINAL)]
 
-        def use(received):
-            time.sleep(0.2 * rank)  # the second worker reads late
-            read.append([each[0][0] for each in received])
+    first, second, third = in_threads(work, 3)
+    assert first == [(1, [(1, 0)]), (2, [(2, 0)]), (1, [(1, 1)]), (2, [(2, 1)]), (2, [(2, 2)])]
+    assert second == [(0, [(0, 0)]), (2, [(2, 0)]), (2, [(2, 1)]), (2, [(2, 2)])]
+    assert third == [(0, [(0, 0)]), (1, [(1, 0)]), (1, [(1, 1)])]
 
-        Exchange(between[rank], rank, 2, 0, 1).lend(0, [vector], use)
-        vector[...] = np.nan
 
-    in_threads(work, 2)
-    assert read == [[1.0, 2.0]] * 2
+def test_pieces_leave_while_others_are_computed(devices):
+    """Two large variables, and a small one: a piece that is small waits for more, and so does one that is elsewhere."""
+    rng = np.random.RandomState(0)
+    shapes = [(300, 500), (7,), (200, 800)]
+    shared = [theano.shared(rng.standard_normal(shape).astype("float32")) for shape in shapes]
+    f = theano.function([], [], updates=[(var, var + 1) for var in shared], mode=theano.Mode("py", "fast_run"))
+    with with_memory_of_their_own(devices), optdb.SimulatorOCL(f, devices[0]) as simulator:
+        packed = PackedVariables(simulator, shared)
+        pieces = PiecewiseDownload(packed)
+        assert pieces.begin({0: packed._cells[0][0]}) is None  # not packed yet
+        (vector,), (whole,) = packed.download(), packed._vectors.values()
+        for _ in range(2):
+            pieces.restart()
+            first = pieces.begin({0: whole.arrays[0]})
+            assert pieces.begin({1: whole.arrays[1]}) is None
+            last = pieces.end()
+            assert (first.is_last, last.is_last) == (False, True)
+            found = np.concatenate([piece.parts[vector.dtype][1] for piece in (first, last) if piece.wait() is None])
+            np.testing.assert_array_equal(found, vector)
+            assert found.size == vector.size
+
+
+@pytest.mark.slow
+def test_gradients_leave_in_pieces(devices, monkeypatch):
+    """Each of several pieces is lent, and the sums are those of one device."""
+    monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
+    lent, lend = [], Exchange.lend
+
+    def counting(self, number, turn, piece):
+        lent.append(turn)
+        lend(self, number, turn, piece)
+
+    monkeypatch.setattr(Exchange, "lend", counting)
+    f, rng = layers(biases_dtype="float64"), np.random.RandomState(2)
+    given = [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows)) for rows in (8, 8, 8, 8, 7, 7, 7, 8, 8)]
+    with (
+        with_memory_of_their_own(devices),
+        DataParallel(f, devices=devices) as train,
+        optdb.SimulatorOCL(f) as alone,
+    ):
+        assert len(train._plan.buckets) == 2
+        for each in given:
+            np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
+        for shared in f.get_shared():
+            np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
+    assert max(lent) == 2

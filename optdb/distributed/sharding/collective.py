@@ -22,6 +22,7 @@ __all__ = [
     "MOMENTS",
     "SUM",
     "AllReduce",
+    "Completion",
     "MergeMoments",
     "Reducer",
     "ReductionRound",
@@ -57,6 +58,9 @@ class Reducer(Protocol):
 
         It takes the arrays of each worker, by rank, and may be another worker's of the same process.
         """
+
+    def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
+        """Note that the commands that compute the summands of a bucket are enqueued; these are their arrays."""
 
 
 class _Complete:
@@ -177,6 +181,37 @@ class ReductionRound(Op):
         """Return the shapes of the results for those of the vectors."""
         pairs = zip(self.kinds, shapes, strict=True)
         return [(length // NUMBERS * GOT if kind == MOMENTS else length,) for kind, (length,) in pairs]
+
+
+class Completion(Op):
+    """Says that the summands of a bucket are computed, while others are not: their way to other workers may begin.
+
+    Inputs are a token and summands, on the host or on a device; the output is the token. Each `Completion` takes that
+    of the one before.
+    """
+
+    __props__ = ("bucket",)
+    #: As `optdb.opencl.planning.waiting` has it.
+    begins_copy = True
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = False
+
+    def __init__(self, bucket: int) -> None:
+        self.bucket = bucket
+
+    def make_node(self, token: Variable, *summands: Variable) -> Apply:
+        """Make a node."""
+        return Apply(self, [token, *summands], [token.type()])
+
+    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+        """Let the thread's `Reducer` know."""
+        token, *summands = inputs
+        reducer().completed(self.bucket, summands)
+        outputs[0][0] = np.array(token)
+
+    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+        """Return the shape of the token."""
+        return shapes[:1]
 
 
 def combined(

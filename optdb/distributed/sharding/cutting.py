@@ -14,13 +14,14 @@ one vector for each dtype, and sums likewise: they do not leave the device one b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
-from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, MergeMoments, ReductionRound
+from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, Completion, MergeMoments, ReductionRound
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
@@ -33,6 +34,8 @@ __all__ = ["exact_plan"]
 
 #: The modules whose rules are registered when they are imported.
 RULE_MODULES = (loops, randomness, rules, statistics)
+#: A bucket has at least so many summands, so that what it takes to begin a copy is little beside them.
+_BUCKET_MEMBERS = 4
 #: Ops that put together what all workers have.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 
@@ -43,6 +46,7 @@ def exact_plan(
     reductions: Mapping[int, str],
     gradients: Mapping[Variable, Variable] | None,
     own_statistics: bool,
+    buckets: int = 0,
 ) -> StepPlan:
     """Return the functions by which workers make exact steps.
 
@@ -59,6 +63,8 @@ def exact_plan(
         Shared variables to the gradients in the user's graph, each a mean over the batch; none if they are to be found.
     own_statistics : bool
         Whether batch normalization uses statistics of each worker's part.
+    buckets : int
+        In how many pieces, at the most, summands may leave a worker while it computes others.
 
     Raises
     ------
@@ -75,7 +81,7 @@ def exact_plan(
     updates = _following(spreader, original)
     specs, wholes, own = _outputs(spreader, original, asked, reductions)
     roots = [*wholes, *updates.values()]
-    return _Cut(original, axes, length, first, token).plan(roots, own, specs, updates)
+    return _Cut(original, axes, length, first, token, buckets).plan(roots, own, specs, updates)
 
 
 def _following(spreader: Spreader, original: Original) -> dict[Variable, Variable]:
@@ -173,11 +179,18 @@ class _Cut:
     """Cuts a worker's graph at the sums that only outputs and next values are computed from."""
 
     def __init__(
-        self, original: Original, axes: Mapping[Variable, int], length: Variable, first: Variable, token: Variable
+        self,
+        original: Original,
+        axes: Mapping[Variable, int],
+        length: Variable,
+        first: Variable,
+        token: Variable,
+        buckets: int,
     ) -> None:
         self._original = original
         self._local = {*axes, first}
         self._length, self._first, self._token = length, first, token
+        self._buckets = buckets
 
     def plan(
         self,
@@ -192,6 +205,8 @@ class _Cut:
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
         # Only sums are left to the end, as vectors that lie next to each other.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
+        depths = _depths(nodes)
+        final.sort(key=lambda node: depths[node.outputs[0]])
         self._final = set(final)
         self._late = _downstream(nodes, {node.outputs[0] for node in final})
         self._of_part = _downstream(nodes, self._local, stop=_OVER_WORKERS)
@@ -204,7 +219,12 @@ class _Cut:
         summands = [_held(node.inputs[0], f"summand {i}") for i, node in enumerate(final)]
         sums = [_held(node.inputs[0], f"sum {i}") for i, node in enumerate(final)]
         kept = [_held(var, f"carried {i}") for i, var in enumerate(carried)]
-        following = dict(zip([*summands, *kept], rebuilt, strict=False))
+        following = {held: _as_held(var) for held, var in zip([*summands, *kept], rebuilt, strict=False)}
+        buckets = self._in_buckets(summands)
+        token = self._token
+        for number, members in enumerate(buckets):
+            token = Completion(number)(token, *(following[summands[i]] for i in members))
+        completions = [token] if buckets else []
         fresh = {node.outputs[0]: _taken(held, node.outputs[0]) for held, node in zip(sums, final, strict=True)}
         fresh.update((var, _taken(held, var)) for held, var in zip(kept, carried, strict=True))
         late = _rebuild(roots, fresh)
@@ -216,8 +236,7 @@ class _Cut:
         return StepPlan(
             shared=self._original.shared,
             gradients=compile_step(
-                *(given, rebuilt[len(following) :]),
-                {held: _as_held(var) for held, var in following.items()},
+                *(given, [*rebuilt[len(following) :], *completions], following),
                 *(optimizer, f"{name}: gradients"),
             ),
             results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
@@ -225,10 +244,18 @@ class _Cut:
             summands=summands,
             sums=sums,
             carried=kept,
+            buckets=buckets,
             rounds=rounds,
             same=[i for i, var in enumerate(arguments) if var not in self._local],
             outputs=specs,
         )
+
+    def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
+        """Return the numbers of the summands that are on a device, in pieces of neighbours; without the last piece."""
+        floats = [i for i, summand in enumerate(summands) if summand.dtype.startswith("float")]
+        count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
+        ends = [len(floats) * number // count for number in range(count)]
+        return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
         """Find the variables, among those that a root is computed from, that the first function has to return."""
@@ -343,6 +370,15 @@ def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[
         if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
             reached.update(node.outputs)
     return reached
+
+
+def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
+    """Return the length of the longest way to each output of nodes, which are in order: a device goes by it."""
+    depths: dict[Variable, int] = {}
+    for node in nodes:
+        depth = 1 + max((depths.get(var, 0) for var in node.inputs), default=0)
+        depths.update(dict.fromkeys(node.outputs, depth))
+    return depths
 
 
 def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.sharding.collective import ReductionRound, combined, reducer
+from optdb.distributed.sharding.collective import Completion, ReductionRound, combined, reducer
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
@@ -141,3 +141,10 @@ def lift_round(op: ReductionRound, context_name: str | None, inputs: Inputs, out
     elements, lengths = ([given[slot] for slot in op.host_slots(offset)] for offset in (2, 1))
     begun = BeginRound(op)(token, *vectors, *elements)
     return EndRound(op).make_node(begun, *vectors, *lengths).outputs
+
+
+@lifts([Completion], 90)
+def lift_completion(op: Completion, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift what says that summands are computed; it gets those on the device."""
+    token, *summands = inputs
+    return op.make_node(token, *(as_opencl_variable(summand, context_name) for summand in summands)).outputs

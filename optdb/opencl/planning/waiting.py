@@ -4,6 +4,9 @@ An op with the attribute ``begins_wait`` lets a copy to the host begin, and one 
 the two, the device should have other work. So nodes that lead to the next wait run first, and a wait runs when nothing
 else is left that can run without it. In a net's backward pass, that is the gradient of a layer's weights while the host
 waits for sums of the layer before.
+
+An op with the attribute ``begins_copy`` lets a copy begin, too, that nothing in the graph waits for. Nodes that lead to
+one go before others, but after those that lead to a wait.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.api.graph import Apply
 
-__all__ = ["has_waits", "waits_late"]
+__all__ = ["begins_copy", "has_waits", "waits_late"]
 
 
 def has_waits(nodes: Iterable[Apply]) -> bool:
-    """Tell whether the host waits for the device within a graph, by ops that say so."""
-    return any(_ends_wait(node) for node in nodes)
+    """Tell whether the host waits for the device, or for copies, within a graph, by ops that say so."""
+    return any(_ends_wait(node) or begins_copy(node) for node in nodes)
 
 
 def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]) -> list[Apply]:
@@ -54,13 +57,28 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return for each node whether it is a wait, and then the first wait that it lets begin: least goes first."""
+    """Return for each node whether it is a wait, and then the first wait that it lets begin: least goes first.
+
+    Copies come after all waits.
+    """
     first = [math.inf] * len(nodes)
     for i in reversed(range(len(nodes))):
         beyond = min((first[other] for other in after[i] if not _ends_wait(nodes[other])), default=math.inf)
-        first[i] = min(beyond, i) if getattr(nodes[i].op, "begins_wait", False) else beyond
+        first[i] = min(beyond, _turn(nodes[i], i, len(nodes)))
     return [(_ends_wait(node), first[i]) for i, node in enumerate(nodes)]
+
+
+def _turn(node: Apply, number: int, count: int) -> float:
+    """Return when it is the turn of what a node begins; infinity if it begins nothing."""
+    if getattr(node.op, "begins_wait", False):
+        return number
+    return count + number if begins_copy(node) else math.inf
 
 
 def _ends_wait(node: Apply) -> bool:
     return getattr(node.op, "ends_wait", False)
+
+
+def begins_copy(node: Apply) -> bool:
+    """Tell whether a node lets copies of its inputs begin."""
+    return getattr(node.op, "begins_copy", False)

@@ -1,10 +1,16 @@
-"""Shared variables of a simulator whose arrays lie next to each other on the device (`PackedVariables`)."""
+"""Shared variables of a simulator whose arrays lie next to each other on the device (`PackedVariables`).
+
+Their values may leave the device piece by piece, as soon as they are computed (`PiecewiseDownload`), and those of
+another device may come as they get ready (`PackedTerm`). Queues of their own copy them.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +21,18 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, overwrite
+from optdb.runtime.commands import listening
 from optdb.runtime.context import Context
-from optdb.runtime.packing import PackedVector, maps_buffers
+from optdb.runtime.mirrors import finish_event
+from optdb.runtime.packing import PackedVector, delay, maps_buffers, mark, side_queue
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
-__all__ = ["PackedVariables", "finish", "is_placed"]
+__all__ = ["PackedTerm", "PackedVariables", "Piece", "PiecewiseDownload", "finish", "is_placed"]
 
+#: Fewer bytes do not leave a device by themselves: it takes longer to begin a copy.
+PIECE_NBYTES = 1 << 19
 #: Names of transfers that no op makes.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 
@@ -63,9 +73,8 @@ class PackedVariables:
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
-        #: By dtype, what adds up vectors on the device, and memory for one of them.
+        #: By dtype, what adds up vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
-        self._stagings: dict[np.dtype, PackedVector] = {}
 
     @property
     def are_copied(self) -> bool:
@@ -119,52 +128,37 @@ class PackedVariables:
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
-    def add_up(self, own: PackedVariables, vectors: Sequence[Sequence[np.ndarray]], rank: int) -> None:
-        """Let the variables have sums of vectors, added up on the device in their order; return when these are read.
+    def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None]) -> None:
+        """Let the variables have sums of terms, added up on the device in their order; do not wait.
 
         Parameters
         ----------
         own : PackedVariables
-            Of the same shapes, whose vectors on the device are those of number `rank`.
-        vectors : sequence of sequence of ndarray
-            For each term, what `download` returned.
-        rank : int
-            Which term is on the device.
+            Of the same shapes. Their vectors on the device are the term that is None.
+        terms : sequence of PackedTerm or None
+            Two or more.
         """
         with self._state:
-            for number, (dtype, vector) in enumerate(self._vectors.items()):
-                own_vector = own._vectors[dtype]
+            for term in terms:
+                if term is not None:
+                    term.delay_queue()
+            for dtype, vector in self._vectors.items():
                 if vector.nbytes:
-                    terms = [None if i == rank else each[number] for i, each in enumerate(vectors)]
-                    self._add_vectors(vector, own_vector, terms)
-            self._state.context.queue.finish()
+                    arrays = [(own._vectors if term is None else term.vectors)[dtype].elements for term in terms]
+                    adder = self._adders.setdefault(dtype, _Adder(self._state.context, dtype))
+                    first, *others = arrays
+                    for other in others:
+                        adder.add(first, other, vector.elements)
+                        first = vector.elements
 
-    def _add_vectors(self, total: PackedVector, own: PackedVector, terms: Sequence[np.ndarray | None]) -> None:
-        """Add up terms of which those that are None are `own`."""
-        first, *others = terms
-        if first is not None:
-            record_transfer(TO_DEVICE, first.nbytes)
-            total.receive(first)
-        summed = own.elements if first is None else total.elements
-        staging = self._staging(total)
-        adder = self._adders.setdefault(total.dtype, _Adder(self._state.context, total.dtype))
-        for term in others:
-            if term is not None:
-                record_transfer(TO_DEVICE, term.nbytes)
-                staging.receive(term)
-            summand = own.elements if term is None else staging.elements
-            adder.add(summed, summand, total.elements)
-            summed = total.elements
+    def pack(self, in_place: Mapping[np.dtype, int] = MappingProxyType({})) -> None:
+        """Copy arrays into the vectors that functions have not written there: they have another shape, or order.
 
-    def _staging(self, vector: PackedVector) -> PackedVector:
-        """Return memory on the device for one term."""
-        staging = self._stagings.get(vector.dtype)
-        if staging is None or staging.shapes != vector.shapes:
-            staging = self._stagings[vector.dtype] = PackedVector(self._state.context, vector.dtype, vector.shapes)
-        return staging
-
-    def pack(self) -> None:
-        """Copy arrays into the vectors that functions have not written there: they have another shape, or order."""
+        Parameters
+        ----------
+        in_place : mapping
+            By dtype, how many of the first arrays were copied already.
+        """
         self.release()
         shapes = self.shapes
         for dtype, members in self._members.items():
@@ -174,8 +168,8 @@ class PackedVariables:
                 if vector.holds(number, cell[0]):
                     continue
                 value, cell[0] = cell[0], vector.arrays[number]
-                if not overwrite(cell[0], value):
-                    overwrite(cell[0], copy(value))  # which lies in order
+                if number >= in_place.get(dtype, 0):
+                    _copy_to(cell[0], value)
 
     def _record(self, transfer: str) -> None:
         for vector in self._vectors.values():
@@ -188,6 +182,174 @@ class PackedVariables:
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
         return vector
+
+
+@dataclass
+class Piece:
+    """Neighbours of packed variables on the host, which are complete once `wait` returns."""
+
+    #: By dtype, where they are in the vector, and their values.
+    parts: dict[np.dtype, tuple[slice, np.ndarray]]
+    #: Of the copies.
+    events: list[Any]
+    #: Whether it is the last one of the vectors.
+    is_last: bool
+
+    def wait(self) -> None:
+        """Wait until the values are there. Any thread may wait."""
+        for event in self.events:
+            finish_event(event)
+
+
+class PiecewiseDownload:
+    """Downloads packed variables in pieces, of which each begins when its values are computed.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        Of a device with memory of its own.
+    """
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._queue = side_queue(packed._state.context)
+        #: By dtype, the vector, and how many of its arrays have begun to leave.
+        self._begun: dict[np.dtype, tuple[PackedVector, int]] = {}
+        self._pieces: list[Piece] = []
+        #: Variables that are computed, and have not begun to leave: they are few.
+        self._waiting: dict[int, Any] = {}
+
+    def restart(self) -> None:
+        """Forget the pieces of an earlier step, which nobody needs any more."""
+        for piece in self._pieces:
+            piece.wait()
+        self._pieces.clear()
+        self._begun.clear()
+        self._waiting.clear()
+
+    def begin(self, arrays: Mapping[int, Any]) -> Piece | None:
+        """Begin to download variables, whose commands are in the queue; return None if they have to wait for more.
+
+        They wait if they are few, and if this is a function's first call with such arguments.
+
+        Parameters
+        ----------
+        arrays : mapping
+            By the numbers of variables, where their next values are. Those of a dtype follow the ones before.
+        """
+        self._waiting.update(arrays)
+        if sum(array.nbytes for array in self._waiting.values()) < PIECE_NBYTES:
+            return None
+        until = self._until(self._waiting)
+        # A listener may hold commands back.
+        if until is None or listening() is not None:
+            return None
+        with self._packed._state:
+            for dtype, stop in until.items():
+                _, first = self._begun.get(dtype, (None, 0))
+                vector, members = self._packed._vectors[dtype], self._packed._members[dtype]
+                for number in range(first, stop):
+                    # Two variables may be the same value, which is in one place.
+                    if not vector.holds(number, self._waiting[members[number]]):
+                        _copy_to(vector.arrays[number], self._waiting[members[number]])
+            self._waiting.clear()
+            return self._fetch(until, is_last=False)
+
+    def end(self) -> Piece:
+        """Begin to download the variables that have not left yet."""
+        with self._packed._state:
+            self._packed.pack({dtype: count for dtype, (_, count) in self._begun.items()})
+            vectors = self._packed._vectors
+            if any(vectors[dtype] is not vector for dtype, (vector, _) in self._begun.items()):
+                raise RuntimeError("a summand has changed its shape after it was computed")
+            return self._fetch({dtype: len(vector.arrays) for dtype, vector in vectors.items()}, is_last=True)
+
+    def _until(self, arrays: Mapping[int, Any]) -> dict[np.dtype, int] | None:
+        """Return by dtype how many arrays have left with these; None if there is no vector of their shapes."""
+        until = {}
+        for dtype, members in self._packed._members.items():
+            vector = self._packed._vectors.get(dtype)
+            _, stop = self._begun.get(dtype, (None, 0))
+            for number, i in enumerate(members):
+                if i not in arrays:
+                    continue
+                if vector is None or number != stop or vector.shapes[number] != arrays[i].shape:
+                    return None
+                until[dtype] = stop = number + 1
+        return until
+
+    def _fetch(self, until: Mapping[np.dtype, int], is_last: bool) -> Piece:
+        after = [mark(self._packed._state.context.queue)]
+        piece = Piece({}, [], is_last)
+        for dtype, stop in until.items():
+            vector = self._packed._vectors[dtype]
+            _, first = self._begun.get(dtype, (None, 0))
+            self._begun[dtype] = vector, stop
+            part = vector.part(first, stop)
+            if part.start == part.stop:
+                continue
+            elements, event = vector.fetch(self._queue, part, after)
+            record_transfer(TO_HOST, elements.nbytes)
+            piece.parts[dtype] = part, elements
+            piece.events.append(event)
+        self._queue.flush()
+        self._pieces.append(piece)
+        return piece
+
+
+class PackedTerm:
+    """Vectors on a device for the values of another one, which come in pieces.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        Variables on this device, of the same shapes.
+    """
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._context = packed._state.context
+        self._queue = side_queue(self._context)
+        #: By dtype.
+        self.vectors: dict[np.dtype, PackedVector] = {}
+        self._events: list[Any] = []
+        self._fence: list[Any] = []
+
+    def restart(self) -> None:
+        """Let the pieces of a step come after all that the device was given before, which reads those before."""
+        self.wait()
+        self._events.clear()
+        self._fence = [mark(self._context.queue)]
+
+    def receive(self, piece: Piece) -> None:
+        """Begin to upload a piece, which is complete; it stays as it is until `wait` returns."""
+        for dtype, (part, elements) in piece.parts.items():
+            record_transfer(TO_DEVICE, elements.nbytes)
+            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence))
+        self._queue.flush()
+
+    def delay_queue(self) -> None:
+        """Let later commands of the device wait for the values."""
+        delay(self._context.queue, self._events)
+
+    def wait(self) -> None:
+        """Wait until the device has read all pieces."""
+        for event in self._events:
+            finish_event(event)
+
+    def _vector(self, dtype: np.dtype) -> PackedVector:
+        like = self._packed._vectors[dtype]
+        vector = self.vectors.get(dtype)
+        if vector is None or vector.shapes != like.shapes:
+            # Its zeros are written by the device's own queue.
+            vector = self.vectors[dtype] = PackedVector(self._context, dtype, like.shapes, on_host=False)
+            self._fence = [mark(self._context.queue)]
+        return vector
+
+
+def _copy_to(target: DeviceArray, value: DeviceArray) -> None:
+    if not overwrite(target, value):
+        overwrite(target, copy(value))  # which lies in order
 
 
 class _Adder:

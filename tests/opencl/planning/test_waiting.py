@@ -32,6 +32,10 @@ def end(name, *priors):
     return node(name, *priors, ends_wait=True)
 
 
+def copy(name, *priors):
+    return node(name, *priors, begins_copy=True)
+
+
 def prior(node):
     return [var.owner for var in node.inputs if var.owner is not None]
 
@@ -63,6 +67,22 @@ def test_what_leads_to_the_next_wait_goes_first():
     assert order(a, b, begun, end("end", begun)) == ["b", "begin", "a", "end"]
 
 
+def test_what_leads_to_a_copy_goes_before_others_and_after_what_leads_to_a_wait():
+    other, a, b = node("other"), node("a"), node("b")
+    copied, begun = copy("copy", a), begin("begin", b)
+    nodes = other, a, copied, b, begun, end("end", begun)
+    assert order(*nodes) == ["b", "begin", "a", "copy", "other", "end"]
+    assert order(other, a, copied) == ["a", "copy", "other"]
+    assert has_waits([copied])
+
+
+def test_copies_begin_in_their_order():
+    nodes = [node(name) for name in "abc"]
+    first = copy("first", nodes[2])
+    second = copy("second", nodes[0], first)
+    assert order(*nodes, first, second) == ["c", "first", "a", "second", "b"]
+
+
 def test_the_order_stays_where_nothing_speaks_against_it():
     nodes = [node(str(number)) for number in range(5)]
     assert not has_waits(nodes)
@@ -74,7 +94,7 @@ def test_all_nodes_come_after_those_that_they_need():
     for _ in range(200):
         nodes = []
         for number in range(rng.randrange(1, 25)):
-            make = rng.choice([node, node, node, begin, end])
+            make = rng.choice([node, node, node, begin, end, copy])
             nodes.append(make(str(number), *rng.sample(nodes, rng.randrange(min(len(nodes), 3) + 1))))
         found = waits_late(nodes, prior)
         place = {each: number for number, each in enumerate(found)}

@@ -1,0 +1,92 @@
+"""Threads of one process: a step is committed by all of them, or by none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.distributed import DataParallel, WorkerFailed
+from optdb.distributed.exchange import Aborted
+from optdb.distributed.replicas import ExactReplica
+from optdb.distributed.threads import _Agreement
+from tests.distributed.hosts import in_threads
+from tests.distributed.training import batches, check, step, two_devices
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return two_devices()
+
+
+def test_all_agree():
+    agreement = _Agreement(3, 20)
+    assert in_threads(lambda rank: agreement.agree(), 3) == [None] * 3
+    agreement.abort("too late")
+    assert agreement.is_reached
+
+
+def test_one_that_fails_lets_nobody_agree():
+    agreement = _Agreement(3, 20)
+
+    def work(rank):
+        if rank == 2:
+            return agreement.abort("it has failed")
+        with pytest.raises(Aborted, match="it has failed"):
+            agreement.agree()
+
+    in_threads(work, 3)
+    assert not agreement.is_reached
+    with pytest.raises(Aborted):
+        agreement.agree()
+
+
+def test_nobody_waits_for_ever():
+    agreement = _Agreement(2, 0.05)
+    with pytest.raises(Aborted, match="in time"):
+        agreement.agree()
+    with pytest.raises(Aborted):
+        agreement.agree()
+    assert not agreement.is_reached
+
+
+@pytest.mark.slow
+def test_an_update_that_fails_is_made_by_the_next_step(devices, monkeypatch):
+    f, given, failures = step(), batches(6), [0]
+    commit = ExactReplica._commit
+
+    def fail_twice(self):
+        failures[0] += 1
+        if failures[0] in (3, 6):
+            raise MemoryError("no room for an update")
+        commit(self)
+
+    monkeypatch.setattr(ExactReplica, "_commit", fail_twice)
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(given)
+        check(f, found, [train.get(shared) for shared in f.get_shared()], given)
+    assert failures[0] == 2 * len(given) + 2
+
+
+@pytest.mark.slow
+def test_results_that_get_lost_undo_no_step(devices, monkeypatch):
+    f, given = step(), batches(5)
+    complete = ExactReplica.complete
+
+    def lose(self, prepared):
+        raise OSError("the device is gone")
+
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(given[:3])
+        with monkeypatch.context() as patch:
+            patch.setattr(ExactReplica, "complete", lose)
+            with pytest.raises(WorkerFailed, match="the device is gone"):
+                train(*given[3])
+        monkeypatch.setattr(ExactReplica, "complete", complete)
+        assert train.steps == 4
+        found += [None, train(*given[4])]
+        state = [train.get(shared) for shared in f.get_shared()]
+        for first, second in zip(*(replica.state() for replica in train._group._replicas), strict=True):
+            np.testing.assert_array_equal(first, second)
+    with DataParallel(f, devices=devices) as again:
+        found[3] = again.train(given)[3]
+    check(f, found, state, given)
