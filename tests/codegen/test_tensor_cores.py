@@ -110,13 +110,24 @@ def test_numbers_that_are_not_aligned(right, block, arithmetic):
     check(got, a, b, y, -0.5, 2.0, arithmetic)
 
 
-@pytest.mark.parametrize("depth", [8, 16, pytest.param(32, marks=_SLOW)])
+@pytest.mark.parametrize("depth", [16, pytest.param(32, marks=_SLOW)])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_any_number_of_stages(depth, stages):
     block = TensorBlock(32, 32, depth, stages, 16, 32)
     a, b, y = sample(1, 32, 100), sample(1, 100, 32), sample(1, 32, 32)
     got, _ = multiply(block, "tf32", a, b, y)
     check(got, a, b, y, 1.0, 0.0, "tf32")
+
+
+@_SLOW
+@pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 1, 2), (0, 2, 1)), ((0, 2, 1), (0, 1, 2))])
+@pytest.mark.parametrize("block", [TensorBlock(64, 64, 16, 2, 64, 32), TensorBlock(64, 64, 16, 3, 32, 64)], ids=str)
+@pytest.mark.parametrize("columns", [64, 70])
+def test_rows_are_multiplied_in_halves(block, orders, columns):
+    a, b, y = sample(1, 70, 40), sample(1, 40, columns), sample(1, 70, columns)
+    layouts = [*((order, (1, 1, 1)) for order in orders), ((0, 1, 2), (1, 1, 1))]
+    got, _ = multiply(block, "tf32", a, b, y, -0.5, 2.0, layouts)
+    check(got, a, b, y, -0.5, 2.0, "tf32")
 
 
 @_SLOW
@@ -233,7 +244,7 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
 
 
 def test_blocks_fit_a_gpu():
-    for block in tensor_cores._BLOCKS.values():
+    for block in {*tensor_cores._BLOCKS.values(), *tensor_cores._RATES}:
         assert block.unsupported_reason() is None
         assert block.local_bytes <= 48 << 10 and block.items <= 1024
 
@@ -243,7 +254,7 @@ def test_blocks_fit_a_gpu():
     [
         TensorBlock(48, 64, 16, 2, 16, 32),
         TensorBlock(64, 64, 16, 1, 32, 32),
-        TensorBlock(64, 64, 4, 2, 32, 32),
+        TensorBlock(64, 64, 8, 2, 32, 32),
         TensorBlock(64, 64, 16, 2, 64, 64),
         TensorBlock(64, 64, 16, 2, 32, 8),
     ],

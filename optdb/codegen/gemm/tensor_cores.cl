@@ -7,15 +7,17 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     __local uint its_tiles[LOCAL_WORDS] __attribute__((aligned(128)));
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
-    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
+    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5;
+    const uint parts = t.s6;
     const bool add = s.sB;
     /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
        column. */
-    const ga_ssize tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
-    const ga_ssize of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
-    const ga_ssize band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
-    const ga_ssize height = min((ga_ssize)BAND, tiles_m - band);
-    const ga_ssize i0 = (band + in_band % height) * ROWS, j0 = in_band / height * COLS;
+    /* There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
+    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
+    const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
+    const uint height = min((uint)BAND, tiles_m - band);
+    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
     const ga_ssize batch = matrix / parts, part = matrix % parts;
     const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
     const uint item = get_local_id(0), lane = item % 32, warp = item / 32, g = lane / 4, r = lane % 4;
@@ -82,37 +84,73 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             COPY(stage, stage)
         commit_copies();
     }
-    uint left[WARP_ROWS / 16][4], right[WARP_COLS / 8][2];
+    /* The fragments of the next step are loaded while those of a step are multiplied: of the right matrix into other
+       registers, and of the left one half by half, after each half was multiplied. */
+    uint left[WARP_ROWS / 16][4], right[2][WARP_COLS / 8][2];
     int side = 0, next = STAGES - 1;
     await_copies();
-    LOAD_A(memory, 0, 0, left_at, left);
-    LOAD_B(memory, 0, 0, right_at, right);
+    LOAD_B(memory, 0, 0, right_at, right[0]);
+    LOAD_A(memory, 0, 0, left_at, left, 0);
+    LOAD_A(memory, 0, 0, left_at, left, 1);
     for (int stage = 0; stage < stages; ++stage) {
         BEGIN_STAGE
         #pragma unroll
         for (int step = 0; step < DEPTH / 8; ++step) {
-            /* Copies begin between the loads of fragments and their use. */
             if (step == 0) {
                 if (stage + STAGES - 1 < stages)
                     COPY(stage + STAGES - 1, next)
                 commit_copies();
                 next = next == STAGES - 1 ? 0 : next + 1;
             }
-            MULTIPLY(memory, SUMS, left, right);
             if (step == DEPTH / 8 - 1) {
                 await_copies();
                 side = side == STAGES - 1 ? 0 : side + 1;
             }
-            LOAD_A(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, left_at, left);
-            LOAD_B(memory, side * STAGE_WORDS, (step + 1) % (DEPTH / 8) * 8, right_at, right);
+            const uint base = side * STAGE_WORDS, l = (step + 1) % (DEPTH / 8) * 8;
+            LOAD_B(memory, base, l, right_at, right[(step + 1) % 2]);
+            MULTIPLY(memory, SUMS, left, right[step % 2], 0);
+            LOAD_A(memory, base, l, left_at, left, 0);
+            MULTIPLY(memory, SUMS, left, right[step % 2], 1);
+            LOAD_A(memory, base, l, left_at, left, 1);
         }
         END_STAGE
     }
 
-    /* Sums pass through local memory, so that neighbours store neighbours: sixteen rows of each warp at a time. */
     y += batch * t.s0;
     z += batch * t.s3;
     w += (part * t.s8 + batch) * m * n;
+#if STORES_VECTORS
+    /* An item has some neighbours of a row, which it stores at once where no vector is cut, and all are aligned. */
+    GLOBAL_MEM W *const to = parts > 1 ? w : z;
+    const ga_ssize to0 = parts > 1 ? n : z0;
+    if ((parts > 1 || z1 == 1) && to0 % 4 == 0 && n % 4 == 0 && (ulong)to % 16 == 0) {
+        #pragma unroll
+        for (int h = 0; h < WARP_ROWS / 8; ++h) {
+            const int ti = wi + A_ORDER(h * 8 + g);
+            if (ti >= rows)
+                continue;
+            #pragma unroll
+            for (int q = 0; q < WARP_COLS / 4 / VECTOR; ++q) {
+                const int tj = wj + COLUMN(q, 0);
+                if (tj >= cols)
+                    continue;
+                W sum[VECTOR];
+                #pragma unroll
+                for (int e = 0; e < VECTOR; ++e) {
+                    sum[e] = acc[h / 2][FRAGMENT(q, e)][h % 2 * 2 + SIDE_OF_FRAGMENT(q, e)];
+                    if (parts == 1) {
+                        sum[e] *= alpha;
+                        if (add)
+                            sum[e] += beta * y[(i0 + ti) * y0 + (j0 + tj + e) * y1];
+                    }
+                }
+                *(GLOBAL_MEM VECTOR_TYPE *)(to + (i0 + ti) * to0 + (j0 + tj)) = VLOAD_VECTOR(0, sum);
+            }
+        }
+        return;
+    }
+#endif
+    /* Sums pass through local memory, so that neighbours store neighbours: sixteen rows of each warp at a time. */
     __local float *sums = (__local float *)its_tiles;
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i) {
@@ -258,31 +296,34 @@ static uint right_place_transposed(uint wj, uint place, uint lane)
     return lane % 16 * (COLS / 2) + ((wj / 8 + place * 2 + lane / 16) ^ lane % 8) * 4;
 }
 
-/* Load the fragments of a matrix for eight words of terms of the sums. */
-static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+/* Load the fragments of half of the rows, or of the columns, for eight words of terms of the sums. */
+static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i)
-        load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
+        if (IN_HALF(i, half_of))
+            load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
 }
 
-static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
         uint numbers[WARP_ROWS / 8];
-        LOAD_NEAR_A(memory, base + (l + c * 4) * ROWS, at, numbers);
+        LOAD_NEAR_A(memory, base + (l + c * 4) * ROWS, at, numbers, half_of);
         #pragma unroll
         for (int i = 0; i < WARP_ROWS / 8; ++i)
-            x[i / 2][i % 2 + 2 * c] = numbers[i];
+            if (IN_HALF(i / 2, half_of))
+                x[i / 2][i % 2 + 2 * c] = numbers[i];
     }
 }
 
-static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4])
+static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i)
-        load_transposed(memory, base + at[i] + l * ROWS, x[i]);
+        if (IN_HALF(i, half_of))
+            load_transposed(memory, base + at[i] + l * ROWS, x[i]);
 }
 
 /* Of a tile that is copied along the terms, or transposed: an instruction loads the numbers of two fragments. */
@@ -304,64 +345,72 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
     #pragma unroll
     for (int c = 0; c < 2; ++c) {
         uint numbers[WARP_COLS / 8];
-        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers);
+        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 0);
+        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 1);
         #pragma unroll
         for (int j = 0; j < WARP_COLS / 8; ++j)
             v[j][c] = numbers[j];
     }
 }
 
-/* Load two, four or eight neighbours; the eight lie in two pieces of 16 bytes. */
-static void load_2(MEMORY memory, uint base, const uint *at, uint *x)
+/* Load two or four neighbours, or half of eight, which lie in two pieces of 16 bytes. */
+static void load_2(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
-    load_two(memory, base + at[0], x);
+    if (half_of)
+        load_two(memory, base + at[0], x);
 }
 
-static void load_4(MEMORY memory, uint base, const uint *at, uint *x)
+static void load_4(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
-    load_four(memory, base + at[0], x);
+    if (half_of)
+        load_four(memory, base + at[0], x);
 }
 
-static void load_8(MEMORY memory, uint base, const uint *at, uint *x)
+static void load_8(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
-    load_four(memory, base + at[0], x);
-    load_four(memory, base + at[1], x + 4);
+    load_four(memory, base + at[half_of], x + 4 * half_of);
 }
 
-/* Adds the products of two sets of fragments. The instruction cuts off bits below TF32's: numbers are first increased
-   by about a half of what is cut, so that they are rounded, those of TF32 to themselves. */
-static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+/* Adds the products of two sets of fragments, of half of the rows. The instruction cuts off bits below TF32's: numbers
+   are first increased by about a half of what is cut, so that they are rounded, those of TF32 to themselves. */
+static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i)
         #pragma unroll
         for (int c = 0; c < 4; ++c)
-            x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
-    #pragma unroll
-    for (int j = 0; j < WARP_COLS / 8; ++j)
+            if (IN_HALF(i, half_of))
+                x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
+    if (half_of == 0)
         #pragma unroll
-        for (int c = 0; c < 2; ++c)
-            v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
+        for (int j = 0; j < WARP_COLS / 8; ++j)
+            #pragma unroll
+            for (int c = 0; c < 2; ++c)
+                v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i)
         #pragma unroll
         for (int j = 0; j < WARP_COLS / 8; ++j)
-            multiply_add(memory, acc[i][j], x[i], v[j]);
+            if (IN_HALF(i, half_of))
+                multiply_add(memory, acc[i][j], x[i], v[j]);
 }
 
 /* The same of numbers of float16. */
-static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; ++i)
         #pragma unroll
         for (int j = 0; j < WARP_COLS / 8; ++j)
-            multiply_add_halves(memory, acc[i][j], x[i], v[j]);
+            if (IN_HALF(i, half_of))
+                multiply_add_halves(memory, acc[i][j], x[i], v[j]);
 }
 
 /* As `multiply_tf32`, with each number divided into two of TF32, but for the products of two small parts. */
-static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2])
+static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
+    if (half_of == 0)
+        return;
     uint v_small[WARP_COLS / 8][2];
     #pragma unroll
     for (int j = 0; j < WARP_COLS / 8; ++j)

@@ -51,6 +51,13 @@ _BLOCKS = {
     ("small", True): TensorBlock(64, 64, 32, 3, 32, 32),
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
+#: For TF32 products that are not tiny: how much a unit of an NVIDIA H200 computes of tiles of each shape, in 1e12
+#: operations a second, with one group on it, with two, and so on. A unit holds no more of them than are listed.
+_RATES = {
+    TensorBlock(128, 128, 16, 3, 64, 64): (0.79, 1.42),
+    TensorBlock(64, 128, 16, 4, 32, 64): (0.6, 0.97, 1.1, 1.24),
+    TensorBlock(64, 64, 32, 3, 32, 32): (0.5, 0.94, 0.98, 1.03),
+}
 
 
 @dataclass(frozen=True)
@@ -95,10 +102,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
-    name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
-    # Pieces of float16 are exchanged among eight in each row.
-    name = "small" if name == "tiny" and arithmetic == "float16" else name
-    block = _BLOCKS[name, arithmetic == "tf32x3"]
+    block = _block_for(problem, arithmetic, profile.compute_units)
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return None
     needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
@@ -106,6 +110,24 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     if kernels is None:
         return None
     return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
+
+
+def _block_for(problem: Problem, arithmetic: Arithmetic, units: int) -> TensorBlock:
+    """Return the shape of the tiles that compute a product on a device of `units` compute units."""
+    name = classify(problem.batch, problem.m, problem.n, units)
+    if arithmetic == "tf32" and name != "tiny":
+        return min(_RATES, key=lambda block: _effort(problem, block, units))
+    # Pieces of float16 are exchanged among eight in each row.
+    name = "small" if name == "tiny" and arithmetic == "float16" else name
+    return _BLOCKS[name, arithmetic == "tf32x3"]
+
+
+def _effort(problem: Problem, block: TensorBlock, units: int) -> float:
+    """Return how long the unit with the most tiles computes, for each term of the sums."""
+    rates = _RATES[block]
+    rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
+    last = rest / rates[rest - 1] if rest else 0.0
+    return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)
 
 
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:

@@ -94,8 +94,8 @@ class TensorBlock:
             return "lengths are powers of two"
         if self.rows % self.warp_rows or self.cols % self.warp_cols:
             return "the parts of the items have to divide the tile"
-        if self.warp_rows < 16 or self.warp_cols < 16 or not 8 <= self.depth <= 32 or min(self.rows, self.cols) < 32:
-            return "instructions take 16 rows, twice 8 columns and 8 terms, and tiles at least 32 rows and columns"
+        if self.warp_rows < 16 or self.warp_cols < 16 or not 16 <= self.depth <= 32 or min(self.rows, self.cols) < 32:
+            return "instructions take 16 rows, twice 8 columns and 8 terms in turns, and tiles at least 32 rows and columns"
         if self.stages < 2:
             return "one stage is copied while another one is multiplied"
         if self.items < max(self.rows, self.cols) or min(self.rows, self.cols) * self.depth // 4 % self.items:
@@ -172,8 +172,9 @@ def tensor_kernel(
         **_arithmetic_words(block, arithmetic),
         **_matrix_words(left, block),
         **_matrix_words(right, block),
+        **_store_words(right, arithmetic),
     }
-    return product_kernel(_macros(block, left, right) + filled("\n".join(parts.values()), **words), dtype)
+    return product_kernel(_macros(block, arithmetic, left, right) + filled("\n".join(parts.values()), **words), dtype)
 
 
 def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
@@ -247,20 +248,48 @@ def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
     }
 
 
-def _macros(block: TensorBlock, left: _TileFactor, right: _TileFactor) -> str:
+def _stored_at_once(right: _TileFactor) -> int:
+    """Return how many neighbours of a row an item stores at once."""
+    return min(right.near, 4) if right.load_kind == "across" else 2
+
+
+def _store_words(right: _TileFactor, arithmetic: Arithmetic) -> dict[str, Any]:
+    """Return the words of vectors of sums that are stored; float16, and sums that are computed again, have none."""
+    vector = _stored_at_once(right)
+    names = {"VECTOR": vector, "VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"}
+    return {"STORES_VECTORS": int(arithmetic == "tf32"), **names}
+
+
+def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right: _TileFactor) -> str:
     """Return the macros of the order of pieces in local memory, and of rows and columns in fragments.
 
     Eight pieces of 16 bytes fill the banks once. Pieces of rows that lie in one line of them keep their order, and
     those of the next line have another. Items read one or two pieces next to each other in each of four rows.
+
+    Number `e` of vector `q` that an item stores is in some fragment, on one of its two sides: each fragment has two
+    neighbours, or, where columns are in another order, fragments have a neighbour each.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
+    # Rows are multiplied in two halves where each has fragments of its own, which are loaded apart.
+    whole = left.warp_length == 16 or (left.load_kind == "across" and left.near < 8) or arithmetic == "tf32x3"
     lines = [
+        f"#define IN_HALF(i, half_of) ({'(half_of) == 1' if whole else f'(i) / {left.warp_length // 32} == (half_of)'})",
         f"#define SWIZZLED(row) ((row) / {32 // block.depth} % {block.depth // 4})",
         f"#define EXCHANGED(l) {exchanged}",
     ]
     for matrix, (inner, outer) in ((left, (8, left.near)), (right, (right.near, 8))):
         if matrix.load_kind == "across":
             lines.append(f"#define {matrix.side}_order(i) ((i) % {inner} * {outer} + (i) / {inner})")
+    if right.load_kind == "across":
+        at = f"((q) * {_stored_at_once(right)} + (e))"
+        lines += [
+            f"#define FRAGMENT(q, e) ({at} % {right.near})",
+            f"#define SIDE_OF_FRAGMENT(q, e) ({at} / {right.near})",
+        ]
+        lines.append(f"#define COLUMN(q, e) (2 * r * {right.near} + {at})")
+    else:
+        lines += ["#define FRAGMENT(q, e) (q)", "#define SIDE_OF_FRAGMENT(q, e) (e)"]
+        lines.append("#define COLUMN(q, e) ((q) * 8 + 2 * r + (e))")
     return "\n".join(lines) + "\n"
 
 
