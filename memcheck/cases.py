@@ -213,6 +213,8 @@ _PARTS = [
     Case(OpenCLContiguous(), floats(3, 5, 7)),
     Case(OpenCLReshape(1), floats(3, 5, 7), np.array([-1])),
     Case(OpenCLReshape(2), floats(3, 5, 7), np.array([15, 7])),
+    Case(_of_first_columns(OpenCLReshape(1)), floats(5, 12), np.array([-1])),
+    Case(_of_first_columns(OpenCLFlatten(1)), floats(5, 12)),
     *[
         Case(OpenCLIncSubtensor([slice(int8, int8, int8)], inplace, setting), floats(9, 5), floats(*shape), 1, 9, 3)
         for inplace in (False, True)
@@ -363,12 +365,12 @@ NEVER = {
         (f"OpenCL{name}", f"{kernel}_wide"): _WIDE
         for name, kernels in {
             **dict.fromkeys(("Elemwise", "PlacedElemwise"), ("elements",)),
-            **dict.fromkeys(("Join", "Split", "Contiguous", "Alloc", "AllocDiag"), ("copy",)),
+            **dict.fromkeys(("Join", "Split", "Contiguous", "Alloc", "AllocDiag", "Reshape", "Flatten"), ("copy",)),
             "IncSubtensor": ("copy", "inc", "set"),
         }.items()
         for kernel in kernels
     },
-    ("OpenCLContiguous", "copy_quads"): _COPIES_GAPS,
+    **{(f"OpenCL{name}", "copy_quads"): _COPIES_GAPS for name in ("Contiguous", "Reshape", "Flatten")},
     ("OpenCLAllocDiag", "copy_row_quads"): "elements of a diagonal are no neighbours",
     ("OpenCLPlacedElemwise", "copy_alike"): "places have gaps between their rows, or one row broadcasts",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.elements import copied, copying
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import c_strides, size_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
@@ -27,8 +27,11 @@ class Reshape(Operation):
     #: The number of lengths.
     ndim: int
 
+    def __post_init__(self) -> None:
+        self._copying = copying(self.x, context=self.context)
+
     def kernels(self) -> list[Kernel]:
-        return copying(self.x).kernels()
+        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, wanted = inputs
@@ -37,7 +40,7 @@ class Reshape(Operation):
     def _view(self, x: Array, shape: Sequence[int], outputs: Outputs, kernels: Kernels) -> None:
         strides = strides_for(x, shape)
         if strides is None:
-            x = contiguous(x, self.x, kernels, self.context)
+            x = copied(x, self._copying, kernels, self.context)
             strides = c_strides(shape, x.dtype.itemsize)
         outputs[0][0] = view(x, shape, strides)
 
