@@ -95,7 +95,7 @@ class TensorBlock:
         if self.rows % self.warp_rows or self.cols % self.warp_cols:
             return "the parts of the items have to divide the tile"
         if self.warp_rows < 16 or self.warp_cols < 16 or not 16 <= self.depth <= 32 or min(self.rows, self.cols) < 32:
-            return "instructions take 16 rows, twice 8 columns and 8 terms in turns, and tiles at least 32 rows and columns"
+            return "warps take 16 rows and columns, stages 16 or 32 terms, and tiles at least 32 rows and columns"
         if self.stages < 2:
             return "one stage is copied while another one is multiplied"
         if self.items < max(self.rows, self.cols) or min(self.rows, self.cols) * self.depth // 4 % self.items:
@@ -272,8 +272,9 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
     # Rows are multiplied in two halves where each has fragments of its own, which are loaded apart.
     whole = left.warp_length == 16 or (left.load_kind == "across" and left.near < 8) or arithmetic == "tf32x3"
+    half_of_row = 1 if whole else f"(i) / {left.warp_length // 32}"
     lines = [
-        f"#define IN_HALF(i, half_of) ({'(half_of) == 1' if whole else f'(i) / {left.warp_length // 32} == (half_of)'})",
+        f"#define IN_HALF(i, half_of) ({half_of_row} == (half_of))",
         f"#define SWIZZLED(row) ((row) / {32 // block.depth} % {block.depth // 4})",
         f"#define EXCHANGED(l) {exchanged}",
     ]
