@@ -13,6 +13,7 @@ from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.functions.compiled import wrap_compilation
 from optdb.opencl import blas, inplace, next_values, pickling, placing, planning, shared, stacking, transfers, variables
+from optdb.opencl import hoisting as _hoisting  # noqa: F401  registers itself
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros

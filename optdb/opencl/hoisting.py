@@ -28,7 +28,6 @@ from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.stacking import is_quicker
-from optdb.opencl.type import OpenCLArrayType
 
 #: After the lift, before sums of products are stacked.
 POSITION = 48.5

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from theano.compile.pfunc import rebuild_collect_shared
 from theano.ifelse import IfElse
+from theano.scan_module import scan_utils
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.databases import DB, Query, compile_db
@@ -21,6 +22,7 @@ __all__ = [
     "optimized_until",
     "recompute",
     "scan_around",
+    "scan_with_sequences",
     "watching_mode",
 ]
 
@@ -90,6 +92,37 @@ def scan_around(
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
     scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
     return scan
+
+
+def scan_with_sequences(
+    loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
+) -> list[Variable]:
+    """Return the outputs of a loop that takes further sequences, of which its body computes some variables.
+
+    Parameters
+    ----------
+    loop : Apply
+        Of a Scan.
+    replaced : dict
+        By variable of the body, what stands for it.
+    sequences : dict
+        By new input of the body, the sequence outside, all of whose parts have the input's type.
+    """
+    op = loop.op
+    outputs = scan_utils.clone(list(op.outputs), replace=replaced)
+    types = {out.type.dtype: out.type for out in loop.outputs if isinstance(out.type.broadcastable, tuple)}
+
+    def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
+        # The arrays of a dtype are on one side.
+        return types[dtype].clone(broadcastable=broadcastable)
+
+    info = {**op.info, "n_seqs": op.n_seqs + len(sequences)}
+    if "gpu_hash" in info:
+        info["gpu_hash"] = hash((info["gpu_hash"], tuple(var.type for var in sequences)))
+    scan = Scan([*sequences, *op.inputs], outputs, info, typeConstructor=array_type)
+    scan.mode_instance = op.mode_instance
+    steps, *inputs = loop.inputs
+    return scan(steps, *sequences.values(), *inputs, return_list=True)
 
 
 def _position(database: DB) -> float | None:
