@@ -54,9 +54,9 @@ _BLOCKS = {
 #: For TF32 products that are not tiny: how much a unit of an NVIDIA H200 computes of tiles of each shape, in 1e12
 #: operations a second, with one group on it, with two, and so on. A unit holds no more of them than are listed.
 _RATES = {
-    TensorBlock(128, 128, 16, 3, 64, 64): (0.79, 1.42),
-    TensorBlock(64, 128, 16, 4, 32, 64): (0.6, 0.97, 1.1, 1.24),
-    TensorBlock(64, 64, 32, 3, 32, 32): (0.5, 0.94, 0.98, 1.03),
+    TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
+    TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
+    TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
 }
 
 
