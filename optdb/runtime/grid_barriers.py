@@ -16,17 +16,18 @@ it waits for results (``grid_failures``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from optdb.runtime import tuning
+from optdb.runtime.background import in_background
 from optdb.runtime.context import Context
 
 __all__ = [
@@ -216,10 +217,8 @@ def is_tried(context: Context) -> bool:
         return True
     trial = context.kept.get(_CHILD)
     if trial is None:
-        trials = ThreadPoolExecutor(1, "optdb-trial")
-        trial = context.kept[_CHILD] = trials.submit(usable_barrier, context)
-        trials.shutdown(wait=False)
-    return trial.done()
+        trial = context.kept[_CHILD] = in_background(functools.partial(usable_barrier, context), "optdb-trial")
+    return trial is not None and trial.done()
 
 
 def usable_barrier(context: Context) -> GridBarrier | None:
@@ -240,8 +239,9 @@ def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
     found = tuning.load(key)
     if found is None:
         found = try_barriers(context)
-        with contextlib.suppress(OSError):
-            tuning.save(key, found)
+        if found:
+            with contextlib.suppress(OSError):
+                tuning.save(key, found)
     return {name: finding for name, finding in found.items() if isinstance(finding, dict)}
 
 
@@ -252,7 +252,7 @@ def _key_of(context: Context) -> str:
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
     """Try barriers, each in a child process, all of them or up to one that is right; return what was found.
 
-    One that does not come to its end is not right.
+    One that does not come to its end is not right. Nothing is found where no process can be started.
     """
     # The caller's own processes find their modules where this one does.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -269,6 +269,10 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
         except subprocess.TimeoutExpired:
             found[name] = {"right": False, "reason": f"no end after {_TRIAL_TIMEOUT_S:g} s"}
             continue
+        except OSError as error:
+            # The next process tries again.
+            _logger.info("no grid barrier is tried, since no process starts: %s", error)
+            return {}
         found[name] = _finding(child)
         _logger.info("a grid barrier by %s on %s: %s", name, context.profile.name, found[name])
         if until_right and found[name].get("right") is True:

@@ -59,6 +59,15 @@ def test_the_first_barrier_that_is_right_is_enough(context, monkeypatch):
     assert list(try_barriers(context, until_right=False)) == [first, *others]
 
 
+def test_a_device_is_tried_again_if_no_process_could_be_started(context, monkeypatch):
+    def run(command, **kwargs):
+        raise OSError("too many processes")
+
+    monkeypatch.setattr(grid_barriers.subprocess, "run", run)
+    assert usable_barrier(context) is None
+    assert tuning.load("any") is None
+
+
 def test_a_trial_goes_on_in_the_background(context, monkeypatch):
     ended = threading.Event()
 

@@ -20,7 +20,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from optdb.codegen.kernels.persistent import (
     persistent_program,
 )
 from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.runtime.background import in_background
 from optdb.runtime.build import BuildError, is_kept, make
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
@@ -278,10 +279,9 @@ class PersistentMerging:
     def _compared(self) -> Sequence[Sequence[Any]] | None:
         """Build in the background; then time calls with merged launches beside others, and choose."""
         if self._building is None:
-            builder = ThreadPoolExecutor(1, "optdb-merging")
-            self._building = builder.submit(self._build)
-            builder.shutdown(wait=False)
-        if not self._building.done():
+            self._building = in_background(self._build, "optdb-merging")
+            self.done = self._building is None
+        if self._building is None or not self._building.done():
             return None
         self._building.result()
         if not any(program.is_built for program in self._programs.values()):
