@@ -165,7 +165,7 @@ FACTS: dict[LocalOptimizer, Facts] = {
     opt.local_subtensor_remove_broadcastable_index: Facts(lasting=ANY),
     opt.local_sum_prod_all_to_none: Facts(lasting=ANY),
     opt.local_sum_prod_div_dimshuffle: Facts(lasting=ANY),
-    opt.local_sum_prod_mul_by_scalar: Facts(lasting=ANY),
+    opt.local_sum_prod_mul_by_scalar: Facts(guard=guards.is_no_product_of_some_axes, lasting=ANY),
     opt.local_sumsqr2dot: Facts(lasting=ANY),
     opt.local_tensor_scalar_tensor: Facts(lasting=ANY),
     opt.local_track_shape_i: Facts(tracks=_of(Shape_i)),

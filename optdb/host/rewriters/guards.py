@@ -19,7 +19,7 @@ from theano.compile.ops import DeepCopyOp, OutputGuard, Shape, Shape_i
 from theano.gof import Type
 from theano.gof.opt import PatternSub
 from theano.tensor import opt
-from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.elemwise import DimShuffle, Elemwise, Prod
 from theano.tensor.nnet import sigm
 from theano.tensor.subtensor import Subtensor
 
@@ -284,6 +284,16 @@ def has_zero_operand(node: Apply) -> bool:
         if _may_be_constant(var) if var.owner is not None else _is_zero(var):
             return True
     return False
+
+
+def is_no_product_of_some_axes(node: Apply) -> bool:
+    """Tell whether a reduction is a sum, or folds all axes.
+
+    Theano 1.0.5 takes a factor out of a product as its power to the number of all elements, also where only some axes
+    are multiplied: ``(2 * x).prod(axis=1)`` is a wrong number then. So this guard rejects what the rewriter applies to.
+    """
+    op = node.op
+    return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim
 
 
 def _is_zero(var: Variable) -> bool:

@@ -133,6 +133,17 @@ def test_on_random_graphs(checked):
     compile_graph()
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (0, 1, 2)])
+def test_a_factor_stays_within_a_product_of_some_axes(axis):
+    """Theano 1.0.5 alone takes it out as its power to the number of all elements."""
+    value = np.random.default_rng(1).uniform(0.5, 1.5, (3, 5, 2))
+    x = tt.dtensor3("x")
+    outputs = [(-x).prod(axis=axis), (2 * x).prod(axis=axis), (x * x[0, 0, 0]).prod(axis=axis)]
+    f = theano.function([x], outputs, mode=optdb.mode(theano.Mode("py", "fast_run")))
+    for got, factor in zip(f(value), (-1, 2, value[0, 0, 0]), strict=True):
+        np.testing.assert_allclose(got, np.prod(factor * value, axis=axis))
+
+
 def test_what_is_not_known_has_no_guard():
     assert facts_of(theano.tensor.opt.local_mul_to_sqr).guard is None
     assert facts_of(theano.tensor.opt.local_one_minus_erf).guard is not None
