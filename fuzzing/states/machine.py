@@ -23,7 +23,7 @@ from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
 from fuzzing.states.separate import Attempt, Stateful, attempts, of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
-from optdb.opencl.simulator.execution.merging import repeat_commands
+from optdb.opencl.simulator.execution.merging import RepeatedMethod
 
 __all__ = ["Differs", "SharedVariables"]
 
@@ -188,7 +188,7 @@ class SharedVariables(RuleBasedStateMachine):
             call = simulator.sim
             self.simulators.append(simulator)
         if repeats:
-            repeat_commands(call)
+            RepeatedMethod(call)  # which lets its plans repeat commands
         simulator.takes(numbers, self.values)
         self.functions.append(Used(model, call, way, simulator.values, simulator))
 
@@ -239,6 +239,15 @@ class SharedVariables(RuleBasedStateMachine):
         for repetition in range(3):
             self.call(number, "rewritten", seed + repetition, index, 0, 1, None)
             self.all_are_as_expected()
+
+    @precondition(lambda self: self.functions)
+    @step(number=_numbers, seed=_seeds)
+    def call_alike(self, number: int, seed: int) -> None:
+        """Call a function with the same arguments again and again: all that it does may be its commands."""
+        self.call(number, "new", seed, 0, 0, 1, None)
+        for _ in range(6):
+            self.all_are_as_expected()
+            self.call(number, "same", seed, 0, 0, 1, None)
 
     @precondition(lambda self: any(used.last_borrowed for used in self.functions))
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))

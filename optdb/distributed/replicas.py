@@ -20,7 +20,7 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.execution.merging import merge_at_once, repeat_commands
+from optdb.opencl.simulator.execution.merging import RepeatedMethod, merge_at_once
 from optdb.opencl.simulator.packing import finish
 from optdb.opencl.simulator.results import PendingResults
 
@@ -142,11 +142,10 @@ class ExactReplica(Replica):
         self._simulator.add_method("update", plan.update)
         # The device has nothing else to do then, and other devices wait for it in the next step's rounds.
         merge_at_once(self._simulator["update"])
-        repeat_commands(self._simulator["update"])
+        self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
         if plan.results is not None:
             self._simulator.add_method("results", plan.results)
-            repeat_commands(self._simulator["results"])
             self._results = PendingResults(self._simulator["results"])
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
@@ -161,12 +160,12 @@ class ExactReplica(Replica):
             if exchange.lends:
                 self._summands.begin_lending(exchange)
             with taking_part(exchange):
-                outputs = self._simulator(*part.arguments, part.length, part.first, exchange.attempt)
+                outputs = self._simulator(*part.arguments, *map(_number, (part.length, part.first, exchange.attempt)))
             own = outputs[: len(outputs) - bool(plan.buckets)]
             self._add_up(exchange)
         else:
             self._take_passed(exchange.receive_passed())
-        self._taken = [*(part.arguments[i] for i in plan.same), part.length]
+        self._taken = [*(part.arguments[i] for i in plan.same), _number(part.length)]
         if self._results is not None and exchange.is_first:
             self._results.begin(*self._taken)
         # When all workers have come here, nobody reads what they have lent.
@@ -237,8 +236,13 @@ class ExactReplica(Replica):
 
     def _commit(self) -> None:
         # The next step's commands follow in the queue: nothing waits for the update.
-        self._simulator.update(*self._taken)
+        self._update(*self._taken)
         self._taken = []
+
+
+def _number(value: int) -> np.ndarray:
+    """Return a number as functions take it: what is no array, they convert and compare."""
+    return np.array(value, "int64")
 
 
 class LooseReplica(Replica):

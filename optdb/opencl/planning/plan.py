@@ -159,11 +159,6 @@ class Plan:
         changed = self._changed
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether a value was not the recorded one in the last call."""
-        return bool(self._changed)
-
     def run_final(self) -> None:
         """Run the other steps, after `run`.
 

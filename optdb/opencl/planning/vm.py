@@ -6,6 +6,7 @@ the shapes (``paths``): early conditions are evaluated before a plan is selected
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -67,6 +68,10 @@ class PlannedVM(VM):
         self._last: _LastCall | None = None
         self._unused_recordings = 0
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
+        #: For each input, an array that it was, and that array's part of the key: most are those of the last call.
+        self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self._inputs)
+        #: The inputs that were ever rebindable.
+        self._rebound: frozenset[Variable] = frozenset()
         self._concerned = [linked.cells[var] for var in linked.inputs if on_device(var)]
         self._concerned += [linked.cells[var] for var in linked.outputs]
         precleared = {id(cell) for cell in linked.clear_before}
@@ -156,6 +161,11 @@ class PlannedVM(VM):
                 entry.plan.call_ended()
                 self._last = self._repeatable(entry) if self.linked.repeats_commands else None
 
+    def again(self) -> bool:
+        """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
+        with defer_sigint():
+            return self._call_again()
+
     def _call_again(self) -> bool:
         """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
         last, self._last = self._last, None
@@ -169,8 +179,7 @@ class PlannedVM(VM):
     def _repeatable(self, entry: _PlanCacheEntry) -> _LastCall | None:
         """Return the call that has just ended, if one like it is nothing but its commands."""
         plan = entry.plan
-        does_more = self._reused or plan.buffers.io.external or entry.copies or not entry.commit.is_final
-        if does_more or plan.is_changed:
+        if self._reused or plan.buffers.io.external or entry.copies or not entry.commit.is_final:
             return None
         commands = plan.unconditional_commands()
         if commands is None or self._current_entry() is not entry:
@@ -179,8 +188,10 @@ class PlannedVM(VM):
             updates = entry.commit.commands()
         if updates is None:
             return None
-        given = entry.recording.given
-        hosts = [(self.linked.cells[var], before) for var, before in given.items()]
+        on_host = [var for var, _, here in self._inputs if not here]
+        if not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
+            return None  # it is large, or no array
+        hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
         return _LastCall(plan, values, hosts, CommandList([*commands, *updates]))
 
@@ -257,14 +268,23 @@ class PlannedVM(VM):
         """Return the shapes of the inputs, and the addresses of the device arrays that are not rebound."""
         shapes, addresses = [], []
         rebindable = self.linked.rebindable_inputs
-        for var, cell, here in self._inputs:
+        self._rebound |= rebindable
+        for i, (var, cell, here) in enumerate(self._inputs):
             value = cell[0]
-            shapes.append(getattr(value, "shape", None))
-            if here and var in rebindable and pays_zero_copy(value.nbytes):
-                addresses.append(value.dtype)
-            elif here:
-                buffer = value.base_data
-                addresses.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
+            if not here:
+                shapes.append(getattr(value, "shape", None))
+                continue
+            known, shape, address = self._keyed[i]
+            if known is None or known() is not value:
+                shape, buffer = value.shape, value.base_data
+                if var in rebindable and pays_zero_copy(value.nbytes):
+                    address = value.dtype
+                else:
+                    address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
+                if var not in self._rebound:  # whose arrays get other buffers
+                    self._keyed[i] = weakref.ref(value), shape, address
+            shapes.append(shape)
+            addresses.append(address)
         return tuple(shapes), tuple(addresses)
 
     def _spare_arguments(self) -> None:

@@ -21,7 +21,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, overwrite
-from optdb.runtime.commands import listening
+from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.context import Context
 from optdb.runtime.mirrors import finish_event
 from optdb.runtime.packing import PackedVector, delay, maps_buffers, mark, side_queue
@@ -142,14 +142,12 @@ class PackedVariables:
             for term in terms:
                 if term is not None:
                     term.delay_queue()
-            for dtype, vector in self._vectors.items():
-                if vector.nbytes:
-                    arrays = [(own._vectors if term is None else term.vectors)[dtype].elements for term in terms]
-                    adder = self._adders.setdefault(dtype, _Adder(self._state.context, dtype))
-                    first, *others = arrays
-                    for other in others:
-                        adder.add(first, other, vector.elements)
-                        first = vector.elements
+            vectors = [own._vectors if term is None else term.vectors for term in terms]
+            for dtype, total in self._vectors.items():
+                if total.nbytes:
+                    if dtype not in self._adders:
+                        self._adders[dtype] = _Adder(self._state.context, dtype)
+                    self._adders[dtype].add([each[dtype] for each in vectors], total)
 
     def pack(self, in_place: Mapping[np.dtype, int] = MappingProxyType({})) -> None:
         """Copy arrays into the vectors that functions have not written there: they have another shape, or order.
@@ -352,6 +350,18 @@ def _copy_to(target: DeviceArray, value: DeviceArray) -> None:
         overwrite(target, copy(value))  # which lies in order
 
 
+class _Kept:
+    """Keeps a thread's commands, and enqueues none."""
+
+    tracing = takes_bound = False
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+
+    def on(self, command: Any) -> None:
+        self.commands.append(command)
+
+
 class _Adder:
     """Adds vectors of one dtype on the device; the kernel is compiled when it is first used."""
 
@@ -361,11 +371,27 @@ class _Adder:
         self._operation = Elementwise(
             context, Program.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
         )
+        #: The vectors of the last sum, and what adds them up.
+        self._vectors: list[PackedVector] = []
+        self._commands = CommandList()
 
     @functools.cached_property
     def _kernels(self) -> Mapping[str, CompiledKernel]:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
-    def add(self, first: DeviceArray, second: DeviceArray, total: DeviceArray) -> None:
-        """Write the sum of two vectors into one that may be the first of them."""
-        self._operation.run([first, second], [[total]], self._kernels)
+    def add(self, terms: Sequence[PackedVector], total: PackedVector) -> None:
+        """Write the sum of two or more vectors, added up in their order, into another one."""
+        vectors = [*terms, total]
+        if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
+            self._commands, self._vectors = self._prepared(terms, total), vectors
+        self._commands.enqueue()
+
+    def _prepared(self, terms: Sequence[PackedVector], total: PackedVector) -> CommandList:
+        """Return the launches, whose kernel objects are their own."""
+        kept = _Kept()
+        with listened(kept):
+            first = terms[0].elements
+            for term in terms[1:]:
+                self._operation.run([first, term.elements], [[total.elements]], self._kernels)
+                first = total.elements
+        return CommandList(command.bind(lambda buffer: (buffer, 0)) for command in kept.commands)

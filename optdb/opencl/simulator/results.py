@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.execution.io_binding import RESULTS
+from optdb.opencl.simulator.execution.merging import RepeatedMethod
 from optdb.runtime.arrays import Array, deep_copy, to_host
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.mirrors import HostMirror, finish_event
@@ -33,6 +33,7 @@ class PendingResults:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
+        self._call = RepeatedMethod(function)
         self._context = function._state.context
         self._mirrors: dict[int, HostMirror] = {}
         #: For each output, its value or else its shape and its mirror.
@@ -47,8 +48,11 @@ class PendingResults:
         *args : array-like
             The arguments of the method.
         """
+        self._begun, self._events = [], []
         with self._function._state:
-            self._function._call_with(functools.partial(self._compute), args, {})
+            self._call(*args, call=self._compute)
+            for number, output in enumerate(self._function._executable.outputs):
+                self._fetch(number, output.cell[0])
 
     @property
     def is_begun(self) -> bool:
@@ -63,15 +67,17 @@ class PendingResults:
         begun, self._begun, self._events = self._begun, [], []
         return [value if mirror is None else mirror.values.reshape(shape).copy() for value, shape, mirror in begun]
 
-    def _compute(self, output_subset: Any = None) -> list[Any]:
+    def _compute(self, *args: Any) -> None:
+        """Leave the results on the device."""
         executable = self._function._executable
-        self._begun, self._events = [], []
-        with defer_sigint():
-            executable.take()
-            executable.run()
-            for number, output in enumerate(executable.outputs):
-                self._fetch(number, output.cell[0])
-        return [None] * len(executable.outputs)
+
+        def run(output_subset: Any = None) -> list[Any]:
+            with defer_sigint():
+                executable.take()
+                executable.run()
+            return [None] * len(executable.outputs)
+
+        self._function._call_with(run, args, {})
 
     def _fetch(self, number: int, value: Any) -> None:
         if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):

@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.opencl.planning.plan import Plan
-from optdb.opencl.simulator.execution.merging import repeat_commands
+from optdb.opencl.simulator.execution.merging import RepeatedMethod
 from optdb.opencl.simulator.results import PendingResults
 
 pytestmark = pytest.mark.usefixtures("default")
@@ -49,15 +49,14 @@ def test_calls_alike_are_their_commands(planned):
     f, results, shared = momentum()
     sim = optdb.SimulatorOCL(f, "dev0")
     sim.add_method("results", results)
-    repeat_commands(sim)
-    repeat_commands(sim["results"])
+    call = RepeatedMethod(sim)
     pending = PendingResults(sim["results"])
     rng = np.random.RandomState(1)
 
     def steps(count, *args):
         planned.clear()
         for _ in range(count):
-            sim(*args)
+            call(*args)
             f(*args)
             check(sim, shared)
             pending.begin()
@@ -99,15 +98,14 @@ def test_other_calls_in_between():
     halve = theano.function([], [], updates=[(var, var / 2) for var in shared], mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f, "dev0")
     sim.add_method("halve", halve)
-    for method in (sim, sim["halve"]):
-        repeat_commands(method)
+    call, call_halve = RepeatedMethod(sim), RepeatedMethod(sim["halve"])
     for number in range(12):
-        sim(0.1, 1)
+        call(0.1, 1)
         f(0.1, 1)
         if number % 3 == 1:
-            sim.halve()
+            call_halve()
             halve()
         if number % 4 == 2:
             with pytest.raises((TypeError, ValueError)):
-                sim("text", 1)
+                call("text", 1)
         check(sim, shared)
