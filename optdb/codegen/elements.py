@@ -31,6 +31,8 @@ RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 #: Size of the caches of code, which operations that are alike share.
 CODES = 1024
 
+#: Items of a unit of a GPU that begin at once: where each has an element, fewer items with four each take longer.
+_ITEMS_OF_UNIT = 256
 #: The largest index that kernels compute in 32 bits.
 _NARROW = 2**31 - 1
 
@@ -73,7 +75,7 @@ class ElementKernels:
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
-        key = (self._in_quads(arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
+        key = (self._in_quads(context, arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
         bound.launch(arrays)
 
@@ -91,12 +93,12 @@ class ElementKernels:
         alike = len(lengths) <= 1 and all(array_steps in ((1,), ()) for array_steps in walked)
         if alike and code.device_kind is None:
             kind, lengths, walked = "alike", (), []
-        elif alike and self._in_quads(arrays):
+        elif alike and self._in_quads(context, arrays):
             kind, lengths, walked = "quads", (), []
             items, chunk = -(-n // QUAD), QUAD
         else:
             kind = self._kind(n, lengths, walked)
-            if kind == "narrow" and self._in_rows_of_quads(lengths, walked, arrays):
+            if kind == "narrow" and self._in_rows_of_quads(context, lengths, walked, arrays):
                 kind, items = "row_quads", n // QUAD
             missing = code.ndim - len(lengths)
             lengths, walked = (1,) * missing + lengths, [(0,) * missing + array_steps for array_steps in walked]
@@ -106,14 +108,16 @@ class ElementKernels:
             return kernel.bound(items, 1, args)
         return kernel.bound(*kernel.automatic_grid(items), args)
 
-    def _in_quads(self, arrays: Sequence[Array]) -> bool:
-        """Tell whether the device reads four elements at once, and the arrays are aligned for that."""
-        return self._code.device_kind == "gpu" and not any(
+    def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
+        """Tell whether the device reads four elements at once, which are many, and the arrays are aligned for that."""
+        if self._code.device_kind != "gpu" or _is_short(context, arrays[-1].size):
+            return False
+        return not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
         )
 
     def _in_rows_of_quads(
-        self, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
+        self, context: Context, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
         """Tell whether rows consist of aligned fours, whose indexes have 32 bits."""
         outputs = walked[len(self._code.many) :]
@@ -121,7 +125,7 @@ class ElementKernels:
             return False
         if isinstance(lengths[-1], SymInt) or lengths[-1] % QUAD or not all(map(lies_in_quads, walked)):
             return False
-        return self._in_quads(arrays)
+        return self._in_quads(context, arrays)
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
         """Return the kind of the kernel for arrays of different layouts."""
@@ -130,6 +134,12 @@ class ElementKernels:
         if self._code.device_kind is None:
             return "strided"
         return "narrow" if max([n, *(_reach(lengths, array_steps) for array_steps in walked)]) <= _NARROW else "wide"
+
+
+def _is_short(context: Context, n: int) -> bool:
+    """Tell whether a GPU has an item at once for each of `n` elements."""
+    profile = context.profile
+    return not profile.is_processor and not isinstance(n, SymInt) and n <= _ITEMS_OF_UNIT * profile.compute_units
 
 
 @functools.lru_cache(maxsize=CODES)

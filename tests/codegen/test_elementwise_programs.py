@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen import elements
 from optdb.codegen.elementwise_programs import Elementwise, program_elements
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import chunks, collapse
@@ -138,9 +141,18 @@ def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
         np.testing.assert_array_equal(second, first + first)
 
 
-@pytest.mark.parametrize(("shape", "kernel"), [((5, 3, 8), "row_quads"), ((5, 3, 6), "narrow"), ((15, 1, 8), "quads")])
-def test_kernels_of_a_gpu(monkeypatch, shape, kernel):
-    monkeypatch.setattr(context(), "profile", context().profile.as_kind("gpu"))
+@pytest.mark.parametrize(
+    ("shape", "items", "kernel"),
+    [
+        *[((5, 3, 8), 119, "row_quads"), ((5, 3, 6), 0, "narrow"), ((15, 1, 8), 119, "quads")],
+        # Each element has an item at once.
+        *[((5, 3, 8), 120, "narrow"), ((15, 1, 8), 120, "narrow")],
+    ],
+)
+def test_kernels_of_a_gpu(monkeypatch, shape, items, kernel):
+    profile = replace(context().profile.as_kind("gpu"), is_processor=False, compute_units=1)
+    monkeypatch.setattr(context(), "profile", profile)
+    monkeypatch.setattr(elements, "_ITEMS_OF_UNIT", items)
     x, channels = np.ones(shape, "float32"), np.ones((1, shape[1], 1), "float32")
     operation = Elementwise(context(), Program.of(Scalar("Add", "float32"), ["float32"] * 2), [spec(x), spec(channels)])
     timer, arrays = Timer(), (device_array(x), device_array(channels))
