@@ -320,4 +320,5 @@ def test_blocks_that_cannot_be_are_found_out():
     assert "as much" in GroupBlock(16, 16, 2, 1, 1).unsupported_reason()
     assert "terms of a tile" in GroupBlock(64, 64, 4, 16, 8, 8).unsupported_reason()
     assert "a sum to add up" in GroupBlock(16, 16, 64, 1, 1, 2).unsupported_reason()
+    assert "parts of all sums" in GroupBlock(32, 32, 16, 4, 4, 4).unsupported_reason()
     assert "vectors" in ItemBlock(8, 20, 16).unsupported_reason()

@@ -74,13 +74,7 @@ class GroupBlock:
 
     def local_bytes(self, dtype: str) -> int:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
-        return self.local_elements * np.dtype(work_dtype(dtype)).itemsize
-
-    @property
-    def local_elements(self) -> int:
-        """How many numbers are in local memory: two tiles of each matrix, or in the end the parts of all sums."""
-        tiles = 2 * self.depth * (self.rows + self.cols + 2 * PADDING)
-        return max(tiles, self.splits * self.rows * self.cols if self.splits > 1 else 0)
+        return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
     def unsupported_reason(self) -> str | None:
         """Tell why there can be no such block, None if there can."""
@@ -104,6 +98,8 @@ class GroupBlock:
             return "the items that share a sum have to share the terms of a tile"
         if self.splits > self.item_rows * self.item_cols:
             return "each item has to have a sum to add up"
+        if self.splits * self.cols * self.rows > 2 * self.depth * (self.rows + PADDING):
+            return "the parts of all sums have to fit where the tiles of the first matrix are"
         return None
 
 

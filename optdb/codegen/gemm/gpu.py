@@ -31,8 +31,6 @@ from optdb.codegen.source import functions, work_dtype
 
 #: Bytes that an item reads from local memory at once.
 _READ = 16
-#: Items that load vectors along the sums below each other, where items split sums.
-_BAND = 8
 #: Terms of a part, at least; where items split sums, those of all parts of theirs.
 PART, SPLIT_PART = 256, 512
 #: The most parts of a tile where there is nearly a tile for each unit, or more. Parts are added up in another launch:
@@ -82,7 +80,6 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
 
 def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kernel:
     """Return the kernel in which items share the terms of each sum."""
-    vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     return product_kernel(
         functions("gemm/split_sums.cl")["MATMUL"],
@@ -91,17 +88,10 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
         SPLITS=block.splits,
         TEAM=block.items // block.splits,
         SUMS=block.rows * block.cols // block.items,
-        A_LOADS=block.rows * block.depth // block.items // vector,
-        B_LOADS=block.cols * block.depth // block.items // vector,
-        BAND=min(_BAND, block.rows, block.cols),
-        TILES=block.depth * (block.rows + block.cols + 2 * PADDING),
-        MEMORY=block.local_elements,
-        VECTOR=vector,
-        WORDS=f"{C_TYPES[dtype]}{vector}",
-        VLOAD=f"vload{vector}",
-        VSTORE=f"vstore{vector}",
-        READ_A=_read_at("x[into]", "left", f"(l) * {block.rows + PADDING}", "r", "ty", words["A_READ"], down, dtype),
-        READ_B=_read_at("v[into]", "right", f"(l) * {block.cols + PADDING}", "c", "tx", words["B_READ"], right, dtype),
+        A_LOADS=block.rows * block.depth // block.items,
+        B_LOADS=block.cols * block.depth // block.items,
+        READ_A=_read("x", "left", "r", "ty", words["A_READ"], down, dtype),
+        READ_B=_read("v", "right", "c", "tx", words["B_READ"], right, dtype),
     )
 
 
@@ -128,12 +118,7 @@ def _vector(dtype: str, block: GroupBlock) -> int:
 
 def _read(to: str, tile: str, index: str, position: str, width: int, items: int, dtype: str) -> str:
     """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
-    return _read_at(to, f"{tile}[side][term]", "0", index, position, width, items, dtype)
-
-
-def _read_at(to: str, row: str, start: str, index: str, position: str, width: int, items: int, dtype: str) -> str:
-    """Return code that reads some numbers of a row, which begins at the place `start` of an array."""
-    at = f"{row}[{start} + {index} / {width} * {items * width} + {position} * {width}]"
+    at = f"{tile}[side][term][{index} / {width} * {items * width} + {position} * {width}]"
     if width == 1:
         return f"{to}[{index}] = {at}"
     vector = f"{C_TYPES[work_dtype(dtype)]}{width}"
