@@ -39,6 +39,8 @@ from profiles.steps_of_simulators import batches_of, compiled
 RESTART_S = 30.0
 #: Of `cost`: so many steps follow each other.
 BLOCK = 5
+#: The steps of `devices` before those that count: some are timed with and without merged launches.
+_WARM_UP = 24
 #: What `devices` measures besides one device.
 _WAYS = ("simulators", "whole", "parts")
 #: Models by name: sizes, axes, and sizes for `devices`.
@@ -386,20 +388,22 @@ def _tiny() -> Any:
 
 
 def _rate(step: Callable[[int], Any], steps: int) -> float:
-    """Return how many steps a second a loop makes, once everything is compiled."""
-    for number in range(6):
+    """Return how many steps a second a loop makes, by its median step, once kernels are compiled and chosen."""
+    for number in range(_WARM_UP):
         step(number)
-    start = time.perf_counter()
+    seconds = []
     for number in range(steps):
+        start = time.perf_counter()
         step(number)
-    return steps / (time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
+    return 1 / float(np.median(seconds))
 
 
 def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int) -> float:
     """Return how many steps a second simulators make together, each in a thread of its own."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
-        for number in range(6):
+        for number in range(_WARM_UP):
             sim(*batches[number % 4])
     threads = [
         threading.Thread(target=lambda sim=sim: [sim(*batches[number % 4]) for number in range(steps)]) for sim in sims
