@@ -76,8 +76,10 @@ def test_a_half_changed_variable_is_seen(monkeypatch):
 def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatch):
     monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)
     monkeypatch.setattr(ZeroCopyScope, "reusable", lambda self, last: last)
+    # Which arrays share memory depends on what the process has allocated before.
     with pytest.raises(Differs):
-        run(5, 200, STEPS, shorten=False)
+        for seed in (1, 0, 5, 4):
+            run(seed, 200, STEPS, shorten=False)
 
 
 @pytest.mark.slow
