@@ -300,6 +300,10 @@ _PRODUCTS = [
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
+    # Sums of so many terms have parts.
+    Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
+    Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),
+    Case(OpenCLGemm(True), *[array("float32", 3, 9), HALF, array("float32", 3, 512), array("float32", 512, 9), TWO]),
     Case(_stacked, floats(5, 3), floats(3, 7), floats(5, 4), floats(4, 7)),
     Case(OpenCLDot22Scalar(), floats(9, 5), floats(5, 37), HALF),
     *[Case(OpenCLGemm(inplace), floats(9, 37), HALF, floats(9, 5), floats(5, 37), TWO) for inplace in (False, True)],
