@@ -64,6 +64,11 @@ def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
     return tuple(axis == "x" or var.type.broadcastable[axis] for axis in frame)
 
 
+def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
+    """Return along which axes what arrays of as many axes broadcast to is known to be broadcast."""
+    return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in variables), strict=True))
+
+
 def seen(var: Variable, frame: Frame) -> Variable:
     """Return an array as `frame` sees it: itself, or a view."""
     if frame == identity(var.type.ndim):

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.branches import Needs, needs_of
-from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, is_cheap, node_program
-from optdb.opencl.fusing.reductions import has_room
+from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, common_pattern, is_cheap, node_program
+from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.scalar_programs import FusedScalars, program_of
+from optdb.opencl.scalar_programs import FusedScalars
 
 __all__ = ["recompute"]
 
@@ -77,8 +77,7 @@ class _Reader:
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
-        made = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, program, op.post_scalar_op)
-        return made.make_node(*inputs, *self.others)
+        return op.with_programs(program, op.post_scalar_op).make_node(*inputs, *self.others)
 
 
 def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader | None:
@@ -95,10 +94,7 @@ def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader
     folded, others = client.op.parted(client.inputs)
     if not set(others).isdisjoint(node.outputs):
         return None
-    dtypes = [var.type.dtype for var in folded]
-    pre = client.op.pre_scalar_op
-    program = Program.copying(*dtypes) if pre is None else program_of(pre, dtypes)
-    return _Reader(client, tuple(folded), program, tuple(others))
+    return _Reader(client, tuple(folded), prologue_of(client), tuple(others))
 
 
 def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> list[tuple[Variable, Variable]]:
@@ -149,18 +145,13 @@ def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> 
 def _fits(reader: _Reader, kernel: _Kernel) -> bool:
     """Tell whether a kernel folds or computes as many elements as before, and takes the arguments and the steps."""
     inputs, program = kernel
-    if len(program.steps) > MOST_STEPS or _pattern(inputs) != _pattern(reader.inputs):
+    if len(program.steps) > MOST_STEPS or common_pattern(inputs) != common_pattern(reader.inputs):
         return False
     arrays = len(inputs) + len(reader.others) + len(reader.node.outputs)
     if isinstance(reader.node.op, OpenCLCAReduce):
         return has_room(inputs[0], arrays)
     kind = reader.node.outputs[0].type
     return argument_bytes(kind.ndim, arrays) <= kind.context.profile.max_parameter_bytes
-
-
-def _pattern(inputs: Iterable[Variable]) -> tuple[bool, ...]:
-    """Return along which axes what arrays broadcast to is known to be broadcast."""
-    return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in inputs), strict=True))
 
 
 def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:

@@ -12,6 +12,7 @@ from optdb.codegen.scalars.program import Program, ProgramBuilder
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, node_program, pattern, seen, seen_through
 from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.scalar_programs import program_of
 
 #: Scalars cheap enough to compute result by result, and not in vectors.
 _QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
@@ -28,8 +29,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
         return None
     if not has_room(x, len(maker.inputs) + 1):
         return None
-    reduction = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, maker.op.scalar_op)
-    return reduction(*maker.inputs)
+    return op.with_programs(maker.op.scalar_op, None)(*maker.inputs)
 
 
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
@@ -76,8 +76,7 @@ def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, fra
 def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Variable]]:
     others, post = _program(node, base, frame)
     op = base.owner.op
-    longer = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, op.pre_scalar_op, post)
-    made = longer.make_node(*base.owner.inputs, *others).outputs
+    made = op.with_programs(op.pre_scalar_op, post).make_node(*base.owner.inputs, *others).outputs
     pairs = [(old, seen(new, frame)) for old, new in zip(node.outputs, made, strict=True)]
     return pairs if all(old.type == new.type for old, new in pairs) else []
 
@@ -90,6 +89,13 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
     builder = ProgramBuilder([var.type.dtype for var, _ in sources])
     slots = builder.inline(node_program(node), [sources.index(source) for source in inputs])
     return [seen(*source) for source in sources[1:]], builder.build(slots)
+
+
+def prologue_of(node: Apply) -> Program:
+    """Return the program of the elements that a reduction folds."""
+    folded, _ = node.op.parted(node.inputs)
+    dtypes = [var.type.dtype for var in folded]
+    return Program.copying(*dtypes) if node.op.pre_scalar_op is None else program_of(node.op.pre_scalar_op, dtypes)
 
 
 def has_room(x: Variable, arrays: int) -> bool:

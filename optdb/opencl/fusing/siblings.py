@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from optdb.codegen.scalars.program import Program, ProgramBuilder, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.opencl.branches import Needs, needs_of
-from optdb.opencl.fusing.groups import MOST_STEPS
-from optdb.opencl.fusing.reductions import has_room
+from optdb.opencl.fusing.groups import MOST_STEPS, common_pattern
+from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
@@ -70,19 +70,13 @@ def _kind(node: Apply, needs: Needs | None) -> Hashable:
     op = node.op
     axes = None if op.axis is None else tuple(sorted(op.axis))
     context = node.inputs[0].type.context_name
-    return op.scalar_op, axes, op.dtype, op.acc_dtype, _pattern(node), context, needs
-
-
-def _pattern(node: Apply) -> tuple[bool, ...]:
-    """Return along which axes the elements that a reduction folds are known to be broadcast."""
-    folded, _ = node.op.parted(node.inputs)
-    return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in folded), strict=True))
+    return op.scalar_op, axes, op.dtype, op.acc_dtype, common_pattern(op.parted(node.inputs)[0]), context, needs
 
 
 def _sources(node: Apply) -> set[Variable | Apply]:
     """Return the arrays that have an element for each that is folded; arrays of one node by that node."""
     folded, _ = node.op.parted(node.inputs)
-    whole = _pattern(node)
+    whole = common_pattern(folded)
     arrays = [var for var in folded if var.type.broadcastable == whole and not all(whole)]
     return {var.owner if var.owner is not None and type(var.owner.op) is OpenCLElemwise else var for var in arrays}
 
@@ -132,7 +126,7 @@ def _fit(members: Sequence[Apply]) -> bool:
     if len(members) > _MOST_RESULTS:
         return False
     arrays, others = _inputs(members)
-    steps = sum(len(program.steps) for member in members for program in (_pre(member), _post(member)) if program)
+    steps = sum(len(program.steps) for member in members for program in (prologue_of(member), _post(member)) if program)
     outputs = sum(len(member.outputs) for member in members)
     return steps <= MOST_STEPS and has_room(arrays[0], len(arrays) + len(others) + outputs)
 
@@ -142,12 +136,6 @@ def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
     parted = [member.op.parted(member.inputs) for member in members]
     arrays, others = (dict.fromkeys(var for part in parts for var in part) for parts in zip(*parted, strict=True))
     return list(arrays), list(others)
-
-
-def _pre(node: Apply) -> Program:
-    """Return the program of the element that a reduction folds."""
-    dtypes = [var.type.dtype for var in node.op.parted(node.inputs)[0]]
-    return Program.copying(*dtypes) if node.op.pre_scalar_op is None else program_of(node.op.pre_scalar_op, dtypes)
 
 
 def _post(node: Apply) -> Program | None:
@@ -167,7 +155,7 @@ def fused(family: Family) -> list[tuple[Variable, Variable]]:
     arrays, others = _inputs(members)
     op = members[0].op
     pre, post = _common_prologue(members, arrays), _common_epilogue(members, others)
-    made = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, pre, post).make_node(*arrays, *others)
+    made = op.with_programs(pre, post).make_node(*arrays, *others)
     pairs = list(zip([out for member in members for out in member.outputs], made.outputs, strict=True))
     return pairs if all(old.type == new.type for old, new in pairs) else []
 
@@ -177,7 +165,7 @@ def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> Pr
     elements: list[Slot] = []
     for member in members:
         folded, _ = member.op.parted(member.inputs)
-        elements += builder.inline(_pre(member), [arrays.index(var) for var in folded])
+        elements += builder.inline(prologue_of(member), [arrays.index(var) for var in folded])
     return builder.build(elements)
 
 

@@ -66,6 +66,10 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         after = "" if self.post_scalar_op is None else f", then {self.post_scalar_op}"
         return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{after}}}"
 
+    def with_programs(self, pre: Any, post: Any) -> OpenCLCAReduce:
+        """Return the op that folds in the same way, with another prologue and epilogue."""
+        return OpenCLCAReduce(self.scalar_op, self.axis, self.dtype, self.acc_dtype, pre, post)
+
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for an array, or for those that `pre_scalar_op` makes one of; and those of the epilogue.
 

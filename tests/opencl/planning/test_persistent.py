@@ -49,6 +49,16 @@ def persist(monkeypatch):
     return say
 
 
+@pytest.fixture
+def refusing(monkeypatch):
+    """Let the driver refuse what merges launches."""
+
+    def refuse(*args, **kwargs):
+        raise BuildError("refused", "the driver's own words")
+
+    monkeypatch.setattr(persistent_launches, "make", refuse)
+
+
 def meet_by(monkeypatch, barrier):
     """Let the one group of launches use a barrier."""
     choose = persistent_launches.residency
@@ -209,13 +219,8 @@ def test_a_grid_barrier_of_one_group_computes_the_same(persist, monkeypatch):
     assert not words.any()
 
 
-def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(persist, monkeypatch, caplog):
+def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(persist, refusing, caplog):
     persist("always")
-
-    def refuse(*args, **kwargs):
-        raise BuildError("refused", "the driver's own words")
-
-    monkeypatch.setattr(persistent_launches, "make", refuse)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -348,13 +353,8 @@ def test_nothing_waits_until_it_is_known_whether_groups_can_meet(pays, monkeypat
     np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
 
 
-def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, monkeypatch, caplog):
+def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing, caplog):
     pays()
-
-    def refuse(*args, **kwargs):
-        raise BuildError("refused", "the driver's own words")
-
-    monkeypatch.setattr(persistent_launches, "make", refuse)
     x, _, value = chain(3)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
