@@ -54,7 +54,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
         return _split_kernel(dtype, block, words)
     vector = _vector(dtype, block)
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
-    column, row = _item_position(down, right)
+    column, row = item_position(down, right)
     return product_kernel(
         functions("gemm/gpu.cl")["MATMUL"],
         dtype,
@@ -95,7 +95,7 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
     )
 
 
-def _item_position(down: int, right: int) -> tuple[str, str]:
+def item_position(down: int, right: int) -> tuple[str, str]:
     """Return code of the column and the row of an item among `down` by `right`.
 
     Of 32 neighbours, four are below each other and eight beside each other, and each four in which rows of both are
@@ -154,3 +154,10 @@ def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
     counts = range(1, min(most, MOST_PARTS) + 1)
     least = min(map(rounds, counts))
     return next(parts for parts in counts if rounds(parts) <= ENOUGH * least) if least < GAIN * rounds(1) else 1
+
+
+def fill(problem: Problem, block: GroupBlock, units: int) -> float:
+    """Return the share of all units that compute, on average, until the last one is done."""
+    tiles = problem.tiles(block.rows, block.cols)
+    groups = tiles * _parts(tiles, problem.k, block, units)
+    return groups / (-(-groups // units) * units)

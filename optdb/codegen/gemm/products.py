@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import cpu, gpu, tensor_cores
-from optdb.codegen.gemm.blocks import Block, by_library, chosen
+from optdb.codegen.gemm import copied, cpu, gpu, tensor_cores
+from optdb.codegen.gemm.blocks import Block, by_library, chosen, has_large_tiles
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
@@ -80,8 +80,19 @@ def matmul(
     if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
         return
     planned, turned = _planned(context, dtype, problem)
+    if _may_be_copied(context, dtype, planned) and copied.multiply(context, problem, a, b, y, z, alpha, beta):
+        return
     arrays = {"a": b, "b": a, "y": y, "z": z} if turned else {"a": a, "b": b, "y": y, "z": z}
     run(planned, kernels, context, arrays, alpha, beta, work_dtype(dtype))
+
+
+def _may_be_copied(context: Context, dtype: str, planned: GemmPlan) -> bool:
+    """Tell whether a product is one of float32 by large tiles, on a device that can copy tiles in the background.
+
+    Their kernels have the instructions of one vendor's devices, so none is written to a file.
+    """
+    is_large = dtype == "float32" and has_large_tiles(planned.launches[0].kernel)
+    return is_large and context.profile.has_tensor_cores and tracing() is None
 
 
 def _by_library(

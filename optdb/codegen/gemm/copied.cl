@@ -1,0 +1,283 @@
+/* The kernel for products of float32 whose tiles are copied into local memory in the background, see copied.py. */
+
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
+{
+    __local uint its_tiles[STAGES * STAGE_WORDS] __attribute__((aligned(128)));
+    const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
+    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
+    const ga_ssize y0 = t.s1, y1 = t.s2;
+    const uint parts = t.s6;
+    const bool add = s.sB;
+    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
+       column. */
+    const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
+    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
+    const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
+    const uint height = min((uint)BAND, tiles_m - band);
+    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
+    const ga_ssize batch = matrix / parts, part = matrix % parts;
+    const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
+    const uint item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
+    const int rows = (int)min((ga_ssize)ROWS, m - i0), cols = (int)min((ga_ssize)COLS, n - j0);
+    a += batch * s.s3 + i0 * a_row + l0 * a_step;
+    b += batch * s.s6 + j0 * b_col + l0 * b_step;
+    /* Pieces of 16 bytes are aligned where the kernel was chosen. What is bound later may lie elsewhere, which is slow. */
+    const bool are_aligned = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % 4 == 0 && (ulong)a % 16 == 0 &&
+                      (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % 4 == 0 && (ulong)b % 16 == 0;
+    if (!are_aligned) {
+        GLOBAL_MEM W *const to = parts > 1 ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
+        BY_NUMBERS(a, b, y + batch * t.s0, to, s, t, k, i0, j0, alpha, beta);
+        return;
+    }
+    W acc[ITEM_ROWS][ITEM_COLS];
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r)
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; ++c)
+            acc[r][c] = 0;
+
+    /* Where an item copies its first piece from, and to: the compiler keeps what it does not see through. */
+#define FIRST(from, along, length, across, step) \
+    (from + (along ? item / (DEPTH / 4) * across + item % (DEPTH / 4) * 4 \
+                   : item / (length / 4) * step + item % (length / 4) * 4))
+    GLOBAL_MEM const T *x = FIRST(a, A_ALONG, ROWS, a_row, a_step), *v = FIRST(b, B_ALONG, COLS, b_col, b_step);
+    const uint x_to = opaque(A_PLACE(item * 4 / A_LENGTH, item * 4 % A_LENGTH));
+    const uint v_to = opaque(A_WORDS + B_PLACE(item * 4 / B_LENGTH, item * 4 % B_LENGTH));
+    const int stages = (int)((k + DEPTH - 1) / DEPTH);
+    /* Stages in which nothing is beyond the last row or column, or the last term. */
+    const int whole = rows == ROWS && cols == COLS ? (int)(k / DEPTH) : 0;
+
+    /* Begins to copy a tile by pieces. What is not there are zeros: of a piece of no bytes the address is not read. */
+#define COPY_PIECES(to, from, along, length, gap, across, step, is_whole, there, terms) \
+    _Pragma("unroll") \
+    for (int q = 0; q < length * DEPTH / 4 / ITEMS; ++q) { \
+        const int i = along ? item / (DEPTH / 4) + q * (ITEMS * 4 / DEPTH) : item % (length / 4) * 4; \
+        const int l = along ? item % (DEPTH / 4) * 4 : item / (length / 4) + q * (ITEMS * 4 / length); \
+        const int bytes = (along ? i < there : l < terms) ? clamp(4 * (along ? terms - l : there - i), 0, 16) : 0; \
+        GLOBAL_MEM const T *source = from + (along ? q * (ITEMS * 4 / DEPTH) * across : q * (ITEMS * 4 / length) * step); \
+        if (is_whole) \
+            copy_async_all(memory, to + q * gap, source); \
+        else \
+            copy_async16(memory, to + q * gap, source, bytes); \
+    }
+#define COPY(stage, side) { \
+        const uint base = (side) * STAGE_WORDS; \
+        const int terms = (int)min(k - (ga_ssize)(stage) * DEPTH, (ga_ssize)DEPTH); \
+        if ((stage) < whole) { \
+            COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, true, rows, terms) \
+            COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, true, cols, terms) \
+        } else { \
+            COPY_PIECES(base + x_to, x, A_ALONG, ROWS, A_GAP, a_row, a_step, false, rows, terms) \
+            COPY_PIECES(base + v_to, v, B_ALONG, COLS, B_GAP, b_col, b_step, false, cols, terms) \
+        } \
+        x += DEPTH * a_step; \
+        v += DEPTH * b_step; \
+    }
+
+    /* Where an item finds its rows and columns. Their terms are in one vector, or rows, or columns, of one term are. */
+    const uint left_at = opaque(A_ALONG ? A_PLACE(ty * 4, 0) : ty * 4);
+    const uint right_at = opaque(A_WORDS + (B_ALONG ? B_PLACE(tx * 4, 0) : tx * 4));
+#define FOUR(at) as_float4(*(__local const uint4 *)(at))
+#define LEFT(base, r, l) FOUR(its_tiles + (base) + left_at + (A_PLACE((r) / 4 * (ROWS / ITEM_ROWS * 4) + (r) % 4, l)))
+#define RIGHT(base, c, l) FOUR(its_tiles + (base) + right_at + (B_PLACE((c) / 4 * (COLS / ITEM_COLS * 4) + (c) % 4, l)))
+#define LEFT_ACROSS(base, r, l) FOUR(its_tiles + (base) + left_at + (l) * ROWS + (r) / 4 * (ROWS / ITEM_ROWS * 4))
+#define RIGHT_ACROSS(base, c, l) FOUR(its_tiles + (base) + right_at + (l) * COLS + (c) / 4 * (COLS / ITEM_COLS * 4))
+    LOOP
+#undef FIRST
+#undef COPY_PIECES
+#undef COPY
+#undef FOUR
+#undef LEFT
+#undef RIGHT
+#undef LEFT_ACROSS
+#undef RIGHT_ACROSS
+
+    const bool to_w = parts > 1;
+    GLOBAL_MEM W *const to = to_w ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
+    const ga_ssize z0 = to_w ? n : t.s4, z1 = to_w ? 1 : t.s5;
+    y += batch * t.s0;
+    const W factor = to_w ? 1 : alpha;
+    const bool is_added = add && !to_w;
+    /* Four neighbours of a row, or of a column, are stored at once where none is beyond the last, and all are aligned. */
+#define STORE_FOUR(i, j, at, row, column) { \
+        W sum[4]; \
+        _Pragma("unroll") \
+        for (int e = 0; e < 4; ++e) { \
+            const ga_ssize row_of = i + (row) * e, col_of = j + (column) * e; \
+            sum[e] = factor * (at); \
+            if (is_added && row_of < m && col_of < n) \
+                sum[e] += beta * y[row_of * y0 + col_of * y1]; \
+            if (!is_whole && row_of < m && col_of < n) \
+                to[row_of * z0 + col_of * z1] = sum[e]; \
+        } \
+        if (is_whole && i < m && j < n) \
+            *(GLOBAL_MEM float4 *)(to + i * z0 + j * z1) = vload4(0, sum); \
+    }
+    const uint tile_x = opaque(tx * 4), tile_y = opaque(ty * 4);
+    const bool by_columns = z0 == 1 && z1 != 1;
+    const bool is_whole = (size_t)to % 16 == 0 && (by_columns ? z1 % 4 == 0 && m % 4 == 0 : z1 == 1 && z0 % 4 == 0 && n % 4 == 0);
+    if (by_columns) {
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; ++c)
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; r += 4) {
+                const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y;
+                const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x + c % 4;
+                STORE_FOUR(i, j, acc[r + e][c], 1, 0)
+            }
+        return;
+    }
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r)
+        #pragma unroll
+        for (int c = 0; c < ITEM_COLS; c += 4) {
+            const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4;
+            const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x;
+            STORE_FOUR(i, j, acc[r][c + e], 0, 1)
+        }
+#undef STORE_FOUR
+}
+
+/* The loop where rows stand side by side in both matrices: an item reads the next term while it multiplies one, over the
+   end of a stage, too. */
+void LOOP_ACROSS()
+{
+    #pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < stages)
+            COPY(stage, stage)
+        commit_copies();
+    }
+    int side = 0, next = STAGES - 1;
+    await_copies();
+    uint base = 0;
+    float4 xs[2][ITEM_ROWS / 4], vs[2][ITEM_COLS / 4];
+#define READ_TERM(into, l) \
+    _Pragma("unroll") \
+    for (int r = 0; r < ITEM_ROWS; r += 4) \
+        xs[into][r / 4] = LEFT_ACROSS(base, r, l); \
+    _Pragma("unroll") \
+    for (int c = 0; c < ITEM_COLS; c += 4) \
+        vs[into][c / 4] = RIGHT_ACROSS(base, c, l);
+    READ_TERM(0, 0)
+    for (int stage = 0; stage < stages; ++stage) {
+        if (stage + STAGES - 1 < stages)
+            COPY(stage + STAGES - 1, next)
+        commit_copies();
+        next = next == STAGES - 1 ? 0 : next + 1;
+        #pragma unroll
+        for (int l = 0; l < DEPTH; ++l) {
+            if (l == DEPTH - 1) {
+                await_copies();
+                side = side == STAGES - 1 ? 0 : side + 1;
+                base = side * STAGE_WORDS;
+            }
+            READ_TERM((l + 1) % 2, (l + 1) % DEPTH)
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; r += 4) {
+                W x1[4];
+                vstore4(xs[l % 2][r / 4], 0, x1);
+                #pragma unroll
+                for (int d = 0; d < 4; ++d)
+                    #pragma unroll
+                    for (int c = 0; c < ITEM_COLS; c += 4) {
+                        acc[r + d][c] += x1[d] * vs[l % 2][c / 4].x;
+                        acc[r + d][c + 1] += x1[d] * vs[l % 2][c / 4].y;
+                        acc[r + d][c + 2] += x1[d] * vs[l % 2][c / 4].z;
+                        acc[r + d][c + 3] += x1[d] * vs[l % 2][c / 4].w;
+                    }
+            }
+        }
+    }
+#undef READ_TERM
+}
+
+/* The loop where the terms of a row stand side by side in the left matrix: an item reads the next row, and the columns of
+   the next four terms, while it multiplies those before, over the end of a stage, too. Others may then still read the
+   stage before, so that another one is copied over it when all have met. */
+void LOOP_ALONG()
+{
+    #pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < stages)
+            COPY(stage, stage)
+        commit_copies();
+    }
+    int side = 0, next = STAGES - 1;
+    await_copies();
+    uint base = 0, after = 0;
+    W x1[2][4], v4[2][ITEM_COLS][4];
+#define READ_COLUMNS(into, i, base, l) { \
+        const int term = (i) / (ITEM_COLS / 4), c = (i) % (ITEM_COLS / 4) * 4; \
+        const float4 four = B_ALONG ? RIGHT(base, i, l) : RIGHT_ACROSS(base, c, (l) + term); \
+        if (B_ALONG) { \
+            vstore4(four, 0, v4[into][i]); \
+        } else { \
+            v4[into][c][term] = four.x; \
+            v4[into][c + 1][term] = four.y; \
+            v4[into][c + 2][term] = four.z; \
+            v4[into][c + 3][term] = four.w; \
+        } \
+    }
+    #pragma unroll
+    for (int i = 0; i < ITEM_COLS; ++i)
+        READ_COLUMNS(0, i, 0, 0)
+    vstore4(LEFT(0, 0, 0), 0, x1[0]);
+    for (int stage = 0; stage < stages; ++stage) {
+        #pragma unroll
+        for (int l = 0; l < DEPTH; l += 4) {
+            if (l == DEPTH - 4) {
+                await_copies();
+                if (stage + STAGES - 1 < stages)
+                    COPY(stage + STAGES - 1, next)
+                commit_copies();
+                next = next == STAGES - 1 ? 0 : next + 1;
+                side = side == STAGES - 1 ? 0 : side + 1;
+                after = side * STAGE_WORDS;
+            }
+            #pragma unroll
+            for (int r = 0; r < ITEM_ROWS; ++r) {
+                if (r < ITEM_ROWS - 1)
+                    vstore4(LEFT(base, r + 1, l), 0, x1[(r + 1) % 2]);
+                else
+                    vstore4(LEFT(after, 0, (l + 4) % DEPTH), 0, x1[0]);
+                #pragma unroll
+                for (int i = r * ITEM_COLS / ITEM_ROWS; i < (r + 1) * ITEM_COLS / ITEM_ROWS; ++i)
+                    READ_COLUMNS((l / 4 + 1) % 2, i, after, (l + 4) % DEPTH)
+                #pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    #pragma unroll
+                    for (int c = 0; c < ITEM_COLS; ++c)
+                        acc[r][c] += x1[r % 2][e] * v4[l / 4 % 2][c][e];
+            }
+            base = after;
+        }
+    }
+#undef READ_COLUMNS
+}
+
+/* Computes a tile of matrices that are not aligned, number by number. It is called, so that it takes no registers of the
+   loop's. */
+__attribute__((noinline))
+static void BY_NUMBERS(GLOBAL_MEM const T *a, GLOBAL_MEM const T *b, GLOBAL_MEM const T *y, GLOBAL_MEM T *to, long16 s,
+                       long16 t, ga_ssize k, ga_ssize i0, ga_ssize j0, W alpha, W beta)
+{
+    const bool to_w = t.s6 > 1;
+    const ga_ssize z0 = to_w ? s.s1 : t.s4, z1 = to_w ? 1 : t.s5;
+    #pragma unroll 1
+    for (int e = get_local_id(0); e < ROWS * COLS; e += ITEMS) {
+        const ga_ssize i = e / COLS, j = e % COLS;
+        if (i0 + i >= s.s0 || j0 + j >= s.s1)
+            continue;
+        W sum = 0;
+        #pragma unroll 1
+        for (ga_ssize l = 0; l < k; ++l)
+            sum += a[i * s.s4 + l * s.s5] * b[j * s.s7 + l * s.s8];
+        if (!to_w)
+            sum *= alpha;
+        if (!to_w && s.sB)
+            sum += beta * y[(i0 + i) * t.s1 + (j0 + j) * t.s2];
+        to[(i0 + i) * z0 + (j0 + j) * z1] = sum;
+    }
+}

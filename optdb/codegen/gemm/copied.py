@@ -1,0 +1,199 @@
+"""Products of float32 on a GPU that copies tiles into local memory in the background.
+
+`optdb.codegen.gemm.gpu` loads the next tiles into registers, and writes them to local memory term by term. Here they
+are copied there, some stages ahead (``cp.async``), and lie as they do in the matrices: where the terms of a sum stand
+side by side, an item reads four terms of a row at once, and otherwise four rows of a term. So a group needs few
+registers and few items, several groups share a unit, and what is left of a loop's instructions are nearly all
+multiplications.
+
+A product of which only the right matrix has its terms side by side is computed turned over.
+
+References
+----------
+NVIDIA, "CUTLASS: efficient GEMM in CUDA" (2017), and "Parallel Thread Execution ISA" (cp.async).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optdb.codegen.gemm import gpu
+from optdb.codegen.gemm.blocks import GroupBlock
+from optdb.codegen.gemm.gpu import PART, item_position
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, wide_total_kernel
+from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, Instructions
+from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.source import body, functions
+
+if TYPE_CHECKING:
+    from optdb.runtime.arrays import Array
+    from optdb.runtime.context import Context
+
+#: Of the device, in which the functions of `_CALLED` are written.
+_INSTRUCTIONS: Instructions = "ptx"
+_CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "opaque")
+#: Prepared products in the cache of a context.
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class CopiedBlock:
+    """The tile of a product that a group computes."""
+
+    #: Of the tile of the result.
+    rows: int
+    cols: int
+    #: How many terms of each sum a stage in local memory has, and how many stages there are.
+    depth: int
+    stages: int
+    #: Of the part of the result that each item keeps in registers.
+    item_rows: int
+    item_cols: int
+
+    @property
+    def items(self) -> int:
+        """Work items in a group."""
+        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
+
+    def words(self, length: int, is_along: bool) -> int:
+        """Return how many numbers a tile of a matrix takes in a stage; every four rows of terms have a gap of four."""
+        return length * (self.depth + is_along)
+
+    @property
+    def local_bytes(self) -> int:
+        """How much local memory a group takes, at most."""
+        return 4 * self.stages * (self.words(self.rows, True) + self.words(self.cols, True))
+
+
+#: Measured on an NVIDIA H200, as all that follows.
+BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
+#: Groups that a unit needs to be busy: where there are fewer tiles, each sum is computed in parts.
+_GROUPS = 2
+#: Where the terms stand side by side in both matrices, tiles that are loaded through registers are quicker, if they
+#: keep at least so many of all units busy.
+_LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
+
+
+def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
+    """Return the name of a kernel: by whether terms stand side by side in each matrix."""
+    shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
+    return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
+
+
+def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions = "ptx") -> Kernel:
+    """Return the kernel that multiplies by tiles of one shape, for matrices in one order.
+
+    Parameters
+    ----------
+    block : CopiedBlock
+        The shape.
+    along : (bool, bool)
+        For each of both matrices, whether its terms stand side by side. Not those of the right one alone.
+    instructions : {'ptx', 'emulated'}
+        The device's, or functions that do the same.
+    """
+    code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
+    loop = body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]).strip()
+    text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
+    text += code["MATMUL"].replace("LOOP\n", loop + "\n", 1)
+    column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
+    # Over the end of a stage, an item of LOOP_ALONG still reads the one before: the copies of one less are under way.
+    pending = block.stages - 2 - along[0]
+    words = {
+        **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
+        **{"ITEMS": block.items, "BAND": BAND},
+        **{"ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
+        **{"ITEM_ROWS": block.item_rows, "ITEM_COLS": block.item_cols},
+        **{"ITEM_ROW": row, "ITEM_COLUMN": column},
+        **{"STAGES": block.stages, "PENDING": pending},
+        "A_WORDS": block.words(block.rows, along[0]),
+        "STAGE_WORDS": block.words(block.rows, along[0]) + block.words(block.cols, along[1]),
+        **_side_words("A", block, block.rows, along[0]),
+        **_side_words("B", block, block.cols, along[1]),
+        **MEMORY_WORDS[instructions],
+    }
+    macros = [_place_macro("A", block, block.rows, along[0]), _place_macro("B", block, block.cols, along[1])]
+    return product_kernel("".join(macros) + text + "#undef A_PLACE\n#undef B_PLACE\n", "float32", **words)
+
+
+def _side_words(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
+    """Return the words of how a matrix is copied: from one piece of an item to its next one, there is a gap."""
+    piece = block.items * 4
+    return {
+        f"{letter}_ALONG": int(is_along),
+        f"{letter}_LENGTH": block.depth if is_along else length,
+        f"{letter}_GAP": piece + piece // block.depth if is_along else piece,
+    }
+
+
+def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -> str:
+    """Return the macro of where a number is in a stage.
+
+    Lines of terms lie one after the other, with a gap after each four: so eight neighbours, who read lines that are
+    four apart, read from different banks.
+    """
+    at = f"(line) * {block.depth} + (line) / 4 * 4" if is_along else f"(line) * {length}"
+    return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a product takes."""
+
+    plan: GemmPlan
+    kernels: Mapping[str, CompiledKernel]
+    #: Whether the matrices are turned over.
+    is_turned: bool
+
+
+def multiply(
+    context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
+) -> bool:
+    """Compute a product by copied tiles, if it gains by them; return whether it did.
+
+    The device has tensor cores: those that do can copy in the background, too.
+    """
+    if not (_is_aligned(problem.a, a) and _is_aligned(problem.b, b)):
+        return False
+    cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
+    prepared = cache.get(problem, lambda: _prepared(context, problem))
+    if prepared is None:
+        return False
+    if prepared.is_turned:
+        a, b = b, a
+    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    return True
+
+
+def _is_aligned(steps: tuple[int, int, int], x: Array) -> bool:
+    """Tell whether pieces of a matrix are aligned.
+
+    The kernel looks again: what is bound later may lie elsewhere, and is then copied number by number.
+    """
+    batch, row, column = steps
+    return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0 and x.offset % 16 == 0
+
+
+def _prepared(context: Context, problem: Problem) -> _Prepared | None:
+    """Return what a product takes; None if copied tiles gain nothing, or the device cannot have them."""
+    profile = context.profile
+    if all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
+        return None
+    if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
+        return None
+    is_turned = problem.along == (False, True)
+    problem = problem.turned() if is_turned else problem
+    needed = [copied_kernel(BLOCK, problem.along, _INSTRUCTIONS), wide_total_kernel("float32")]
+    kernels = try_compile(needed, context, "a product by copied tiles", "Products load tiles through registers")
+    return None if kernels is None else _Prepared(plan(problem, BLOCK, profile.compute_units), kernels, is_turned)
+
+
+def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
+    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    tiles = problem.tiles(block.rows, block.cols)
+    parts = max(min(_GROUPS * units // tiles, problem.k // PART), 1)
+    return by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)

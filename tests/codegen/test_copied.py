@@ -1,0 +1,189 @@
+"""Products by copied tiles: all indices by emulated instructions, and when a device takes them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.gemm import copied, products
+from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, plan
+from optdb.codegen.gemm.launches import run, wide_total_kernel
+from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.kernels import compile_kernels
+from optdb.runtime.arrays import to_host
+from tests.codegen.test_matmul import put
+from tests.codegen.test_tensor_cores import checker
+from tests.effort import examples
+
+#: So small that Oclgrind, the memory checker, gets through several of them.
+SMALL = CopiedBlock(32, 32, 8, 3, 8, 4)
+#: Axes of a batch of matrices in memory, the last one side by side.
+ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
+ALONG = [(True, False), (False, False), (True, True)]
+_SLOW = pytest.mark.slow
+
+
+@functools.cache
+def compiled(block, along):
+    return compile_kernels([copied_kernel(block, along, "emulated"), wide_total_kernel("float32")], checker())
+
+
+def numbers(*shape):
+    """Return small integers: their products, and sums, are exact."""
+    return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype("float32")
+
+
+def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=SMALL, units=1):
+    """Return the product of batches of matrices, whose axes lie in some orders, and the plan."""
+    context, batch = checker(), y.shape[0]
+    x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
+    added = steps(z, batch)
+    problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
+    launches = plan(problem, block, units)
+    arrays = {"a": x, "b": v, "y": z, "z": z}
+    run(launches, compiled(block, problem.along), context, arrays, alpha, beta, "float32")
+    return to_host(z), launches
+
+
+def layouts_of(along, by_columns=False):
+    """Return the layouts of matrices whose terms stand side by side, or not, and of a result."""
+    left, right = (ORDERS["rows" if is_along == is_left else "columns"] for is_along, is_left in zip(along, (1, 0)))
+    return left, right, ORDERS["columns" if by_columns else "rows"]
+
+
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_rows_columns_and_terms_beyond_the_last(along, by_columns):
+    a, b, y = numbers(1, 40, 20), numbers(1, 20, 44), numbers(1, 40, 44)
+    got, _ = multiply(a, b, y, 2.0, 0.5, layouts_of(along, by_columns))
+    np.testing.assert_array_equal(got, 2 * (a @ b) + 0.5 * y)
+
+
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize("terms", [8, 16, 24, pytest.param(64, marks=_SLOW)])
+def test_whole_tiles(along, terms):
+    a, b, y = numbers(1, 32, terms), numbers(1, terms, 64), numbers(1, 32, 64)
+    got, _ = multiply(a, b, y, layouts=layouts_of(along))
+    np.testing.assert_array_equal(got, a @ b)
+
+
+@_SLOW
+@pytest.mark.parametrize("along", ALONG)
+def test_the_tile_that_devices_take(along):
+    # With a stage less: Oclgrind has 32 KiB of local memory.
+    a, b, y = numbers(1, 68, 40), numbers(1, 40, 64), numbers(1, 68, 64)
+    got, _ = multiply(a, b, y, layouts=layouts_of(along), block=replace(BLOCK, stages=3))
+    np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize("along", ALONG)
+def test_numbers_that_are_not_aligned(along):
+    # What is bound again may lie elsewhere than what a kernel was chosen for.
+    a, b, y = numbers(2, 33, 19), numbers(1, 19, 35), numbers(2, 33, 35)
+    orders = layouts_of(along)
+    got, _ = multiply(
+        a, b, y, -0.5, 2.0, ((orders[0][0], (1, 1, 1)), (orders[1][0], (1, 1, 1)), ((1, 0, 2), (1, -1, 2)))
+    )
+    np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y)
+
+
+@pytest.mark.parametrize("along", ALONG)
+def test_sums_in_parts(along, monkeypatch):
+    monkeypatch.setattr(copied, "PART", 16)
+    a, b, y = numbers(1, 36, 52), numbers(1, 52, 32), numbers(1, 36, 32)
+    got, launches = multiply(a, b, y, 2.0, 1.0, layouts_of(along), units=4)
+    assert launches.launches[-1].kernel == "matmul_total_wide" and launches.memory == 3 * 36 * 32
+    np.testing.assert_array_equal(got, 2 * (a @ b) + y)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("along", ALONG[:2])
+def test_sums_of_no_terms(along, beta):
+    a, b, y = numbers(1, 33, 0), numbers(1, 0, 36), numbers(1, 33, 36)
+    got, _ = multiply(a, b, y, 1.0, beta, layouts_of(along))
+    np.testing.assert_array_equal(got, np.float32(beta) * y)
+
+
+@_SLOW
+@settings(deadline=None, max_examples=examples(60))
+@given(st.data())
+def test_any_product(data):
+    m, n, k = (data.draw(st.sampled_from([1, 4, 7, 8, 12, 31, 32, 36, 64]), name) for name in "mnk")
+    along = data.draw(st.sampled_from(ALONG), "along")
+    batch, beta = data.draw(st.sampled_from([1, 3]), "batch"), data.draw(st.sampled_from([0.0, 1.0]), "beta")
+    a, b, y = numbers(batch, m, k), numbers(data.draw(st.sampled_from([1, batch])), k, n), numbers(batch, m, n)
+    left, right, result = layouts_of(along, data.draw(st.booleans(), "by columns"))
+    units = data.draw(st.sampled_from([1, 8]), "units")
+    got, _ = multiply(a, b, y, 1.0, beta, (left, right, result), units=units)
+    np.testing.assert_array_equal(got, a @ b + beta * y)
+
+
+# Which products
+
+
+@pytest.fixture
+def copying(monkeypatch):
+    """Return a context of a device that seems to copy in the background, and the kernels that it launched."""
+    context = checker()
+    quirks = replace(context.profile.quirks, takes_ptx=True)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
+    monkeypatch.setattr(copied, "BLOCK", SMALL)
+    monkeypatch.setattr(copied, "_INSTRUCTIONS", "emulated")
+    monkeypatch.setattr(copied, "_ENOUGH", 1.0)
+    monkeypatch.setattr(products, "has_large_tiles", lambda name: True)
+    monkeypatch.delitem(context.kept, copied.__name__, raising=False)
+    launched = []
+    monkeypatch.setattr(copied, "run", lambda plan, *args: launched.append(plan.launches[0].kernel) or run(plan, *args))
+    yield context, launched
+    context.kept.pop(copied.__name__, None)
+
+
+def product(context, a, b, orders=((0, 1),) * 3, dtype="float32"):
+    x, v = (put(context, value.astype(dtype), order, (1, 1)) for value, order in zip((a, b), orders))
+    z = put(context, np.full((a.shape[0], b.shape[1]), np.nan, dtype), orders[2], (1, 1))
+    matmul(compile_kernels(matmul_kernels(dtype, context), context), context, x, v, z)
+    return to_host(z)
+
+
+@pytest.mark.parametrize("left", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("right", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("result", [(0, 1), (1, 0)])
+def test_each_order_of_the_matrices(copying, left, right, result):
+    context, launched = copying
+    a, b = numbers(36, 28), numbers(28, 40)
+    np.testing.assert_array_equal(product(context, a, b, (left, right, result)), a @ b)
+    # Of terms that stand side by side in the right matrix alone, the product is turned over.
+    turned = {("t", "n"): "tn", ("n", "n"): "nn", ("t", "t"): "tt", ("n", "t"): "tn"}
+    letters = "nt"[left == (0, 1)], "nt"[right == (1, 0)]
+    assert [name.rpartition("_")[2] for name in launched] == [turned[letters]]
+
+
+def test_others_are_loaded_through_registers(copying):
+    context, launched = copying
+    for a, b, dtype in [(numbers(36, 27), numbers(27, 40), "float32"), (numbers(36, 28), numbers(28, 40), "float64")]:
+        np.testing.assert_array_equal(product(context, a, b, dtype=dtype), a @ b)
+    assert not launched
+
+
+def test_tiles_that_fill_all_units_are_loaded_where_terms_stand_side_by_side(copying, monkeypatch):
+    context, launched = copying
+    monkeypatch.setattr(copied, "_ENOUGH", 0.9)
+    a, b = numbers(36, 28), numbers(28, 40)
+    np.testing.assert_array_equal(product(context, a, b, ((0, 1), (1, 0), (0, 1))), a @ b)
+    assert not launched
+    np.testing.assert_array_equal(product(context, a, b), a @ b)
+    assert launched
+
+
+def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, caplog):
+    context, launched = copying
+    monkeypatch.setattr(copied, "_INSTRUCTIONS", "ptx")
+    a, b = numbers(36, 28), numbers(28, 40)
+    np.testing.assert_array_equal(product(context, a, b), a @ b)
+    assert not launched and "Products load tiles through registers" in caplog.text
