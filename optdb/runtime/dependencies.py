@@ -2,8 +2,9 @@
 
 A command reads and writes ranges of bytes. It depends on an earlier one where it reads what that wrote, or writes what
 that read or wrote; memory that liveness gives to several values counts, too. :func:`phases_of` numbers commands so that
-those of one phase are independent: a barrier between phases is all that they need. :func:`stages_of` gathers commands
-of two kinds, so that few changes of kind remain.
+those of one phase are independent: a barrier between phases is all that they need. :func:`roomy_phases_of` lets some
+wait for a phase that has room for them. :func:`stages_of` gathers commands of two kinds, so that few changes of kind
+remain.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ByteRange", "phases_of", "stages_of"]
+__all__ = ["ByteRange", "phases_of", "roomy_phases_of", "stages_of"]
 
 #: The number of what comes before all commands.
 _BEFORE = -1
+#: In how many phases room is looked for.
+_LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,51 @@ def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
         What each command uses, in the order of the queue.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
+
+
+def roomy_phases_of(
+    commands: Sequence[Sequence[ByteRange]], tiles: Sequence[int], is_long: Sequence[bool], groups: int
+) -> list[int]:
+    """Return the phase of each command as `phases_of`, or a later one that has room, where no command has to wait.
+
+    The groups take the tiles of a phase in rounds, and a few tiles more than fill a round make another one. So commands
+    that others do not wait for come where the last round has room: long ones, rather, beside others that are long.
+
+    Parameters
+    ----------
+    commands : sequence of sequence of ByteRange
+        What each command uses, in the order of the queue.
+    tiles : sequence of int
+        Of each command.
+    is_long : sequence of bool
+        Whether a tile of the command takes long.
+    groups : int
+        How many tiles fill a round.
+    """
+    earliest = phases_of(commands)
+    count = max(earliest, default=_BEFORE) + 1
+    latest = [count - 1 - phase for phase in reversed(phases_of(reversed(commands)))]
+    filled, has_long = [0] * count, [False] * count
+
+    def place(number: int, phase: int) -> int:
+        filled[phase] += tiles[number]
+        has_long[phase] |= is_long[number]
+        return phase
+
+    for number, phase in enumerate(earliest):
+        if latest[number] == phase:
+            place(number, phase)
+
+    def next_number(before: int, number: int) -> int:
+        first, last = before + 1, latest[number]
+        if earliest[number] == last:
+            return last
+        looked_at = range(first, min(last + 1, first + _LOOKED_AT))
+        roomy = [phase for phase in looked_at if tiles[number] <= -filled[phase] % groups]
+        beside_long = [phase for phase in roomy if has_long[phase]] if is_long[number] else []
+        return place(number, next(iter(beside_long or roomy), first))
+
+    return _numbered(commands, next_number)
 
 
 def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) -> list[int]:

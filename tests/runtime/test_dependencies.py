@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.runtime.dependencies import ByteRange, phases_of, stages_of
+from optdb.runtime.dependencies import ByteRange, phases_of, roomy_phases_of, stages_of
 
 spans = st.builds(
     lambda buffer, start, length, is_written: ByteRange(buffer, start, start + length, is_written),
@@ -33,6 +33,33 @@ def test_a_phase_comes_right_after_those_that_it_depends_on(commands):
     for index, command in enumerate(commands):
         before = [phases[number] for number in range(index) if depends(command, commands[number])]
         assert phases[index] == max(before, default=-1) + 1
+
+
+@given(plans, st.data(), st.integers(1, 6))
+def test_commands_wait_for_room_where_nothing_waits_for_them(commands, data, groups):
+    size = len(commands)
+    tiles = data.draw(st.lists(st.integers(0, 8), min_size=size, max_size=size))
+    is_long = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    phases, earliest = roomy_phases_of(commands, tiles, is_long, groups), phases_of(commands)
+    assert sorted(set(phases)) == sorted(set(earliest))
+    for index, command in enumerate(commands):
+        assert phases[index] >= earliest[index]
+        before = [phases[number] for number in range(index) if depends(command, commands[number])]
+        assert phases[index] > max(before, default=-1)
+
+
+def test_a_command_waits_for_a_phase_with_room():
+    def used(reads, writes):
+        return [ByteRange(reads, 0, 8, False), ByteRange(writes, 0, 8, True)]
+
+    # A chain of 1, 2, 3 and 4, and two commands that read 1 and that nothing waits for.
+    commands = [used(0, 1), used(1, 2), used(1, 9), used(1, 10), used(2, 3), used(3, 4)]
+    tiles, is_long = [4, 4, 2, 2, 2, 1], [False, True, False, True, False, True]
+    assert roomy_phases_of(commands, tiles, is_long, 4) == [0, 1, 2, 3, 2, 3]
+    # Where there is no room, nothing is gained by waiting.
+    assert roomy_phases_of(commands, [4, 4, 2, 2, 4, 4], is_long, 4) == [0, 1, 1, 1, 2, 3]
+    assert roomy_phases_of(commands, tiles, [False] * 6, 4) == [0, 1, 2, 3, 2, 3]
+    assert roomy_phases_of([], [], [], 4) == []
 
 
 @given(plans, st.data())

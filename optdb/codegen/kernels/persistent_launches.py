@@ -43,7 +43,7 @@ from optdb.runtime.background import in_background
 from optdb.runtime.build import BuildError, is_kept, make
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
-from optdb.runtime.dependencies import ByteRange, phases_of, stages_of
+from optdb.runtime.dependencies import ByteRange, roomy_phases_of, stages_of
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
@@ -431,16 +431,15 @@ class PersistentProgram:
         the command's tiles it is. Where phases are launches of their own, their tiles are in any order.
         """
         by_phase: dict[int, list[int]] = {}
-        for number, phase in enumerate(phases_of(map(accesses, run))):
+        counts = list(map(self._resident.tiles_of, run))
+        is_long = list(map(_synchronizes, run))
+        phases_of_run = roomy_phases_of(list(map(accesses, run)), counts, is_long, self._resident.groups)
+        for number, phase in enumerate(phases_of_run):
             by_phase.setdefault(phase, []).append(number)
         tiles: list[int] = []
         bounds = [0]
         for phase in range(len(by_phase)):
-            of_phase = [
-                starts[number] | tile << 32
-                for number in by_phase[phase]
-                for tile in range(self._resident.tiles_of(run[number]))
-            ]
+            of_phase = [starts[number] | tile << 32 for number in by_phase[phase] for tile in range(counts[number])]
             if self._resident.is_split:
                 random.Random(len(tiles)).shuffle(of_phase)
             tiles += of_phase
@@ -496,6 +495,12 @@ def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
         return True
     has_teams = resident.barrier.has_teams and body.may_be_team
     return has_teams and group % _TEAM_ITEMS == 0 and resident.items % group == 0
+
+
+def _synchronizes(command: Any) -> bool:
+    """Tell whether the items of a command depend on each other, as those of products and reductions."""
+    body = body_of(command) if isinstance(command, EnqueueKernel) else None
+    return body is not None and body.synchronizes
 
 
 def body_of(command: EnqueueKernel) -> KernelBody | None:

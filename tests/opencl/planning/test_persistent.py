@@ -177,7 +177,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
-    monkeypatch.setattr(persistent_launches, "phases_of", lambda commands: [0 for _ in commands])
+    monkeypatch.setattr(persistent_launches, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
     data = np.ones((2, 3), "float32")
     assert any(not np.allclose(sim(data * i), f(data * i)) for i in range(1, 2 * CALLS))
 
