@@ -300,6 +300,9 @@ _PRODUCTS = [
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
+    # Tiles of these are read four numbers at a time.
+    *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],
+    Case(OpenCLGemm(True), array("float32", 26, 28), HALF, array("float32", 26, 36), array("float32", 36, 28), TWO),
     # Sums of so many terms have parts.
     Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
     Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),

@@ -22,6 +22,8 @@ from memcheck.launches import noted
 from memcheck.layouts import laid_out
 from memcheck.log import parse
 from memcheck.records import Result, Writer
+from optdb.codegen.gemm import quad_tiles
+from optdb.codegen.gemm.quad_tiles import QuadTile
 from optdb.opencl import OpenCLArrayType, contexts, get_context
 from optdb.runtime.errors import DeviceError
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 NAME = "memory-checker"
 #: Over how many compute units work is divided. Oclgrind has one, for which no product has too few tiles.
 UNITS = 2
+#: The tile of small products that read four numbers at a time: the usual one does not fit its local memory.
+QUAD_TILE = QuadTile(16, 16, 32, 8)
 
 
 def compute(run: Run, context: Context) -> None:
@@ -116,6 +120,7 @@ def main(
     except DeviceError as error:
         raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
     context.profile = context.profile.as_kind(device_kind, UNITS)
+    quad_tiles.TILE = QUAD_TILE
     with write_to.open("w") as stream:
         writer = Writer(stream)
         for index, run in of_share(load(table, select), *share):

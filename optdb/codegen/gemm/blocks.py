@@ -216,6 +216,11 @@ def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
     return _choice(context, dtype).blocks
 
 
+def is_default(context: Context, dtype: str, name: str) -> bool:
+    """Tell whether a class of products has the block shape of devices that are not tuned."""
+    return chosen(context, dtype)[name] == defaults(context, dtype)[name]
+
+
 def by_library(context: Context, dtype: str) -> frozenset[str]:
     """Return the classes of products for which tuning found CLBlast, which is installed, to be faster."""
     return _choice(context, dtype).library

@@ -134,18 +134,20 @@ def fills(problem: Problem, block: GroupBlock, units: int) -> bool:
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
-    parts = _parts(tiles, problem.k, block, units)
+    parts = parts_of(tiles, problem.k, block.splits, units)
     return by_tiles(problem, block.name, tiles, block.items, parts, block.depth)
 
 
-def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
+def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
     """Return into how many parts sums of `k` terms are cut, so that a unit idles little while others compute.
+
+    In a tile, `splits` items share the terms of each sum.
 
     Each unit computes a tile's part at a time: 100 tiles take 132 units as long as 132, and five parts of each, 500,
     four fifths of that.
     """
-    most = max(k // (PART if block.splits == 1 else SPLIT_PART), 1)
-    if block.splits > 1 or tiles * MOST_PARTS <= units:
+    most = max(k // (PART if splits == 1 else SPLIT_PART), 1)
+    if splits > 1 or tiles * MOST_PARTS <= units:
         return max(min(units // tiles, most), 1)
 
     def rounds(parts: int) -> float:
@@ -159,5 +161,5 @@ def _parts(tiles: int, k: int, block: GroupBlock, units: int) -> int:
 def fill(problem: Problem, block: GroupBlock, units: int) -> float:
     """Return the share of all units that compute, on average, until the last one is done."""
     tiles = problem.tiles(block.rows, block.cols)
-    groups = tiles * _parts(tiles, problem.k, block, units)
+    groups = tiles * parts_of(tiles, problem.k, block.splits, units)
     return groups / (-(-groups // units) * units)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import copied, cpu, gpu, tensor_cores
+from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, by_library, chosen, has_large_tiles
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
@@ -75,6 +75,8 @@ def matmul(
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
     dtype = z.dtype.name
+    if tracing() is None and quad_tiles.multiply(context, problem, a, b, y, z, alpha, beta, precision):
+        return
     if tracing() is None and tensor_cores.multiply(context, problem, a, b, y, z, alpha, beta, precision):
         return
     if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):

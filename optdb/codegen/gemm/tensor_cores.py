@@ -39,7 +39,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 #: Terms of a part of a sum, at least: adding up takes a launch of its own.
 PART = 1024
 #: Of products that tensor cores do not gain anything from: of so few terms.
-_FEW_TERMS = 16
+FEW_TERMS = 16
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
 #: The block for each class of products, and whether numbers are divided into two. Measured on NVIDIA H100 and H200.
@@ -85,7 +85,7 @@ def multiply(
     arithmetic = ARITHMETIC.get((z.dtype.name, precision))
     if arithmetic is None or not context.profile.has_tensor_cores:
         return False
-    if min(problem.m, problem.n) <= FEW or problem.k < _FEW_TERMS:
+    if min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     prepared = cache.get((arithmetic, problem), lambda: _prepared(context, problem, arithmetic))

@@ -18,6 +18,8 @@
 #define GDIM_0 get_num_groups(0)
 #define GDIM_1 get_num_groups(1)
 #define GDIM_2 get_num_groups(2)
+/* Assembly that waits for no other item, and uses no memory but its operands'. */
+#define PTX asm volatile
 #define local_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define ga_bool uchar
 #define ga_byte char

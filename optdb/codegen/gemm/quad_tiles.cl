@@ -1,0 +1,314 @@
+/* The kernel for small tiles of products whose numbers are read four at a time, see quad_tiles.py. */
+
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
+{
+    /* Two tiles of each matrix, and in the end the parts of all sums. */
+    __local float4 memory[LOCAL_QUADS];
+    __local float4 *const right = memory + 2 * ROWS * PITCH;
+    FIND_TILE
+    const int item = get_local_id(0), split = item / TEAM, within = item % TEAM;
+    const int tx = within % (COLS / 4), ty = within / (COLS / 4);
+
+    /* Where an item reads four numbers from, and keeps them. Rows and columns beyond the last are the last one again. */
+#define A_LOADS (ROWS * DEPTH / 4 / ITEMS)
+#define B_LOADS (COLS * DEPTH / 4 / ITEMS)
+#define APART (ITEMS / (DEPTH / 4))
+    const int a_l = item % (DEPTH / 4) * 4, a_i = item / (DEPTH / 4);
+    GLOBAL_MEM const float *a_at[A_LOADS], *b_at[B_LOADS];
+    #pragma unroll
+    for (int v = 0; v < A_LOADS; ++v)
+        a_at[v] = a + min(a_i + v * APART, last_i) * a_row + a_l;
+#if B_ALONG
+#define RIGHT_SIZE (COLS * PITCH)
+#define RIGHT_PLACE(v) ((a_i + (v) * APART) * PITCH + a_l / 4)
+#define B_L(v) a_l
+    #pragma unroll
+    for (int v = 0; v < B_LOADS; ++v)
+        b_at[v] = b + min(a_i + v * APART, last_j) * b_col + a_l;
+#else
+#define RIGHT_SIZE (DEPTH * COLS / 4)
+#define RIGHT_PLACE(v) (item + (v) * ITEMS)
+#define B_L(v) (item / (COLS / 4) + (v) * (ITEMS / (COLS / 4)))
+    #pragma unroll
+    for (int v = 0; v < B_LOADS; ++v)
+        b_at[v] = b + min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step;
+#endif
+    float4 a_next[A_LOADS], b_next[B_LOADS];
+    float acc[ITEM_ROWS][4];
+
+#define LOAD_TILES(terms) \
+    _Pragma("unroll") \
+    for (int v = 0; v < A_LOADS; ++v) { \
+        a_next[v] = a_l < (terms) ? *(GLOBAL_MEM const float4 *)a_at[v] : (float4)(0); \
+        a_at[v] += (terms); \
+    } \
+    _Pragma("unroll") \
+    for (int v = 0; v < B_LOADS; ++v) { \
+        b_next[v] = B_L(v) < (terms) ? *(GLOBAL_MEM const float4 *)b_at[v] : (float4)(0); \
+        b_at[v] += (terms) * b_step; \
+    }
+#define KEEP_TILES(side) \
+    _Pragma("unroll") \
+    for (int v = 0; v < A_LOADS; ++v) \
+        memory[((side) * ROWS + a_i + v * APART) * PITCH + a_l / 4] = a_next[v]; \
+    _Pragma("unroll") \
+    for (int v = 0; v < B_LOADS; ++v) \
+        right[(side) * RIGHT_SIZE + RIGHT_PLACE(v)] = b_next[v];
+
+    /* The first tile has the terms that are left over, so that all others are whole. */
+    const int more = k > 0 ? (k - 1) / DEPTH : 0, there = k - more * DEPTH;
+    LOAD_TILES(there)
+    /* What is added comes meanwhile, too. */
+    READ_ADDED
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r)
+        #pragma unroll
+        for (int c = 0; c < 4; ++c)
+            acc[r][c] = 0;
+    KEEP_TILES(0)
+    if (more > 0) {
+        LOAD_TILES(DEPTH)
+    }
+    local_barrier();
+#if B_ALONG
+#define ADD_TERMS(side, quad) \
+    _Pragma("unroll") \
+    for (int c = 0; c < 4; ++c) { \
+        const float4 v = right[(side) * RIGHT_SIZE + (tx + c * (COLS / 4)) * PITCH + quad]; \
+        _Pragma("unroll") \
+        for (int r = 0; r < ITEM_ROWS; ++r) { \
+            acc[r][c] += x[r].x * v.x; \
+            acc[r][c] += x[r].y * v.y; \
+            acc[r][c] += x[r].z * v.z; \
+            acc[r][c] += x[r].w * v.w; \
+        } \
+    }
+#else
+#define ADD_TERM(side, of, term) { \
+        const float4 v = right[(side) * RIGHT_SIZE + (term) * (COLS / 4) + tx]; \
+        _Pragma("unroll") \
+        for (int r = 0; r < ITEM_ROWS; ++r) { \
+            acc[r][0] += x[r].of * v.x; \
+            acc[r][1] += x[r].of * v.y; \
+            acc[r][2] += x[r].of * v.z; \
+            acc[r][3] += x[r].of * v.w; \
+        } \
+    }
+#define ADD_TERMS(side, quad) \
+    ADD_TERM(side, x, 4 * quad) \
+    ADD_TERM(side, y, 4 * quad + 1) \
+    ADD_TERM(side, z, 4 * quad + 2) \
+    ADD_TERM(side, w, 4 * quad + 3)
+#endif
+    /* A tile. The next one goes where the one before was, and the one after that comes. */
+#define ADD_TILE(side, rest) \
+    if ((rest) > 0) { \
+        KEEP_TILES(1 - (side)) \
+    } \
+    if ((rest) > 1) { \
+        LOAD_TILES(DEPTH) \
+    } \
+    _Pragma("unroll") \
+    for (int q = 0; q < DEPTH / SPLITS / 4; ++q) { \
+        const int quad = split * (DEPTH / SPLITS / 4) + q; \
+        float4 x[ITEM_ROWS]; \
+        _Pragma("unroll") \
+        for (int r = 0; r < ITEM_ROWS; ++r) \
+            x[r] = memory[((side) * ROWS + ty + r * (ROWS / ITEM_ROWS)) * PITCH + quad]; \
+        ADD_TERMS(side, quad) \
+    } \
+    local_barrier();
+    for (int rest = more; rest >= 0; rest -= 2) {
+        ADD_TILE(0, rest)
+        if (rest > 0) {
+            ADD_TILE(1, rest - 1)
+        }
+    }
+    /* Several items have parts of a sum. They leave them where the tiles were, and all items add some up. */
+    __local float *const sums = (__local float *)memory;
+    #pragma unroll
+    for (int r = 0; r < ITEM_ROWS; ++r) {
+        const int row = (split * ROWS + ty + r * (ROWS / ITEM_ROWS)) * COLS;
+#if B_ALONG
+        #pragma unroll
+        for (int c = 0; c < 4; ++c)
+            sums[row + tx + c * (COLS / 4)] = acc[r][c];
+#else
+        memory[row / 4 + tx] = (float4)(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
+#endif
+    }
+    local_barrier();
+#define QUAD_OF(e) (e)
+    STORE_SUMS
+#undef QUAD_OF
+#undef A_LOADS
+#undef B_LOADS
+#undef APART
+#undef RIGHT_SIZE
+#undef RIGHT_PLACE
+#undef B_L
+#undef LOAD_TILES
+#undef KEEP_TILES
+#undef ADD_TERM
+#undef ADD_TERMS
+#undef ADD_TILE
+}
+
+/* The same by tensor cores. Each 32 items have all sums, of some of the terms, and read these into fragments at once:
+   what an item has of the terms of two instructions are neighbours in memory. */
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
+{
+    __local float4 memory[LOCAL_QUADS];
+    FIND_TILE
+    const int item = get_local_id(0), warp = item / 32, g = item % 32 / 4, r = item % 4;
+    const int first_l = warp * 16 + r * 4;
+    GLOBAL_MEM const float *a_at[ROWS / 8], *b_at[COLS / 8];
+    #pragma unroll
+    for (int i = 0; i < ROWS / 8; ++i)
+        a_at[i] = a + min(i * 8 + g, last_i) * a_row + first_l;
+    #pragma unroll
+    for (int j = 0; j < COLS / 8; ++j)
+        b_at[j] = b + min(j * 8 + g, last_j) * b_col + first_l * b_step;
+    float acc[ROWS / 16][COLS / 8][4];
+    #pragma unroll
+    for (int i = 0; i < ROWS / 16; ++i)
+        #pragma unroll
+        for (int j = 0; j < COLS / 8; ++j)
+            #pragma unroll
+            for (int c = 0; c < 4; ++c)
+                acc[i][j][c] = 0;
+    READ_ADDED
+    for (int l = first_l; l - first_l < k; l += AHEAD * TERMS) {
+        float4 x[AHEAD][ROWS / 8], v[AHEAD][COLS / 8];
+        #pragma unroll
+        for (int step = 0; step < AHEAD; ++step) {
+            const bool is_there = l + step * TERMS < k;
+            #pragma unroll
+            for (int i = 0; i < ROWS / 8; ++i) {
+                x[step][i] = is_there ? *(GLOBAL_MEM const float4 *)(a_at[i] + step * TERMS) : (float4)(0);
+            }
+            #pragma unroll
+            for (int j = 0; j < COLS / 8; ++j) {
+#if B_ALONG
+                v[step][j] = is_there ? *(GLOBAL_MEM const float4 *)(b_at[j] + step * TERMS) : (float4)(0);
+#else
+                GLOBAL_MEM const float *const at = b_at[j] + step * TERMS * b_step;
+                v[step][j] = is_there ? (float4)(at[0], at[b_step], at[2 * b_step], at[3 * b_step]) : (float4)(0);
+#endif
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < ROWS / 8; ++i)
+            a_at[i] += AHEAD * TERMS;
+        #pragma unroll
+        for (int j = 0; j < COLS / 8; ++j)
+            b_at[j] += AHEAD * TERMS * b_step;
+        #pragma unroll
+        for (int step = 0; step < AHEAD; ++step) {
+            if (l - first_l + step * TERMS >= k)
+                break;
+            #pragma unroll
+            for (int i = 0; i < ROWS / 8; ++i)
+                x[step][i] *= ROUNDING;
+            #pragma unroll
+            for (int j = 0; j < COLS / 8; ++j)
+                v[step][j] *= ROUNDING;
+            #pragma unroll
+            for (int i = 0; i < ROWS / 16; ++i)
+                #pragma unroll
+                for (int j = 0; j < COLS / 8; ++j) {
+                    const float4 upper = x[step][2 * i], lower = x[step][2 * i + 1], of = v[step][j];
+                    const uint first_x[4] = {as_uint(upper.x), as_uint(lower.x), as_uint(upper.y), as_uint(lower.y)};
+                    const uint first_v[2] = {as_uint(of.x), as_uint(of.y)};
+                    const uint next_x[4] = {as_uint(upper.z), as_uint(lower.z), as_uint(upper.w), as_uint(lower.w)};
+                    const uint next_v[2] = {as_uint(of.z), as_uint(of.w)};
+                    MULTIPLY_ADD(EXCHANGE, acc[i][j], first_x, first_v);
+                    MULTIPLY_ADD(EXCHANGE, acc[i][j], next_x, next_v);
+                }
+        }
+    }
+    /* Rows of a quarter of the eight lie in other banks than those of the next one. */
+#define PLACE(row, col) ((warp * ROWS + (row)) * COLS + ((col) ^ (row) % 4 * 8))
+    __local float *const sums = (__local float *)memory;
+    #pragma unroll
+    for (int i = 0; i < ROWS / 16; ++i)
+        #pragma unroll
+        for (int j = 0; j < COLS / 8; ++j)
+            #pragma unroll
+            for (int side = 0; side < 2; ++side) {
+                __local float *const at = sums + PLACE(i * 16 + side * 8 + g, j * 8 + 2 * r);
+                *(__local float2 *)at = (float2)(acc[i][j][2 * side], acc[i][j][2 * side + 1]);
+            }
+    local_barrier();
+#define QUAD_OF(e) ((e) ^ (e) / (COLS / 4) % 4 * 2)
+    STORE_SUMS
+#undef PLACE
+#undef QUAD_OF
+}
+
+/* Statements that find a group's tile. */
+void find_tile()
+{
+    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, b_col = s.s7, b_step = s.s8;
+    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
+    const bool add = s.sB && parts == 1;
+    /* There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    const uint tiles = (uint)((n + COLS - 1) / COLS), bands = (uint)((m + ROWS - 1) / ROWS);
+    uint place = (uint)get_group_id(0);
+    const ga_ssize j0 = (ga_ssize)(place % tiles) * COLS;
+    place /= tiles;
+    const ga_ssize i0 = (ga_ssize)(place % bands) * ROWS;
+    place /= bands;
+    const ga_ssize batch = place / (uint)parts, part = place % (uint)parts;
+    const ga_ssize l0 = part * t.s7;
+    const int k = (int)max(min(s.s2 - l0, t.s7), (ga_ssize)0);
+    const int last_i = (int)min((ga_ssize)ROWS, m - i0) - 1, last_j = (int)min((ga_ssize)COLS, n - j0) - 1;
+    a += batch * s.s3 + i0 * a_row + l0;
+    b += batch * s.s6 + j0 * b_col + l0 * b_step;
+    y += batch * t.s0 + i0 * y0 + j0 * y1;
+}
+
+/* Statements that read what is added to an item's sums. */
+void read_added()
+{
+    float before[4 * TURNS];
+    #pragma unroll
+    for (int q = 0; q < 4 * TURNS; ++q) {
+        const int e = (q / 4 * ITEMS + item) * 4 + q % 4, i = e / COLS, j = e % COLS;
+        before[q] = add && i <= last_i && j <= last_j ? beta * y[i * y0 + j * y1] : 0;
+    }
+}
+
+/* Statements that add up the parts of sums that some items have left, and store the sums. */
+void store_sums()
+{
+    GLOBAL_MEM float *const to = (parts > 1 ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3);
+    const ga_ssize to0 = parts > 1 ? n : z0, to1 = parts > 1 ? 1 : z1;
+    const float factor = parts > 1 ? 1 : alpha;
+    const bool is_whole = to1 == 1 && to0 % 4 == 0 && n % 4 == 0 && (size_t)to % sizeof(float4) == 0;
+    #pragma unroll
+    for (int q = 0; q < TURNS; ++q) {
+        const int e = q * ITEMS + item, i = e / (COLS / 4), j = e % (COLS / 4) * 4;
+        if (i > last_i || j > last_j)
+            continue;
+        float4 sum = memory[QUAD_OF(e)];
+        #pragma unroll
+        for (int other = 1; other < SPLITS; ++other)
+            sum += memory[other * (ROWS * COLS / 4) + QUAD_OF(e)];
+        sum = factor * sum + (float4)(before[4 * q], before[4 * q + 1], before[4 * q + 2], before[4 * q + 3]);
+        GLOBAL_MEM float *const at = to + (i0 + i) * to0 + (j0 + j) * to1;
+        if (is_whole) {
+            *(GLOBAL_MEM float4 *)at = sum;
+            continue;
+        }
+        at[0] = sum.x;
+        if (j + 1 <= last_j)
+            at[to1] = sum.y;
+        if (j + 2 <= last_j)
+            at[2 * to1] = sum.z;
+        if (j + 3 <= last_j)
+            at[3 * to1] = sum.w;
+    }
+}

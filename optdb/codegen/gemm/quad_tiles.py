@@ -1,0 +1,215 @@
+"""Small products of float32 on a GPU whose numbers are read four at a time: the kernels, and when they are used.
+
+Products of a few tiles, such as those of a recurrent net's step, take as long as a tile does: an item waits for memory,
+and there are too few others to compute meanwhile. So an item reads four numbers of each matrix at once, keeps those of
+the next tiles in registers until the tile before is done, and has more sums for what it reads from local memory: the
+rest is as in `gpu.py`, with items that share the terms of sums. There is no code for what is not aligned, which would
+take registers: such products have the kernels of `gpu.py`.
+
+Below the highest precision, tensor cores multiply where a device has them. Each 32 items have fragments of all rows and
+columns of a tile, for some of the terms, and read them from global memory: nobody else of the group needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optdb.codegen.gemm.blocks import chosen, is_default
+from optdb.codegen.gemm.gpu import parts_of
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, wide_total_kernel
+from optdb.codegen.gemm.problem import Problem, classify
+from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
+from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, Instructions, multiply_add_function
+from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.source import body, filled, functions
+
+if TYPE_CHECKING:
+    from optdb.runtime.arrays import Array
+    from optdb.runtime.context import Context
+
+#: Numbers that are read at once, and their bytes.
+_QUAD, _QUAD_NBYTES = 4, 16
+#: Rows of an item's sums; columns are a quad.
+_ITEM_ROWS = 8
+
+
+@dataclass(frozen=True)
+class QuadTile:
+    """The tile that a group computes; each of its items has eight rows of four sums."""
+
+    rows: int
+    cols: int
+    #: How many terms of each sum are in local memory at a time.
+    depth: int
+    #: How many items share the terms of each sum.
+    splits: int
+
+    @property
+    def items(self) -> int:
+        """Work items in a group."""
+        return self.rows * self.cols // (_ITEM_ROWS * _QUAD) * self.splits
+
+    @property
+    def pitch(self) -> int:
+        """Quads of a row in local memory, one of them a gap: so rows lie in different banks."""
+        return self.depth // _QUAD + 1
+
+    def local_quads(self, b_along: bool) -> int:
+        """Return how many quads a group keeps in local memory: two tiles of each matrix, or the parts of all sums."""
+        right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
+        return max(2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD)
+
+    def kernel_name(self, b_along: bool) -> str:
+        """Return the name of the kernel for right matrices whose terms, or else whose columns, stand side by side."""
+        return f"matmul_{self.rows}x{self.cols}x{self.depth}_quads_{'nt'[b_along]}"
+
+
+#: Measured on an NVIDIA H200. Of half as many terms, a product of 64 x 512 by 512 x 2048 takes a microsecond more, and
+#: with four rows for each item a fifth of one.
+TILE = QuadTile(32, 32, 64, 8)
+#: The rows and columns of a tile on tensor cores, the items of a group, and how many steps these read at once.
+_TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
+#: Terms that each 32 items multiply in a step.
+_WARP_TERMS = 16
+#: Prepared products in the cache of a context.
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a product takes."""
+
+    plan: GemmPlan
+    kernels: Mapping[str, CompiledKernel]
+    #: Whether the matrices are turned over: where the result lies column by column.
+    is_turned: bool
+
+
+def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
+    """Return the kernel for right matrices whose terms, or else whose columns, stand side by side."""
+    words = {"ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth, "SPLITS": tile.splits}
+    words |= {"MATMUL": tile.kernel_name(b_along), "ITEMS": tile.items, "B_ALONG": int(b_along)}
+    return product_kernel(
+        _with_statements("MATMUL"),
+        "float32",
+        **words,
+        ITEM_ROWS=_ITEM_ROWS,
+        TEAM=tile.items // tile.splits,
+        PITCH=tile.pitch,
+        TURNS=max(tile.rows * tile.cols // _QUAD // tile.items, 1),
+        LOCAL_QUADS=tile.local_quads(b_along),
+    )
+
+
+def tensor_quad_kernel(b_along: bool, instructions: Instructions = "ptx") -> Kernel:
+    """Return the kernel that multiplies numbers of TF32 by tensor cores."""
+    warps, name = _TENSOR_ITEMS // WARP, _tensor_name(b_along)
+    sums = _tensor_quads()
+    is_emulated = instructions == "emulated"
+    # Bodies of kernels that others run have no other assembly: the word tells that it waits for nobody.
+    called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
+    words = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
+    words |= {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
+    return product_kernel(
+        called + _with_statements("MATMUL_TF32"),
+        "float32",
+        **words,
+        ROUNDING=ROUNDING,
+        TERMS=warps * _WARP_TERMS,
+        TURNS=_TENSOR_SIDE * _TENSOR_SIDE // _QUAD // _TENSOR_ITEMS,
+        LOCAL_QUADS=sums + EXCHANGED_WORDS * _TENSOR_ITEMS // _QUAD * is_emulated,
+        EXCHANGE=f"(__local uint *)(memory + {sums})" if is_emulated else "0",
+    )
+
+
+def _with_statements(kernel: str) -> str:
+    """Return the code of a kernel, with the statements that both have."""
+    code = functions("gemm/quad_tiles.cl")
+    statements = {name.upper(): body(code[name]) for name in ("find_tile", "read_added", "store_sums")}
+    return filled(code[kernel], **statements)
+
+
+def _tensor_quads() -> int:
+    """Return how many quads of local memory have the parts of all sums."""
+    return _TENSOR_ITEMS // WARP * _TENSOR_SIDE * _TENSOR_SIDE // _QUAD
+
+
+def _tensor_name(b_along: bool) -> str:
+    return f"matmul_{_TENSOR_SIDE}x{_TENSOR_SIDE}_tf32_quads_{'nt'[b_along]}"
+
+
+def multiply(
+    context: Context,
+    problem: Problem,
+    a: Array,
+    b: Array,
+    y: Array,
+    z: Array,
+    alpha: float,
+    beta: float,
+    precision: Precision,
+) -> bool:
+    """Compute a small product by reading four numbers at a time, where all are aligned for that; return whether it did.
+
+    The arrays are those of `products.matmul`.
+    """
+    profile = context.profile
+    if profile.runs_items_serially or z.dtype.name != "float32":
+        return False
+    if a.offset % _QUAD_NBYTES or b.offset % _QUAD_NBYTES:
+        return False
+    by_tensor_cores = precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
+    cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
+    key, owner = (problem, by_tensor_cores), chosen(context, "float32")
+    prepared = cache.get(key, lambda: _prepared(context, problem, by_tensor_cores), owner=owner)
+    if prepared is None:
+        return False
+    if prepared.is_turned:
+        a, b = b, a
+    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    return True
+
+
+def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Prepared | None:
+    """Return what a product takes; None if it is not small, or not read by fours."""
+    profile = context.profile
+    is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
+    problem = problem.turned() if is_turned else problem
+    name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
+    if name != "tiny" or not is_default(context, "float32", name) or not reads_quads(problem):
+        return None
+    b_along = problem.b[2] != 1
+    items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (TILE.items, TILE.local_quads(b_along))
+    if profile.max_local_size < items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
+        return None
+    kernel = tensor_quad_kernel(b_along) if by_tensor_cores else quad_kernel(TILE, b_along)
+    needed = [kernel, wide_total_kernel("float32")]
+    kernels = try_compile(needed, context, "a small product", "Small products are computed by other kernels")
+    planned = plan(problem, profile.compute_units, by_tensor_cores)
+    return None if kernels is None else _Prepared(planned, kernels, is_turned)
+
+
+def reads_quads(problem: Problem) -> bool:
+    """Tell whether the numbers of both matrices lie in aligned fours, if the matrices begin so."""
+    along = _are_quads(problem.a, 2, 1) and problem.k % _QUAD == 0
+    by_terms, by_columns = _are_quads(problem.b, 1, 2), _are_quads(problem.b, 2, 1) and problem.n % _QUAD == 0
+    return along and (by_columns if problem.b[2] == 1 else by_terms)
+
+
+def _are_quads(steps: Sequence[int], near: int, far: int) -> bool:
+    return steps[near] == 1 and steps[far] % _QUAD == 0 and steps[0] % _QUAD == 0
+
+
+def plan(problem: Problem, units: int, by_tensor_cores: bool = False) -> GemmPlan:
+    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    b_along = problem.b[2] != 1
+    rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (TILE.rows, TILE.cols)
+    tiles = problem.tiles(rows, cols)
+    parts = parts_of(tiles, problem.k, TILE.splits, units)
+    if by_tensor_cores:
+        terms = _TENSOR_ITEMS // WARP * _WARP_TERMS
+        return by_tiles(problem, _tensor_name(b_along), tiles, _TENSOR_ITEMS, parts, terms)
+    return by_tiles(problem, TILE.kernel_name(b_along), tiles, TILE.items, parts, TILE.depth)
