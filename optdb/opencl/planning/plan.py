@@ -98,7 +98,7 @@ class Plan:
                 uploads.precede(number, step)
                 steps.append(step)
                 uploads.follow(step)
-        uploads.insert()
+        uploads.insert(recording.given)
         return halves
 
     def _step(self, number: int, node: Apply, segment: Segment, bound: CommandList) -> Step:

@@ -8,7 +8,7 @@ the later nodes compute in turn. A :class:`CommandSegment` compares once for man
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import itemgetter
 from typing import Any
 
@@ -150,7 +150,9 @@ class TableUpload(Step):
 
 
 class TableUploads:
-    """The uploads of tables of a plan, each as early as its values are known: so it separates no commands.
+    """The uploads of tables of a plan, each where commands are separated anyway, or else where its values are known.
+
+    The last such position before the table is read is best: the device is at work by then.
 
     Parameters
     ----------
@@ -165,7 +167,8 @@ class TableUploads:
         #: Where a value of the host is known: in which half, and after how many steps.
         self._known: dict[Variable, tuple[int, int]] = {}
         self._round_begin = 0, 0
-        self._uploads: list[tuple[tuple[int, int], TableUpload]] = []
+        #: The first position of each, and the step that reads its tables.
+        self._uploads: list[tuple[tuple[int, int], TableUpload, Step]] = []
 
     def begin_round(self) -> None:
         """Note that the next steps are computed only if conditions that were evaluated before allow it."""
@@ -179,16 +182,35 @@ class TableUploads:
         upload = TableUpload(self._recording, tables)
         known = [self._known.get(table.var, self._round_begin) for table in tables]
         step.inputs = step.inputs - upload.inputs | {upload.failure}
-        self._uploads.append((max(self._round_begin, *known), upload))
+        self._uploads.append((max(self._round_begin, *known), upload, step))
 
     def follow(self, step: Step) -> None:
         """Note that the last step has computed its values of the host."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
-    def insert(self) -> None:
-        """Insert the uploads into the steps."""
-        for (half, position), upload in sorted(self._uploads, key=itemgetter(0), reverse=True):
+    def insert(self, changing: Iterable[Variable]) -> None:
+        """Insert the uploads into the steps; `changing` are variables that may change at each call."""
+        apart = self._apart(set(changing))
+        found = [(self._position(first, step, apart), upload) for first, upload, step in self._uploads]
+        for (half, position), upload in sorted(found, key=itemgetter(0), reverse=True):
             self._halves[half].insert(position, upload)
+
+    def _apart(self, changing: set[Variable]) -> tuple[list[int], list[int]]:
+        """Return the positions, in each half, of steps that stay apart from others: there, no commands follow."""
+        found: tuple[list[int], list[int]] = [], []
+        for half, steps in enumerate(self._halves):
+            for position, step in enumerate(steps):
+                if stays_apart(step, changing):
+                    changing.update(step.on_host)
+                    found[half].append(position)
+        return found
+
+    def _position(self, first: tuple[int, int], step: Step, apart: tuple[list[int], list[int]]) -> tuple[int, int]:
+        """Return where an upload goes: before the step that reads its tables, and not before its first position."""
+        half, start = first
+        steps = self._halves[half]
+        end = next((position for position, other in enumerate(steps) if other is step), len(steps))
+        return half, max([start, *(position for position in apart[half] if start <= position <= end)])
 
     @property
     def _end(self) -> tuple[int, int]:
@@ -247,6 +269,11 @@ class CommandSegment(Step):
         self.stale = any(step.stale for step in self._steps)
 
 
+def stays_apart(step: Step, changing: Set[Variable]) -> bool:
+    """Tell whether a step computes each time, or compares a variable that may change at each call."""
+    return step.free or not changing.isdisjoint(step.inputs)
+
+
 def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
     """Gather consecutive steps whose inputs rarely change into segments.
 
@@ -256,7 +283,7 @@ def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
     gathered: list[Step] = []
     together: list[Step] = []
     for step in steps:
-        if not step.free and changing.isdisjoint(step.inputs):
+        if not stays_apart(step, changing):
             together.append(step)
             continue
         changing.update(step.on_host)

@@ -66,6 +66,8 @@ class PlannedVM(VM):
         self._loaded: Plan | None = None
         #: The last call, if one like it is nothing but its commands.
         self._last: _LastCall | None = None
+        #: What tells whether a call finds the plan of the last one.
+        self._steady: _SteadyInputs | None = None
         self._unused_recordings = 0
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
         #: For each input, an array that it was, and that array's part of the key: most are those of the last call.
@@ -127,39 +129,77 @@ class PlannedVM(VM):
                 return
             for cell in self.pre_call_clear:
                 cell[0] = None
-            self._spare_arguments()
-            entry = None
-            # Within another function, such as a Scan around this one, the outer function is recorded.
-            if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
-                self._compute()
-            else:
-                shapes, addresses = self._key()
-                first = self._first()
-                path = self._expected_path(shapes, first)
-                guesses = _MOST_GUESSES
-                while (entry := self._load(shapes, addresses, path)) is not None:
-                    try:
-                        entry.plan.run()
-                        self._finish(entry)
-                        break
-                    except BranchTaken as taken:
-                        entry.plan.unload()
-                        guesses -= 1
-                        path = self._cached_path_after(taken.round, shapes) if guesses else None
-                    except BaseException:
-                        entry.plan.unload()
-                        raise
-                if entry is None:
-                    path = self._record(shapes, addresses, first)
-                else:
+            if self._reused:
+                self._spare_arguments()
+            entry, search = self._find()
+            while entry is not None:
+                try:
+                    entry.plan.run()
+                    self._finish(entry)
                     self._loaded = entry.plan
-                if path is not None:
-                    self._expected[shapes, first] = path
+                    break
+                except BranchTaken as taken:
+                    entry.plan.unload()
+                    entry = self._find_next(search, taken.round)
+                except BaseException:
+                    entry.plan.unload()
+                    raise
+            if search is not None:
+                self._end(search, entry)
+            elif entry is None:
+                self._compute()
             commit_point()
             advance(self.advancing)
             if entry is not None:
                 entry.plan.call_ended()
                 self._last = self._repeatable(entry) if self.linked.repeats_commands else None
+
+    def _find(self) -> tuple[_PlanCacheEntry | None, _Search | None]:
+        """Return the cache entry of the plan for the inputs, with its plan loaded, and how it was found.
+
+        There is no entry if the call is to be recorded, and no search either if it is to be computed without a plan. Of
+        the last call's plan, if the inputs are in the same places, there is no search: that takes a small part of the
+        time in which a plan is found by the shapes and places of many inputs.
+        """
+        # Within another function, such as a Scan around this one, the outer function is recorded.
+        if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
+            return None, None
+        steady, before = self._steady, self._loaded
+        if steady is not None and before is steady.entry.plan is not None and steady.is_now():
+            self._loaded = None
+            return steady.entry, None
+        shapes, addresses = self._key()
+        first = self._first()
+        path = self._expected_path(shapes, first)
+        search = _Search(shapes, addresses, first, path, before)
+        return self._load(shapes, addresses, path), search
+
+    def _find_next(self, search: _Search, taken: Round) -> _PlanCacheEntry | None:
+        """Return the cache entry of another plan, after conditions differed from those of the last one."""
+        search.guesses -= 1
+        search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
+        return self._load(search.shapes, search.addresses, search.path)
+
+    def _end(self, search: _Search, entry: _PlanCacheEntry | None) -> None:
+        """Record the call if no plan was found for it; note what the next one may expect."""
+        path = search.path
+        if entry is None:
+            path = self._record(search.shapes, search.addresses, search.first)
+        elif search.before is entry.plan and not (self.linked.branches.conditions or self._rebound):
+            # No branches, and no inputs that get other buffers: the same arrays find the same plan.
+            self._steady = self._steady_inputs(entry, search.shapes)
+        if path is not None:
+            self._expected[search.shapes, search.first] = path
+
+    def _steady_inputs(self, entry: _PlanCacheEntry, shapes: tuple) -> _SteadyInputs:
+        """Return the inputs of a call whose key has just been made."""
+        arrays, others = [], []
+        for (_, cell, here), (array, *_), shape in zip(self._inputs, self._keyed, shapes, strict=True):
+            if here:
+                arrays.append((cell, array))
+            else:
+                others.append((cell, shape))
+        return _SteadyInputs(entry, arrays, others)
 
     def again(self) -> bool:
         """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
@@ -403,9 +443,41 @@ class PlannedVM(VM):
             return Plan(recording)
 
     def _unload(self) -> None:
+        self._steady = None
         if self._loaded is not None:
             self._loaded.unload()
             self._loaded = None
+
+
+@dataclass(eq=False)
+class _Search:
+    """How the plan for a call is found."""
+
+    shapes: tuple
+    addresses: tuple
+    first: Round
+    path: Path | None
+    #: The plan of the last call.
+    before: Plan | None
+    guesses: int = _MOST_GUESSES
+
+
+@dataclass(eq=False)
+class _SteadyInputs:
+    """The inputs of a call as its plan has found them."""
+
+    entry: _PlanCacheEntry
+    #: Cells of arrays on the device, each with a weak reference to its array.
+    arrays: list[tuple[list[Any], Any]]
+    #: Other cells, with the shapes of their values.
+    others: list[tuple[list[Any], Any]]
+
+    def is_now(self) -> bool:
+        """Tell whether a call finds its inputs like that now."""
+        for cell, array in self.arrays:
+            if array() is not cell[0]:
+                return False
+        return all(getattr(cell[0], "shape", None) == shape for cell, shape in self.others)
 
 
 @dataclass(eq=False)

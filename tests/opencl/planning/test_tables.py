@@ -92,6 +92,21 @@ def test_commands_around_the_node_stay_together():
     assert len(steps) <= 4
 
 
+def test_tables_are_written_behind_commands_where_these_are_separated_anyway():
+    x, y, rows = tt.fmatrix("x"), tt.ivector("y"), tt.lscalar("rows")
+    w = theano.shared(np.eye(COLUMNS, dtype="float32"), "w")
+    hidden = tt.tanh(x.dot(w))[:rows]
+    cost = tt.nnet.categorical_crossentropy(tt.nnet.softmax(hidden.dot(w)), y).mean()
+    f, sim = simulated([x, y, rows], cost, updates=[(w, w - np.float32(0.5) * tt.grad(cost, w))])
+    more = np.concatenate([X, X])
+    for turn in TURNS:
+        assert_alike(sim(more, LABELS[turn], ROWS), f(more, LABELS[turn], ROWS))
+        np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-6)
+    steps = plan_of(sim)._steps
+    first = min(steps.index(upload) for upload in uploads_of(sim))
+    assert sum(len(step.commands) for step in steps[:first]) >= 2
+
+
 @pytest.mark.parametrize("wrong", [-1, COLUMNS])
 def test_a_class_out_of_bounds_is_the_nodes_error_and_changes_nothing(wrong):
     f, sim, w = classifier()

@@ -1,4 +1,4 @@
-"""How a method is called that the device waits for: `merge_at_once`, `RepeatedMethod`."""
+"""How a method is called that the device waits for: `merge_at_once`, `RepeatedMethod`, `TrustedMethod`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.opencl.planning import PlannedVM
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
 
-__all__ = ["RepeatedMethod", "merge_at_once"]
+__all__ = ["RepeatedMethod", "TrustedMethod", "merge_at_once"]
 
 #: The most bytes of arguments that are compared with those of the last call.
 _COMPARED_NBYTES = 1024
@@ -60,6 +60,42 @@ class RepeatedMethod:
         run = self._function._executable.run
         with self._function._state:
             return isinstance(run, PlannedVM) and run.again()
+
+
+class TrustedMethod:
+    """Calls a simulator's method with arguments that its types hold, and does not wait for what it copies.
+
+    Theano's `Function` looks several times at each shared variable, of which a net may have hundreds: the device would
+    wait for it.
+
+    Parameters
+    ----------
+    function : DeviceFunction
+        A method. None of its arguments has an update, and none may be overwritten.
+    """
+
+    def __init__(self, function: DeviceFunction) -> None:
+        self._function = function
+        #: Of copies that may be on their way: dropping one waits for it.
+        self._events: list[Any] = []
+
+    def __call__(self, *args: Any) -> list[Any]:
+        """Call the method; return its results, which are there once the device is done."""
+        function = self._function
+        executable = function._executable
+        # Lent arrays and results, on a device that shares the host's memory, are there when a call returns.
+        events = None if function._state.context.profile.shares_host_memory else []
+        with function._state:
+            self._events = []
+            try:
+                for binding, value in zip(executable.inputs, args, strict=True):
+                    binding.storage[0] = value
+                results = executable(events=events)
+            finally:
+                for binding in executable.inputs:
+                    binding.storage[0] = None
+            self._events = events or []
+        return results[: len(executable.outputs)]
 
 
 def _comparable(values: Sequence[Any]) -> list[Any] | None:
