@@ -8,6 +8,7 @@ import types
 import pytest
 
 import optdb
+from optdb.distributed.data_parallel import StepFuture
 from optdb.lifters.explain import Explanation
 from optdb.opencl.simulator.device_function import DeviceFunction, Future
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport
@@ -21,7 +22,7 @@ numpydoc = pytest.importorskip("numpydoc.validate", reason="numpydoc is missing:
 #: What public functions and methods return; users do not construct them.
 RETURNED = (
     *(CheckReport, DeviceFunction, DeviceInfo, DeviceList, Explanation, Exported, Future, LoadedMethod),
-    *(MemoryReport, ProfileReport),
+    *(MemoryReport, ProfileReport, StepFuture),
 )
 #: The rules of numpydoc that are asserted.
 RULES = {
@@ -39,8 +40,10 @@ RULES = {
 RAISING = {
     "optdb.distributed.data_parallel.DataParallel.__call__",
     "optdb.distributed.data_parallel.DataParallel.get",
+    "optdb.distributed.data_parallel.DataParallel.run_async",
     "optdb.distributed.data_parallel.DataParallel.save",
     "optdb.distributed.data_parallel.DataParallel.set",
+    "optdb.distributed.data_parallel.StepFuture.wait",
     "optdb.lifters.explain.Explanation.picture",
     "optdb.lifters.explain.explain",
     "optdb.lifters.lifter.op_lifter",

@@ -108,6 +108,19 @@ class _Fault(Exception):
         self.lost = lost
 
 
+@dataclass
+class MadeStep:
+    """A step that workers have made."""
+
+    parts: list[Part]
+    prepared: list[Prepared]
+    is_computed = True
+
+    def end(self) -> tuple[list[Part], list[Prepared]]:
+        """Return the parts and what workers have prepared of them, by rank."""
+        return self.parts, self.prepared
+
+
 class ClusterGroup:
     """The workers of a client.
 
@@ -303,8 +316,13 @@ class ClusterGroup:
 
     # Steps
 
-    def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
-        """Make a step; return the parts and what workers have prepared of them, by rank.
+    @property
+    def begun(self) -> int:
+        """How many steps are committed."""
+        return self.steps
+
+    def begin(self, divide: Callable[[int], list[Part]]) -> MadeStep:
+        """Make a step; return what has come of it.
 
         Raises
         ------
@@ -313,7 +331,7 @@ class ClusterGroup:
         StateLost
             If no worker is left that has the state.
         """
-        return self._client.sync(self._step, divide)
+        return MadeStep(*self._client.sync(self._step, divide))
 
     async def _step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
         # A step that Ctrl-C has left goes on in the event loop, until it is done.

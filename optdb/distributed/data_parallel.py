@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from optdb.distributed import checkpoints
 from optdb.distributed.batches import axes_of, bound, parts_of
 from optdb.distributed.plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
+from optdb.distributed.replicas import Part, Prepared
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.threads import BUCKETS, ThreadGroup
 from optdb.host.api.graph import Variable
@@ -20,7 +25,7 @@ from optdb.opencl.simulator.progress import shows_progress, started_bar
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "StepFuture"]
 
 
 class DataParallel:
@@ -115,7 +120,7 @@ class DataParallel:
             checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
         self._is_closed = False
-        #: Of the latest step, for each worker: seconds by part of the step.
+        #: Of the latest step whose results are there, for each worker: seconds by part of the step.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
             self._group = ThreadGroup(self._plan, list(devices), timeout)
@@ -156,20 +161,54 @@ class DataParallel:
             If all workers died.
         """
         self._check_open()
-        values = bound(self._original.arguments, args, kwargs)
+        return self._begin(bound(self._original.arguments, args, kwargs)).wait()
 
+    def run_async(self, /, *args: Any, **kwargs: Any) -> StepFuture:
+        """Begin a step, and return before it is made: devices go from one step to the next without waiting for Python.
+
+        Steps are made in the order in which they begin; few of them may be on their way. Only threads of this process
+        go on meanwhile, those of `devices=` without a client: with dask's workers, the step is made first.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            As for a call. They may change as soon as this returns.
+
+        Returns
+        -------
+        StepFuture
+            ``wait()`` returns the results.
+
+        Raises
+        ------
+        WorkerFailed
+            If a step before has raised an error, and its `wait` was not called.
+        StateLost
+            If all workers died.
+        """
+        self._check_open()
+        values = bound(self._original.arguments, args, kwargs)
+        # Each is copied once, and not each part of it.
+        return self._begin([np.array(value) if isinstance(value, np.ndarray) else deepcopy(value) for value in values])
+
+    def _begin(self, values: Sequence[Any]) -> StepFuture:
         def divide(count: int) -> list[Any]:
             return parts_of(self._original.arguments, values, self._axes, count)
 
-        parts, prepared = self._group.step(divide)
+        future = StepFuture(self._group.begin(divide), self._put_together)
+        if self._checkpoint is not None and self._group.begun % self._checkpoint_every == 0:
+            future.wait()
+            self.save()
+        return future
+
+    def _put_together(self, parts: Sequence[Part], prepared: Sequence[Prepared]) -> Any:
+        """Return the results of a step, and note how long its parts have taken."""
         self.seconds = [each.seconds for each in prepared]
         active = [(part, each) for part, each in zip(parts, prepared, strict=True) if part.rows]
         wholes = prepared[0].wholes
         results = put_together(
             self._plan.outputs, wholes, [each.own for _, each in active], [part.rows for part, _ in active]
         )
-        if self._checkpoint is not None and self.steps % self._checkpoint_every == 0:
-            self.save()
         return self._as_returned(results)
 
     def _as_returned(self, results: list[Any]) -> Any:
@@ -179,6 +218,8 @@ class DataParallel:
 
     def train(self, batches: Iterable[Any], total: int | None = None) -> list[Any]:
         """Make a step with each of some batches; return the results.
+
+        A batch is taken while devices are at work on the one before, as by `run_async`.
 
         Parameters
         ----------
@@ -194,12 +235,21 @@ class DataParallel:
         """
         total = total if total is not None else getattr(batches, "__len__", lambda: None)()
         bar = started_bar(total) if shows_progress(self.progress_bar) else None
-        results = []
+        results: list[Any] = []
+        begun: deque[StepFuture] = deque()
+
+        def take_first() -> None:
+            results.append(begun.popleft().wait())
+            if bar is not None:
+                bar.update(bar.task_ids[0], advance=1)
+
         try:
             for batch in batches:
-                results.append(self(**batch) if isinstance(batch, Mapping) else self(*batch))
-                if bar is not None:
-                    bar.update(bar.task_ids[0], advance=1)
+                begun.append(self.run_async(**batch) if isinstance(batch, Mapping) else self.run_async(*batch))
+                if len(begun) > 1:
+                    take_first()
+            while begun:
+                take_first()
         finally:
             if bar is not None:
                 bar.stop()
@@ -345,6 +395,47 @@ class DataParallel:
     def __repr__(self) -> str:
         name = self._original.name or "of a function"
         return f"<DataParallel {name} on {len(self.workers)} workers: {self.steps} steps>"
+
+
+class StepFuture:
+    """A step of `DataParallel` that may not be made yet."""
+
+    def __init__(self, step: Any, put_together: Callable[[Any, Any], Any]) -> None:
+        #: None once the results are here.
+        self._step: Any = step
+        self._put_together = put_together
+        self._results: Any = None
+
+    def done(self) -> bool:
+        """Tell whether workers are done with the step.
+
+        Returns
+        -------
+        bool
+            Whether `wait` would return within the time that a result needs to get to the host.
+        """
+        return self._step is None or self._step.is_computed
+
+    def wait(self) -> Any:
+        """Wait for the step, and those before it; return the results, each time the same ones.
+
+        Returns
+        -------
+        numpy.ndarray, list or dict
+            The results for the whole batch, as the function returns them.
+
+        Raises
+        ------
+        WorkerFailed
+            If the step raised an error on a worker, or the one before has failed; the state is that before the step.
+        """
+        if self._step is not None:
+            self._results = self._put_together(*self._step.end())
+            self._step = None
+        return self._results
+
+    def __repr__(self) -> str:
+        return f"<step of a DataParallel, {'made' if self.done() else 'on its way'}>"
 
 
 def _cluster_group() -> Any:

@@ -97,7 +97,7 @@ def loose_plan(original: Original, reductions: Mapping[int, str], average_every:
     specs = [OutputReduction(reductions.get(i, "mean"), i) for i in range(len(original.outputs))]
     return LoosePlan(
         original.shared,
-        compile_step(arguments, original.outputs, updates, optimizer, f"{name}: local step"),
+        compile_step(arguments, original.outputs, updates, optimizer, f"{name}: local step", borrow=False),
         compile_step([], [], following, optimizer, f"{name}: next values"),
         following,
         averaged,

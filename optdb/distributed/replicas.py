@@ -20,9 +20,9 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.execution.merging import RepeatedMethod, merge_at_once
+from optdb.opencl.simulator.execution.merging import RepeatedMethod, TrustedMethod, merge_at_once
 from optdb.opencl.simulator.packing import finish
-from optdb.opencl.simulator.results import PendingResults
+from optdb.opencl.simulator.results import PendingResults, Results
 
 __all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
 
@@ -48,12 +48,14 @@ class Part:
 class Prepared:
     """What comes of the first phase."""
 
-    #: Outputs that all workers have; only the first one has computed them, and they may be on their way to the host.
+    #: Outputs that all workers have; only the first one has computed them.
     wholes: list[np.ndarray]
     #: Outputs of this worker's part.
     own: list[np.ndarray]
     #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' (of the step before).
     seconds: dict[str, float]
+    #: The `wholes` that are on their way to the host; None if they are there, or another worker has them.
+    pending: Results | None = None
 
 
 class Replica:
@@ -99,18 +101,18 @@ class Replica:
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
         """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
         start = time.perf_counter()
-        wholes, own = self._prepare(part, exchange)
+        own, pending = self._prepare(part, exchange)
         seconds = time.perf_counter() - start
         self._prepared_step = self.steps
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
-        return Prepared(
-            *(wholes, own),
-            {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds},
-        )
+        parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
+        return Prepared([], own, parts, pending)
 
     def complete(self, prepared: Prepared) -> Prepared:
-        """Wait until what has been prepared is on the host; return it."""
+        """Wait until what has been prepared is on the host; return it. Any thread may call it, during later steps."""
+        if prepared.pending is not None:
+            prepared.wholes, prepared.pending = prepared.pending.wait(), None
         return prepared
 
     def state(self) -> list[Any]:
@@ -127,7 +129,8 @@ class Replica:
         """Release the device's memory."""
         self._simulator.close()
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
+        """Return the outputs of this worker's part, and those that all workers have."""
         raise NotImplementedError
 
     def _commit(self) -> None:
@@ -139,19 +142,21 @@ class ExactReplica(Replica):
 
     def __init__(self, plan: StepPlan, device: str) -> None:
         super().__init__(plan, SimulatorOCL(plan.gradients, device, progress_bar=False))
+        self._gradients = TrustedMethod(self._simulator)
         self._simulator.add_method("update", plan.update)
-        # The device has nothing else to do then, and other devices wait for it in the next step's rounds.
+        # The device has nothing else to do then, and other devices wait for it.
         merge_at_once(self._simulator["update"])
         self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
         if plan.results is not None:
             self._simulator.add_method("results", plan.results)
+            merge_at_once(self._simulator["results"])
             self._results = PendingResults(self._simulator["results"])
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         plan = self._plan
         self._summands.close()  # an attempt may have ended in between
         own: list[np.ndarray] = []
@@ -160,22 +165,18 @@ class ExactReplica(Replica):
             if exchange.lends:
                 self._summands.begin_lending(exchange)
             with taking_part(exchange):
-                outputs = self._simulator(*part.arguments, *map(_number, (part.length, part.first, exchange.attempt)))
+                outputs = self._gradients(*part.arguments, *map(_number, (part.length, part.first, exchange.attempt)))
             own = outputs[: len(outputs) - bool(plan.buckets)]
             self._add_up(exchange)
         else:
             self._take_passed(exchange.receive_passed())
         self._taken = [*(part.arguments[i] for i in plan.same), _number(part.length)]
+        pending = None
         if self._results is not None and exchange.is_first:
-            self._results.begin(*self._taken)
+            pending = self._results.begin(*self._taken)
         # When all workers have come here, nobody reads what they have lent.
         self._summands.wait_for_lent()
-        return [], list(own)
-
-    def complete(self, prepared: Prepared) -> Prepared:
-        if self._results is not None and self._results.is_begun:
-            prepared.wholes = self._results.end()
-        return prepared
+        return list(own), pending
 
     @property
     def adds_on_device(self) -> bool:
@@ -252,7 +253,7 @@ class LooseReplica(Replica):
         super().__init__(plan, SimulatorOCL(plan.propose, device, progress_bar=False))
         self._simulator.add_method("accept", plan.accept)
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         plan, own = self._plan, []
         if part.rows:
             outputs = self._simulator(*part.arguments)
@@ -263,7 +264,7 @@ class LooseReplica(Replica):
                 self._simulator.set(following, self._simulator.get(shared))
         if (self.steps + 1) % plan.average_every == 0:
             self._average(part, exchange)
-        return [], own
+        return own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
         """Let the next values be the mean of all workers', weighted by the length of their parts."""

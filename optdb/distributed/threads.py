@@ -7,8 +7,9 @@ import itertools
 import math
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,10 +21,13 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
 
-__all__ = ["BUCKETS", "ThreadGroup", "ThreadLink", "short_switches"]
+__all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
 
 #: In how many pieces, at the most, summands go to other devices: all but the last go while a device computes others.
 BUCKETS = 8
+#: How many steps may have begun and not ended: a device is busy with one while the next one's commands get into its
+#: queue.
+MOST_PENDING = 2
 
 #: Seconds after which a thread that enqueues commands lets another one have Python's lock. With Python's own 5 ms, a
 #: thread whose device has ended may wait for as long before it can begin the next part of a step.
@@ -72,6 +76,10 @@ def wait_precisely() -> None:
     """Let the timed waits of this thread end on time, where the system lets them be late by default."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
+
+
+class _Skipped(Aborted):
+    """A step that was not begun, since the one before has failed."""
 
 
 class _Agreement:
@@ -170,8 +178,12 @@ class ThreadGroup:
         self._threads = [ThreadPoolExecutor(1, f"optdb-worker-{rank}", wait_precisely) for rank in range(len(devices))]
         self._timeout = timeout
         self._attempts = itertools.count(1)
-        #: How many steps are committed.
-        self.steps = 0
+        #: How many steps are committed, of those that have ended.
+        self._steps = 0
+        #: Steps that have not ended, in their order.
+        self._pending: deque[PendingStep] = deque()
+        #: The error of a step that nobody knows of.
+        self._unreported: Exception | None = None
 
     @property
     def names(self) -> list[str]:
@@ -183,81 +195,207 @@ class ThreadGroup:
     def refresh(self) -> None:
         """Do nothing: no threads appear."""
 
-    def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
-        """Make a step; return the parts and what workers have prepared of them, by rank.
+    @property
+    def steps(self) -> int:
+        """How many steps are committed; waits for those that have begun."""
+        self._end_all()
+        return self._steps
+
+    @property
+    def begun(self) -> int:
+        """How many steps are committed once those that have begun are."""
+        return self._steps + len(self._pending)
+
+    def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
+        """Let threads make a step after those that have begun, and return at once, if these are few.
 
         Parameters
         ----------
         divide : callable
-            Takes how many workers there are, and returns a part of the batch for each.
+            Takes how many workers there are, and returns a part of the batch for each. The parts are not to change
+            before the step has ended.
 
         Raises
         ------
         WorkerFailed
-            If one raised an error; the state is that before the step.
+            If a step that began earlier raised an error that nobody knows of.
         """
+        while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
+            self._end_first()
+        if self._unreported is not None:
+            self._end_all()
+            error, self._unreported = self._unreported, None
+            raise error
         parts = divide(len(self._replicas))
-        attempt = next(self._attempts)
-        active = sum(part.rows > 0 for part in parts)
-        idle = len(parts) - active
+        previous = self._pending[-1] if self._pending else None
+        step = PendingStep(self, parts, next(self._attempts), self._timeout, previous)
+        number = self.begun
+        self._pending.append(step)
+        _switch_interval.begin()
+        try:
+            for rank, thread in enumerate(self._threads):
+                step.futures.append(thread.submit(self._run, step, rank, number))
+        except BaseException:
+            self._abort(step, "the step was interrupted")
+            raise
+        return step
 
-        agreement = _Agreement(len(parts), self._timeout)
+    def _run(self, step: PendingStep, rank: int, number: int) -> Prepared:
+        """Make one worker's part of a step that `number` others come before; a thread of its own calls it."""
+        replica = self._replicas[rank]
+        # Here, the worker's part of the step before has ended, so that it is decided.
+        if step.previous is not None and not step.previous.agreement.is_reached:
+            raise _Skipped
+        try:
+            self._mailboxes[rank].begin(step.attempt)
+            replica.settle(number)
+            exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
+            prepared = replica.prepare(step.parts[rank], exchange)
+            step.agreement.agree()
+        except BaseException as error:
+            self._abort(step, f"{self._names[rank]} has failed: {error}")
+            raise
+        # The device makes the update while results travel, and the caller gets the next batch ready. If that
+        # raises, the next one who settles the replica tries once more, and gets the error.
+        with suppress(Exception):
+            replica.commit(number + 1)
+        return prepared
 
-        def run(rank: int) -> Prepared:
-            replica = self._replicas[rank]
-            replica.settle(self.steps)
-            try:
-                prepared = replica.prepare(parts[rank], Exchange(self._links[rank], rank, active, idle, attempt))
-                agreement.agree()
-            except BaseException as error:
-                abort(f"{self._names[rank]} has failed: {error}")
-                raise
-            # The device makes the update while results travel, and the caller gets the next batch ready. If that
-            # raises, the next one who settles the replica tries once more, and gets the error.
-            with suppress(Exception):
-                replica.commit(self.steps + 1)
-            return replica.complete(prepared)
-
-        def abort(reason: str) -> None:
-            agreement.abort(reason)
-            for mailbox in self._mailboxes:
-                mailbox.abort(attempt, reason)
-
-        self._results.clear()
+    def _abort(self, step: PendingStep, reason: str) -> None:
+        step.agreement.abort(reason)
         for mailbox in self._mailboxes:
-            mailbox.begin(attempt)
-        with short_switches():
-            futures = [self._threads[rank].submit(run, rank) for rank in range(len(parts))]
+            mailbox.abort(step.attempt, reason)
+
+    def end(self, step: PendingStep) -> None:
+        """Wait until threads have made a step, and those before it; `step.error` tells whether they have."""
+        while step in self._pending:
+            self._end_first()
+
+    def _end_all(self) -> None:
+        while self._pending:
+            self._end_first()
+
+    def _end_first(self) -> None:
+        """Wait for the first of the pending steps."""
+        step = self._pending[0]
+        try:
+            wait(step.futures)
+        except BaseException:
+            self._abort(step, "the step was interrupted")
+            wait([future for each in self._pending for future in each.futures])
+            self._pop_first()
+            self._unreported = None  # the caller gets the interrupt
+            raise
+        self._pop_first()
+
+    def _pop_first(self) -> None:
+        """Count the first of the pending steps, whose threads are done with it."""
+        step = self._pending.popleft()
+        _switch_interval.end()
+        self._steps += step.agreement.is_reached
+        for tag in [tag for tag in self._results if tag[0] <= step.attempt]:
+            del self._results[tag]
+        self._note_error(step)
+        step.previous = None
+
+    def _note_error(self, step: PendingStep) -> None:
+        """Find out whether a step that has ended has failed, and of which worker."""
+        errors = [future.exception() for future in step.futures]
+        failed = [rank for rank, error in enumerate(errors) if error is not None]
+        if not failed:
+            return
+        if step.previous is not None and isinstance(errors[failed[0]], _Skipped):
+            step.root = step.previous.root
+            step.error = WorkerFailed(f"the step before it has failed: {step.root}")
+            step.error.__cause__ = step.root
+            return
+        # The others only stopped because of it.
+        rank = next((rank for rank in failed if not isinstance(errors[rank], Aborted)), failed[0])
+        step.error = WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
+        step.error.__cause__ = errors[rank]
+        step.root = self._unreported = step.error
+
+    def complete(self, step: PendingStep) -> list[Prepared]:
+        """Return what workers have prepared of a step that has ended; raise its error."""
+        if step.error is not None:
+            if self._unreported is step.root:
+                self._unreported = None
+            # Those that have begun after it were not made, and the next one is not to come after them.
+            self._end_all()
+            raise step.error
+        prepared = []
+        for rank, future in enumerate(step.futures):
             try:
-                wait(futures)
-            except BaseException:
-                abort("the step was interrupted")
-                wait(futures)
-                raise
-            finally:
-                self.steps += agreement.is_reached
-        errors = {rank: future.exception() for rank, future in enumerate(futures) if future.exception() is not None}
-        if errors:
-            # The others only stopped because of it.
-            rank = next((rank for rank, error in errors.items() if not isinstance(error, Aborted)), min(errors))
-            raise WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}") from errors[rank]
-        return parts, [future.result() for future in futures]
+                prepared.append(self._replicas[rank].complete(future.result()))
+            except Exception as error:
+                raise WorkerFailed(f"{self._names[rank]}: {type(error).__name__}: {error}") from error
+        return prepared
 
     def state(self) -> list[Any]:
-        """Return the values of the shared variables."""
+        """Return the values of the shared variables, after all steps that have begun."""
+        self._end_all()
         for replica in self._replicas:
-            replica.settle(self.steps)
+            replica.settle(self._steps)
         return self._replicas[0].state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
         """Let all replicas have other values, those after `steps` steps."""
+        self._end_all()
         for replica in self._replicas:
             replica.load(state, steps)
-        self.steps = steps
+        self._steps = steps
 
     def close(self) -> None:
         """End the threads, and release the devices' memory."""
+        self._end_all()
         for thread in self._threads:
             thread.shutdown()
         for replica in self._replicas:
             replica.close()
+
+
+class PendingStep:
+    """A step that threads were given.
+
+    Parameters
+    ----------
+    group : ThreadGroup
+        Of the threads.
+    parts : sequence of Part
+        For each of them.
+    attempt : int
+        The number that the step has in messages.
+    timeout : float
+        Seconds within which all have to agree.
+    previous : PendingStep, optional
+        The step before it, if that has not ended.
+    """
+
+    def __init__(
+        self, group: ThreadGroup, parts: list[Part], attempt: int, timeout: float, previous: PendingStep | None
+    ) -> None:
+        self._group = group
+        self.parts, self.attempt, self.previous = parts, attempt, previous
+        self.active = sum(part.rows > 0 for part in parts)
+        self.idle = len(parts) - self.active
+        self.agreement = _Agreement(len(parts), timeout)
+        self.futures: list[Future[Prepared]] = []
+        #: Once it has ended: its error, and that of the first step that was not made for this reason.
+        self.error: WorkerFailed | None = None
+        self.root: WorkerFailed | None = None
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether all threads are done with it."""
+        return all(future.done() for future in self.futures)
+
+    def end(self) -> tuple[list[Part], list[Prepared]]:
+        """Wait for the step; return the parts and what workers have prepared of them, by rank.
+
+        Raises
+        ------
+        WorkerFailed
+            If one raised an error, or the step before has failed; the state is that before the step.
+        """
+        self._group.end(self)
+        return self.parts, self._group.complete(self)

@@ -17,9 +17,10 @@ from optdb.runtime.library import cl
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-__all__ = ["check_launches", "grid_words"]
+__all__ = ["WORD_COUNT", "check_launches", "check_words", "grid_words", "known_words"]
 
-_NO_WORDS = np.zeros(3, np.uint32)
+WORD_COUNT = 3
+_NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
 #: By the handle of a context that has persistent launches; a buffer keeps its context.
 _words: dict[int, cl.Buffer] = {}
 
@@ -33,18 +34,26 @@ def grid_words(context: Context) -> cl.Buffer:
     return _words[handle]
 
 
+def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
+    """Return the words of a queue's context; None if it had no persistent launches."""
+    return _words.get(queue.context.int_ptr) if _words else None
+
+
 def check_launches(queue: cl.CommandQueue) -> None:
     """Wait for a queue, and raise DeviceError if a persistent launch in it failed; do nothing if there was none."""
-    if not _words:
-        return
-    words = _words.get(queue.context.int_ptr)
+    words = known_words(queue)
     if words is None:
         return
     values = np.empty_like(_NO_WORDS)
     cl.enqueue_copy(queue, values, words, is_blocking=True)
+    check_words(queue, values)
+
+
+def check_words(queue: cl.CommandQueue, values: np.ndarray) -> None:
+    """Raise DeviceError if the words of a queue's context, as they were read, tell of a launch that failed."""
     if not values[-1]:
         return
-    cl.enqueue_copy(queue, words, _NO_WORDS, is_blocking=True)
+    cl.enqueue_copy(queue, known_words(queue), _NO_WORDS, is_blocking=True)
     raise DeviceError(
         f"a persistent launch on {queue.device.name.strip()} was given up: its groups waited too long for each other, "
         f"and {values[0]} came to a barrier. Shared variables of the functions that were called since the "

@@ -11,7 +11,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.distributed import DataParallel, NoGradients, WorkerFailed
+from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
 from optdb.distributed.replicas import Replica
 from optdb.distributed.threads import short_switches
 from tests.distributed.training import alone, batches, check, step, two_devices
@@ -239,3 +239,129 @@ def test_the_interval_is_put_back_when_the_last_user_ends():
     assert sys.getswitchinterval() < before
     second.__exit__(None, None, None)
     assert sys.getswitchinterval() == before
+
+
+@pytest.fixture
+def failing():
+    """A step that fails on the second worker for a number that is out of bounds; good and bad arguments."""
+    x, numbers = tt.dmatrix("x"), tt.lvector("numbers")
+    w = theano.shared(np.ones(3), "w")
+    loss = (x.sum(axis=1) * w[numbers]).mean()
+    f = theano.function([x, numbers], loss, updates=[(w, w - tt.grad(loss, w))], mode=theano.Mode("py", "fast_run"))
+    good = np.ones((4, 3)), np.array([0, 1, 2, 0])
+    return f, good, (np.ones((4, 3)), np.array([0, 1, 2, 9]))
+
+
+def test_steps_that_nobody_waits_for(f, devices):
+    given = [*batches(5), *batches(2, rows=1), *batches(2, rows=2)]
+    with DataParallel(f, devices=devices) as train:
+        futures = []
+        for x, y, rate in given:
+            mine = x.copy(), y.copy()
+            futures.append(train.run_async(*mine, rate=rate))
+            for array in mine:
+                array.fill(np.nan)
+        # The first ones have been over for long, and were not asked for.
+        found = [future.wait() for future in reversed(futures)][::-1]
+        assert all(future.done() for future in futures)
+        assert futures[0].wait() is found[0]
+        assert train.steps == len(given)
+        state = [train.get(shared) for shared in f.get_shared()]
+    check(f, found, state, given)
+
+
+def test_the_state_is_that_after_all_steps_that_have_begun(f, devices):
+    given = batches(5)
+    with DataParallel(f, devices=devices) as train:
+        futures = [train.run_async(*batch) for batch in given[:2]]
+        state = [train.get(shared) for shared in f.get_shared()]
+        check(f, [future.wait() for future in futures], state, given[:2])
+        futures += [train.run_async(*given[2])]
+        w = train.get("w")
+        train.run_async(*given[3])
+        train.set("w", w)
+        np.testing.assert_array_equal(train.get("w"), w)
+        assert np.isfinite(train.run_async(*given[4]).wait()[0])
+    assert sys.getswitchinterval() > 1e-4
+
+
+def test_steps_behind_one_that_fails_are_not_made(failing, devices):
+    f, good, bad = failing
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        train.run_async(*good)
+        wrong, behind = train.run_async(*bad), train.run_async(*good)
+        with pytest.raises(WorkerFailed, match=r"\[2/2\].*IndexError"):
+            wrong.wait()
+        with pytest.raises(WorkerFailed, match=r"the step before it has failed: .*IndexError"):
+            behind.wait()
+        assert train.steps == 1
+        train(*good)
+        assert train.steps == 2
+        found = train.get("w")
+    np.testing.assert_allclose(found, alone(f, [good, good])[1][0])
+
+
+def test_an_error_that_nobody_waits_for_is_told(failing, devices):
+    f, good, bad = failing
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        for begin in (train, train.run_async):
+            train.run_async(*bad)
+            with pytest.raises(WorkerFailed, match=r"IndexError"):
+                for _ in range(3):
+                    begin(*good)
+            train(*good)
+        train.run_async(*bad)
+        before = train.get("w")
+        train.set("w", before)
+        with pytest.raises(WorkerFailed, match=r"IndexError"):
+            train(*good)
+        np.testing.assert_array_equal(train.get("w"), before)
+
+
+def test_training_stops_at_a_step_that_fails(failing, devices):
+    f, good, bad = failing
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        taken = iter([good, good, bad, good, good])
+        with pytest.raises(WorkerFailed, match=r"IndexError"):
+            train.train(taken)
+        assert train.steps == 2
+        assert len(list(taken)) == 1
+        assert len(train.train([good] * 3)) == 3
+        found = train.get("w")
+    np.testing.assert_allclose(found, alone(f, [good] * 5)[1][0])
+
+
+def test_a_checkpoint_has_the_step_that_it_is_due_after(f, devices, tmp_path):
+    given = batches(5)
+    with DataParallel(f, devices=devices, checkpoint=tmp_path, checkpoint_every=2) as train:
+        for batch in given:
+            train.run_async(*batch)
+    with DataParallel(f, devices=devices, checkpoint=tmp_path) as again:
+        assert again.steps == 4
+        state = [again.get(shared) for shared in f.get_shared()]
+    for value, wanted in zip(state, alone(f, given[:4])[1], strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-10)
+
+
+def test_an_interrupt_leaves_whole_steps(f, devices, monkeypatch):
+    given = batches(6)
+
+    def interrupted(futures):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(given[:2])
+        futures = [train.run_async(*batch) for batch in given[2:4]]
+        monkeypatch.setattr(threads, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            futures[0].wait()
+        made = train.steps
+        assert 2 <= made <= 4
+        found += [None] * (made - 2) + [train(*batch) for batch in given[made:]]
+        state = [train.get(shared) for shared in f.get_shared()]
+    results, expected = alone(f, given)
+    for ours, theirs in zip(found[made:], results[made:], strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-10)
+    for value, wanted in zip(state, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-10)

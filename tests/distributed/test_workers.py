@@ -27,7 +27,7 @@ class Recorded(Replica):
 
     def _prepare(self, part, exchange):
         self.done.append("prepare")
-        return [], []
+        return [], None
 
     def _commit(self):
         if self.error is not None:

@@ -235,9 +235,10 @@ class _Cut:
         given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
         return StepPlan(
             shared=self._original.shared,
+            # Not borrowed: the next step may be computed before the caller takes the results of this one.
             gradients=compile_step(
                 *(given, [*rebuilt[len(following) :], *completions], following),
-                *(optimizer, f"{name}: gradients"),
+                *(optimizer, f"{name}: gradients", False),
             ),
             results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
             update=compile_step(taken, [], dict(zip(updates, next_values, strict=True)), optimizer, f"{name}: update"),

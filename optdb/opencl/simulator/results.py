@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,15 +10,102 @@ import numpy as np
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.opencl.simulator.execution.merging import RepeatedMethod
-from optdb.runtime.arrays import Array, deep_copy, to_host
-from optdb.runtime.grid_failures import check_launches
+from optdb.runtime.arrays import Array, DeviceArray, deep_copy, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import WORD_COUNT, check_words, known_words
 from optdb.runtime.mirrors import HostMirror, finish_event
 from optdb.runtime.sigint import defer_sigint
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
 
-__all__ = ["PendingResults"]
+__all__ = ["PendingResults", "Results"]
+
+#: So many calls may have results that nobody has waited for, before a further one fetches them.
+_MOST_PENDING = 2
+
+
+class Results:
+    """Results of one call that may be on their way to the host. Any thread may wait for them, and more than once."""
+
+    def __init__(self, mirrors: _Mirrors) -> None:
+        self._mirrors = mirrors
+        #: For each output, its value or else its shape and its mirror.
+        self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
+        self._events: list[Any] = []
+        self._lock = threading.Lock()
+        self._values: list[Any] | None = None
+        self._error: Exception | None = None
+
+    def wait(self) -> list[Any]:
+        """Wait for the results; return them. Later commands of the device are not waited for."""
+        self.fetch()
+        if self._error is not None:
+            raise self._error
+        return self._values
+
+    def fetch(self) -> None:
+        """Take the results out of the mirrors, which another call may then use; `wait` raises what goes wrong."""
+        with self._lock:
+            if self._values is not None or self._error is not None:
+                return
+            try:
+                for event in self._events:
+                    finish_event(event)
+                self._mirrors.check_launches()
+                self._values = [
+                    value if mirror is None else mirror.values.reshape(shape).copy()
+                    for value, shape, mirror in self._begun
+                ]
+            except Exception as error:
+                self._error = error
+            self._begun, self._events = [], []
+
+    def begin(self, values: list[Any]) -> None:
+        """Begin to copy values to the host; those that are there already are copied at once."""
+        for number, value in enumerate(values):
+            if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
+                self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
+                continue
+            record_transfer(RESULTS, value.nbytes)
+            mirror = self._mirrors.of(number, value)
+            self._events.append(mirror.fetch(value))
+            self._begun.append((None, value.shape, mirror))
+        self._events += self._mirrors.fetch_words()
+
+
+class _Mirrors:
+    """What the results of one call at a time are copied into."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: By the number of the output.
+        self._of_outputs: dict[int, HostMirror] = {}
+        #: Those that tell whether a persistent launch has failed; before there was one there are none.
+        self._words: HostMirror | None = None
+        self.results: Results | None = None
+
+    def of(self, number: int, value: Array) -> HostMirror:
+        """Return the mirror of an output."""
+        mirror = self._of_outputs.get(number)
+        if mirror is None or not mirror.fits(np.dtype(value.dtype), value.size):
+            mirror = self._of_outputs[number] = HostMirror(self._context, value.dtype, value.size)
+        return mirror
+
+    def fetch_words(self) -> list[Any]:
+        """Begin to copy the words of persistent launches; return the events."""
+        queue = self._context.queue
+        words = known_words(queue)
+        if words is None:
+            return []
+        if self._words is None:
+            self._words = HostMirror(self._context, np.dtype(np.uint32), WORD_COUNT)
+        return [self._words.fetch(DeviceArray(queue, (WORD_COUNT,), np.uint32, data=words))]
+
+    def check_launches(self) -> None:
+        """Raise DeviceError if the words that were fetched tell of a launch that failed."""
+        if self._words is not None:
+            check_words(self._context.queue, self._words.values)
 
 
 class PendingResults:
@@ -34,38 +122,27 @@ class PendingResults:
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
         self._call = RepeatedMethod(function)
-        self._context = function._state.context
-        self._mirrors: dict[int, HostMirror] = {}
-        #: For each output, its value or else its shape and its mirror.
-        self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
-        self._events: list[Any] = []
+        context = function._state.context
+        #: That of the next call comes first.
+        self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
-    def begin(self, *args: Any) -> None:
-        """Enqueue what a call does.
+    def begin(self, *args: Any) -> Results:
+        """Enqueue what a call does; return its results.
 
         Parameters
         ----------
         *args : array-like
             The arguments of the method.
         """
-        self._begun, self._events = [], []
+        mirrors = self._mirrors.pop(0)
+        self._mirrors.append(mirrors)
+        if mirrors.results is not None:
+            mirrors.results.fetch()
+        mirrors.results = results = Results(mirrors)
         with self._function._state:
             self._call(*args, call=self._compute)
-            for number, output in enumerate(self._function._executable.outputs):
-                self._fetch(number, output.cell[0])
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether there are results to wait for."""
-        return bool(self._begun)
-
-    def end(self) -> list[Any]:
-        """Wait for the results of the last call; return them."""
-        for event in self._events:
-            finish_event(event)
-        check_launches(self._context.queue)
-        begun, self._begun, self._events = self._begun, [], []
-        return [value if mirror is None else mirror.values.reshape(shape).copy() for value, shape, mirror in begun]
+            results.begin([output.cell[0] for output in self._function._executable.outputs])
+        return results
 
     def _compute(self, *args: Any) -> None:
         """Leave the results on the device."""
@@ -78,14 +155,3 @@ class PendingResults:
             return [None] * len(executable.outputs)
 
         self._function._call_with(run, args, {})
-
-    def _fetch(self, number: int, value: Any) -> None:
-        if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
-            self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
-            return
-        mirror = self._mirrors.get(number)
-        if mirror is None or not mirror.fits(np.dtype(value.dtype), value.size):
-            mirror = self._mirrors[number] = HostMirror(self._context, value.dtype, value.size)
-        record_transfer(RESULTS, value.nbytes)
-        self._events.append(mirror.fetch(value))
-        self._begun.append((None, value.shape, mirror))
