@@ -1,13 +1,16 @@
-"""Tunes matrix products on a device, and prints the speed before and after."""
+"""Tunes matrix products on a device, also those by tensor cores, and prints their speed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
 
 
 def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
@@ -50,7 +53,31 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
         print(f"optdb: measuring products of {dtype}, for up to a minute", file=sys.stderr)
         Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
         print("kept in", tuning.path_of(key))
+    if "float32" in dtypes and context.profile.has_tensor_cores:
+        _tune_tensor_cores(context, forget)
     return 0
+
+
+def _tune_tensor_cores(context: Context, forget: bool) -> None:
+    """Measure products by tensor cores, or remove earlier results."""
+    from optdb.codegen.gemm import tensor_rates
+    from optdb.runtime import tuning
+
+    key = tensor_rates.key_of(context)
+    if forget:
+        tuning.forget(key)
+        return
+    print("optdb: measuring products of float32 by tensor cores, for up to a minute", file=sys.stderr)
+    rates = tensor_rates.measure(context)
+    if not rates:
+        print("no shape of tiles computes products by tensor cores here: the defaults stay")
+        return
+    table = Table("tiles", title=f"TF32 on {context.profile.name}, TFLOP/s of a unit", title_justify="left")
+    table.add_column("with 1, 2, ... tiles at a time", justify="right")
+    for block, of_groups in rates.items():
+        table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
+    Console().print(table)
+    print("kept in", tuning.path_of(key))
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

@@ -2,7 +2,9 @@
 
 Milliseconds of float32 work whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its rows
 and its columns, and products of matrices (CuPy's is cuBLAS, with tensor cores off). A copy by CuPy tells the bandwidth
-that the device has. With ``CUPY_TF32=1 THEANO_FLAGS=optdb.matmul_precision=default`` both multiply by tensor cores.
+that the device has. The first column is a step of many, by the host's clock: it also copies the result over the
+variable that keeps it. The second one is what its kernels take by the device's clock. With ``CUPY_TF32=1
+THEANO_FLAGS=optdb.matmul_precision=default`` both multiply by tensor cores.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from rich.table import Table
 
 import optdb
 from optdb.opencl.simulator.packing import finish
+from optdb.runtime.commands import listened
+from optdb.runtime.timing import Timer
 from profiles import screen
 
 #: Elements of exp(x) * y; the side of the matrix that is summed; sides of the matrices that are multiplied.
@@ -63,8 +67,8 @@ def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[t
         yield f"product, {n}", functools.partial(cupy.matmul, a, b, out=cupy.empty_like(a))
 
 
-def time_theano(result: Any, device: str, repeat: int) -> float:
-    """Return the milliseconds in which a device computes a result and keeps it."""
+def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
+    """Return the milliseconds in which a device computes a result and keeps it, and those of its kernels."""
     kept = theano.shared(np.zeros((0,) * result.ndim, result.dtype))
     mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
     with optdb.SimulatorOCL(theano.function([], [], updates=[(kept, result)], mode=mode), device) as sim:
@@ -75,7 +79,19 @@ def time_theano(result: Any, device: str, repeat: int) -> float:
         sim.call_n_times(repeat)
         # Calls without results return before the device is done.
         finish(sim)
-        return (time.perf_counter() - start) / repeat * 1e3
+        step = (time.perf_counter() - start) / repeat * 1e3
+        return step, statistics.median(_time_kernels(sim) for _ in range(5))
+
+
+def _time_kernels(sim: optdb.SimulatorOCL) -> float:
+    """Return the milliseconds of a step's kernels."""
+    timer = Timer()
+    timer.begin()
+    with listened(timer):
+        sim.call_n_times(1)
+        finish(sim)
+    timer.finish()
+    return 1e3 * sum(timed.seconds for timed in timer.commands if timed.command.kind == "launch")
 
 
 def time_cupy(run: Callable[[], Any], repeat: int) -> float:
@@ -115,9 +131,9 @@ def main(device: str, repeat: int, cupy: bool, only: str, small: bool) -> None:
     sizes = (SMALL, SMALL_SIDE, SMALL_PRODUCTS) if small else (LARGE, SIDE, PRODUCTS)
     ours = {name: time_theano(result, device, repeat) for name, result in work_of_theano(*sizes) if only in name}
     theirs = {name: time_cupy(run, repeat) for name, run in work_of_cupy(*sizes) if only in name} if cupy else {}
-    table = Table("float32", "optdb, ms", "rate", *(["CuPy, ms", "rate"] if cupy else []))
+    table = Table("float32", "a step, ms", "rate", "kernels, ms", "rate", *(["CuPy, ms", "rate"] if cupy else []))
     for name in dict.fromkeys([*ours, *theirs]):
-        columns = [times.get(name) for times in ((ours, theirs) if cupy else (ours,))]
+        columns = [*ours.get(name, (None, None)), *([theirs.get(name)] if cupy else [])]
         cells = ([f"{time:.4f}", rate(name, time, sizes)] if time is not None else ["", ""] for time in columns)
         table.add_row(name, *(cell for pair in cells for cell in pair))
     screen.console().print(table)

@@ -6,7 +6,7 @@ import pytest
 
 from optdb.cli import kernels
 from optdb.cli.tune import report
-from optdb.codegen.gemm import blocks, tune
+from optdb.codegen.gemm import blocks, trials, tune
 from optdb.codegen.gemm.problem import CLASSES
 from optdb.runtime import binaries
 from optdb.runtime.errors import DeviceError
@@ -54,7 +54,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(kernels, "folder", binaries.current)
     monkeypatch.setattr(tune, "typical", lambda name, units: [(30, 30, 8)])
-    monkeypatch.setattr(tune, "SECONDS", 0.002)
+    monkeypatch.setattr(trials, "SECONDS", 0.002)
     monkeypatch.setattr(blocks, "candidates", two_candidates)
     monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, two_candidates(*args)[-1]))
     assert report("opencl", ["float32"], library=False) == 0

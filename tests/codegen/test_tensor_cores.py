@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import tensor_cores
+from optdb.codegen.gemm import tensor_cores, tensor_rates, trials
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -17,6 +17,7 @@ from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_k
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
@@ -244,7 +245,7 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
 
 
 def test_blocks_fit_a_gpu():
-    for block in {*tensor_cores._BLOCKS.values(), *tensor_cores._RATES}:
+    for block in {*tensor_cores._BLOCKS.values(), *tensor_rates.DEFAULTS, *tensor_rates._CANDIDATES}:
         assert block.unsupported_reason() is None
         assert block.local_bytes <= 48 << 10 and block.items <= 1024
 
@@ -292,3 +293,63 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
         x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
         matmul(kernels, context, x, v, z, 1.5, z, 0.5, precision)
         check(to_host(z), a, b, y, 1.5, 0.5, tensor_cores.ARITHMETIC[dtype, precision])
+
+
+# How fast tiles of each shape are
+
+
+@pytest.fixture
+def measuring(with_tensor_cores, tmp_path, monkeypatch):
+    """Return a context of a device whose rates are to be measured, of few groups and terms."""
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(tensor_rates, "_CANDIDATES", (SMALL, OTHER))
+    monkeypatch.setattr(tensor_rates, "_MOST_GROUPS", 2)
+    monkeypatch.setattr(trials, "SECONDS", 0.0)
+    with_tensor_cores.kept.pop(tensor_rates.__name__, None)
+    yield with_tensor_cores
+    with_tensor_cores.kept.pop(tensor_rates.__name__, None)
+
+
+def seconds_of_groups(monkeypatch, *seconds):
+    """Let products take some seconds, one after the other."""
+    left = list(seconds)
+    monkeypatch.setattr(tensor_rates, "best_seconds", lambda context, compute: compute() or left.pop(0))
+
+
+def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
+    assert tensor_rates.rates_of(measuring) is tensor_rates.DEFAULTS
+    # The second group gains with the first shape, and nothing with the other.
+    seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
+    rates = tensor_rates.measure(measuring, "emulated", terms=16)
+    assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}
+    assert rates[SMALL][0] == pytest.approx(2e-9 * 32 * 32 * 16)
+    assert rates[SMALL][1] == pytest.approx(2 / 1.25 * rates[SMALL][0])
+    assert tensor_rates.rates_of(measuring) == rates
+    quick = Problem(1, 200, 300, 64, (0, 64, 1), (0, 300, 1), (0, 300, 1), (0, 300, 1), False)
+    assert tensor_cores._block_for(measuring, quick, "tf32") in rates
+    tuning.forget(tensor_rates.key_of(measuring))
+    measuring.kept.pop(tensor_rates.__name__)
+    assert tensor_rates.rates_of(measuring) is tensor_rates.DEFAULTS
+
+
+def test_a_shape_that_computes_something_else_has_no_rates(measuring, monkeypatch):
+    monkeypatch.setattr(tensor_rates._Trial, "is_right", lambda self: False)
+    assert tensor_rates.measure(measuring, "emulated", terms=16) == {}
+    assert tensor_rates.rates_of(measuring) is tensor_rates.DEFAULTS
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        [],
+        [{"block": {"rows": 32}, "rates": [1.0]}],
+        [{"block": asdict(SMALL), "rates": []}],
+        [{"block": asdict(SMALL), "rates": [0.0]}],
+        [{"block": {**asdict(SMALL), "rows": 33}, "rates": [1.0]}],
+        [{"block": {**asdict(SMALL), "rows": 4096, "cols": 4096}, "rates": [1.0]}],
+        {"block": None},
+    ],
+)
+def test_damaged_rates_are_those_of_no_tuning(measuring, damaged):
+    tuning.save(tensor_rates.key_of(measuring), {"shapes": damaged})
+    assert tensor_rates.rates_of(measuring) is tensor_rates.DEFAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import blocks, tune
+from optdb.codegen.gemm import blocks, trials, tune
 from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, classify
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -33,7 +33,7 @@ def quick(monkeypatch):
     sizes = {"square": (300, 300, 8), "small": (100, 100, 8), "tiny": (30, 30, 8)}
     sizes |= {"flat": (5, 60, 8), "narrow": (60, 5, 8)}
     monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
-    monkeypatch.setattr(tune, "SECONDS", 0.002)
+    monkeypatch.setattr(trials, "SECONDS", 0.002)
 
     def candidates(context, dtype):
         return [BEST, WORST] if context.profile.device_kind == "cpu" else list(ON_GPU)

@@ -13,13 +13,14 @@ performance" (2022).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_rates import rates_of
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 
@@ -50,13 +51,6 @@ _BLOCKS = {
     ("square", True): TensorBlock(64, 64, 32, 3, 32, 32),
     ("small", True): TensorBlock(64, 64, 32, 3, 32, 32),
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
-}
-#: For TF32 products that are not tiny: how much a unit of an NVIDIA H200 computes of tiles of each shape, in 1e12
-#: operations a second, with one group on it, with two, and so on. A unit holds no more of them than are listed.
-_RATES = {
-    TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
-    TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
-    TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
 }
 
 
@@ -102,7 +96,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
-    block = _block_for(problem, arithmetic, profile.compute_units)
+    block = _block_for(context, problem, arithmetic)
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return None
     needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
@@ -112,19 +106,20 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
 
 
-def _block_for(problem: Problem, arithmetic: Arithmetic, units: int) -> TensorBlock:
-    """Return the shape of the tiles that compute a product on a device of `units` compute units."""
+def _block_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> TensorBlock:
+    """Return the shape of the tiles that compute a product on a device."""
+    units = context.profile.compute_units
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic == "tf32" and name != "tiny":
-        return min(_RATES, key=lambda block: _effort(problem, block, units))
+        rates = rates_of(context)
+        return min(rates, key=lambda block: _effort(problem, block, rates[block], units))
     # Pieces of float16 are exchanged among eight in each row.
     name = "small" if name == "tiny" and arithmetic == "float16" else name
     return _BLOCKS[name, arithmetic == "tf32x3"]
 
 
-def _effort(problem: Problem, block: TensorBlock, units: int) -> float:
+def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
     """Return how long the unit with the most tiles computes, for each term of the sums."""
-    rates = _RATES[block]
     rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from optdb.codegen.gemm.blocks import Block
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
+from optdb.codegen.gemm.trials import best_seconds
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
@@ -28,8 +28,8 @@ from optdb.runtime.arrays import Array, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The number of turns of each candidate, and the most seconds of each turn.
-TURNS, SECONDS = 3, 0.05
+#: The number of turns of each candidate.
+TURNS = 3
 #: The speedup that a block needs to replace the default.
 GAIN = 1.05
 
@@ -118,12 +118,9 @@ class _Trials:
         for i, lengths in enumerate(products):
             arrays = self._arrays(*lengths)
             computing = {block: self._computing(block, kernels, *arrays) for block, kernels in self.kernels.items()}
-            for turn in range(TURNS):
+            for _ in range(TURNS):
                 for block, compute in computing.items():
-                    if turn == 0:  # drivers compile and allocate at the first launch
-                        compute()
-                        self.context.queue.finish()
-                    seconds[block][i] = min(seconds[block][i], self._best_of(compute))
+                    seconds[block][i] = min(seconds[block][i], best_seconds(self.context, compute))
         return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
 
     def time_library(self, products: list[tuple[int, int, int]]) -> float:
@@ -134,17 +131,8 @@ class _Trials:
             compute = functools.partial(clblast.multiply, self.context.queue, *arrays)
             if not compute() or (lengths == _TRIAL and not self._is_right(*arrays)):
                 return math.inf
-            logs.append(math.log(min(self._best_of(compute) for _ in range(TURNS))))
+            logs.append(math.log(min(best_seconds(self.context, compute) for _ in range(TURNS))))
         return math.exp(sum(logs[1:]) / len(products))
-
-    def _best_of(self, compute: Callable[[], object]) -> float:
-        best, begin = math.inf, time.perf_counter()
-        while time.perf_counter() - begin < SECONDS:
-            start = time.perf_counter()
-            compute()
-            self.context.queue.finish()
-            best = min(best, time.perf_counter() - start)
-        return best
 
     def _is_right(self, a: Array, b: Array, z: Array) -> bool:
         want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))

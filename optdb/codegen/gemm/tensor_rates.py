@@ -1,0 +1,152 @@
+"""How fast a device's units compute tiles of each shape by tensor cores, which decides the shape that a product takes.
+
+The rates of an NVIDIA H200 apply where a device was not tuned. `measure` finds those of a device: products that give
+each unit one tile, two, and so on, until another one gains nothing. They are kept on disk, see `optdb.runtime.tuning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb import __version__
+from optdb.codegen.gemm.launches import by_tiles, run
+from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.tensor_kernels import Instructions, TensorBlock, kernel_name, tensor_kernel
+from optdb.codegen.gemm.trials import best_seconds
+from optdb.codegen.kernels import CompiledKernel, try_compile
+from optdb.runtime import tuning
+from optdb.runtime.arrays import empty, from_host, to_host
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: The kind of tuning under which rates are saved, and the only arithmetic that has some.
+KIND, _ARITHMETIC = "tensor cores", "tf32"
+#: How much a unit computes with one group on it, with two, and so on, in 1e12 operations a second. It holds no more of
+#: them than are listed.
+Rates = Mapping[TensorBlock, tuple[float, ...]]
+#: Of an NVIDIA H200.
+DEFAULTS: Rates = {
+    TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
+    TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
+    TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
+}
+#: Shapes that are measured.
+_CANDIDATES = (
+    *DEFAULTS,
+    TensorBlock(128, 128, 16, 3, 64, 32),
+    TensorBlock(64, 128, 16, 4, 32, 64),
+    TensorBlock(64, 64, 32, 3, 32, 32),
+)
+#: Terms of the products that are timed, the most groups on a unit, and what another group has to gain.
+_TERMS, _MOST_GROUPS, _GAIN = 1024, 8, 1.02
+#: The largest error of a product of two numbers that are rounded to TF32.
+_ERROR = 2.0**-9
+
+
+def rates_of(context: Context) -> Rates:
+    """Return the rates of a device: as measured, or the defaults."""
+    kept = context.kept.setdefault(__name__, {})
+    if KIND not in kept:
+        kept.setdefault(KIND, _from_disk(context) or DEFAULTS)
+    return kept[KIND]
+
+
+def key_of(context: Context) -> dict[str, Any]:
+    """Return the key under which the rates are saved."""
+    return tuning.key_of(context.device, KIND, "float32", __version__)
+
+
+def measure(context: Context, instructions: Instructions = "ptx", terms: int = _TERMS) -> Rates:
+    """Measure the rates of a device that has tensor cores, keep them on disk, and use them from now on.
+
+    A shape whose kernel does not build, or computes something else, has no rates. Without any, nothing changes, and the
+    result is empty. Functions compiled before continue to use what they have. Raise OSError if the rates cannot be
+    saved.
+    """
+    rates = {}
+    for block in _fitting(context, _CANDIDATES):
+        needed = [tensor_kernel(block, _ARITHMETIC, (True, False), instructions)]
+        kernels = try_compile(needed, context, block.name, "This shape of tiles is not used")
+        if kernels is not None and _Trial(context, block, kernels, 1, 3 * block.depth + 4).is_right():
+            rates[block] = _rates(context, block, kernels, terms)
+    if not rates:
+        return {}
+    found = [{"block": asdict(block), "rates": list(of_groups)} for block, of_groups in rates.items()]
+    tuning.save(key_of(context), {"shapes": found})
+    context.kept.pop(__name__, None)
+    return rates
+
+
+def _rates(
+    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], terms: int
+) -> tuple[float, ...]:
+    rates: list[float] = []
+    for groups in range(1, _MOST_GROUPS + 1):
+        trial = _Trial(context, block, kernels, groups, terms)
+        rate = 2e-12 * block.rows * block.cols * groups * terms / best_seconds(context, trial.compute)
+        if rates and rate < _GAIN * rates[-1]:
+            break
+        rates.append(rate)
+    return tuple(rates)
+
+
+class _Trial:
+    """A product that gives each unit of a device some tiles."""
+
+    def __init__(
+        self, context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
+    ) -> None:
+        rng = np.random.default_rng(terms)
+        m, n = block.rows * context.profile.compute_units, block.cols * groups
+        self._values = [rng.uniform(-1, 1, shape).astype("float32") for shape in ((m, terms), (terms, n))]
+        a, b = (from_host(context, value) for value in self._values)
+        self._z = empty(context, (m, n), "float32")
+        z = steps(self._z, 1)
+        problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), z, z, False)
+        name = kernel_name(block, _ARITHMETIC, (True, False))
+        self._plan = by_tiles(problem, name, problem.tiles(block.rows, block.cols), block.items, 1, block.depth)
+        self._run = lambda: run(
+            self._plan, kernels, context, {"a": a, "b": b, "y": self._z, "z": self._z}, 1.0, 0.0, "float32"
+        )
+
+    def compute(self) -> None:
+        """Enqueue the product."""
+        self._run()
+
+    def is_right(self) -> bool:
+        """Compute the product, and tell whether it is what it should be."""
+        self._run()
+        a, b = (value.astype("float64") for value in self._values)
+        return bool((abs(to_host(self._z) - a @ b) <= _ERROR * (abs(a) @ abs(b))).all())
+
+
+def _fitting(context: Context, candidates: Iterable[TensorBlock]) -> list[TensorBlock]:
+    profile = context.profile
+    return [
+        block
+        for block in candidates
+        if block.items <= profile.max_local_size and block.local_bytes <= profile.local_memory_bytes
+    ]
+
+
+def _from_disk(context: Context) -> Rates:
+    """Return the rates on disk, without what the device cannot use; nothing if there are none."""
+    stored = tuning.load(key_of(context))
+    shapes = stored.get("shapes") if stored is not None else None
+    found = dict(filter(None, map(_shape_from, shapes))) if isinstance(shapes, list) else {}
+    return {block: found[block] for block in _fitting(context, found)}
+
+
+def _shape_from(value: Any) -> tuple[TensorBlock, tuple[float, ...]] | None:
+    """Return a shape and its rates from their saved form; None if that is damaged."""
+    try:
+        block = TensorBlock(**{name: int(number) for name, number in value["block"].items()})
+        rates = tuple(float(rate) for rate in value["rates"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return (block, rates) if block.unsupported_reason() is None and rates and min(rates) > 0 else None
