@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from optdb.host.api.destroy import viewed_slots
 from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.ops import Flatten, Rebroadcast, Reshape, SpecifyShape
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device
@@ -20,6 +21,8 @@ __all__ = ["copy_views", "moving_views"]
 
 #: The most bytes that are copied, where the device shares the host's memory, and elsewhere.
 MAX_SHARED_BYTES, MAX_BYTES = 1 << 20, 1 << 26
+#: Values of the host say what shape their views have, not where these begin.
+SHAPED = (Reshape, Flatten, SpecifyShape, Rebroadcast)
 
 
 def moving_views(linked: LinkedFunction, value_dependent: Collection[Apply]) -> frozenset[Variable]:
@@ -31,6 +34,7 @@ def moving_views(linked: LinkedFunction, value_dependent: Collection[Apply]) -> 
         out
         for node in value_dependent
         if _sees_changing_values(node, linked, value_dependent)
+        if not isinstance(node.op, SHAPED)
         for out, _ in viewed_slots(node)
         if on_device(out)
     }

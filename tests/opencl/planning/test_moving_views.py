@@ -122,3 +122,16 @@ def test_a_buffer_that_is_written_while_parts_are_read(turns):
     for number, (at, place) in enumerate(turns):
         assert_same(sim(at, place, DATA[number % ROWS]), f(at, place, DATA[number % ROWS]))
         assert_same(sim.get(data), data.get_value())
+
+
+def test_a_reshape_is_no_moving_view():
+    """Its lengths depend on a value of the host that changes, and its place does not."""
+    rows, w = tt.lscalar("rows"), theano.shared(DATA, "data")
+    shaped = tt.exp(w).reshape((rows, -1))
+    f, sim = simulated([rows], [(shaped[:, ::2] * 2).sum(), tt.dot(shaped, shaped.T).sum()])
+    copied = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving_views, "copy", lambda array: copied.append(array) or array)
+        for count in (ROWS, ROWS, 2, ROWS, 11, 11):
+            assert_same(np.hstack(sim(count)), np.hstack(f(count)))
+    assert not copied
