@@ -17,6 +17,7 @@ from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.aliasing import may_come_to_lie_in
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.parts import OpenCLPad
 from optdb.opencl.planning.waiting import begins_copy
 from optdb.opencl.type import OpenCLArrayType
 
@@ -24,7 +25,7 @@ from optdb.opencl.type import OpenCLArrayType
 POSITION = 48.8
 
 #: Views in which elements may lie in another order.
-_REORDERING = (ops.DimShuffle, ops.Subtensor)
+_REORDERING = (ops.DimShuffle, ops.Subtensor, OpenCLPad)
 
 
 class NextValuesInOrder(Optimizer):

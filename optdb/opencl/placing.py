@@ -3,6 +3,8 @@
 The gradient of four slices of an array is an array of zeros, to which each one's is added: a chain of increments, each
 of which waits for the one before. Where an elementwise op computes the parts, it writes them into their places; other
 parts are copied by one kernel. Zeros are written only where no part is.
+
+A change of zeros alone becomes `OpenCLPad`, which is the part itself where that has all elements of the array.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.memory import OpenCLAlloc
-from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
 from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 from optdb.opencl.variables import OpenCLConstant
 
@@ -71,10 +73,13 @@ class PlacedParts(Optimizer):
         needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
             # What was part of a chain is gone.
-            chain = _chain(fgraph, node) if node in fgraph.apply_nodes else None
-            if chain is None:
+            if node not in fgraph.apply_nodes or type(node.op) is not OpenCLIncSubtensor:
                 continue
-            pairs = _by_elementwise_op(fgraph, node, chain, needs) or _by_copies(node, chain)
+            chain = _chain(fgraph, node)
+            if chain is None:
+                pairs = _padded(node)
+            else:
+                pairs = _by_elementwise_op(fgraph, node, chain, needs) or _by_copies(node, chain)
             for old, new in pairs:
                 copy_trace(old, new)
             if pairs:
@@ -97,6 +102,16 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
     if len({(part.axis, part.stop - part.start) for part in parts}) > 1:
         return None
     return None if any(one.stop > other.start for one, other in itertools.pairwise(parts)) else _Chain(node, parts)
+
+
+def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
+    """Return what replaces a change of zeros; nothing if a node changes something else."""
+    array, value, *index = node.inputs
+    zeros = array.owner
+    if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
+        return []
+    padded = OpenCLPad.of_part(array.type, node.op.idx_list)(value, *zeros.inputs[1:], *index)
+    return [(node.outputs[0], padded)]
 
 
 def _part_of(node: Apply) -> _Part | None:

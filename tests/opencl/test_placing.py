@@ -9,7 +9,7 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
 from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 
 HOST = theano.Mode("py", "fast_compile")
@@ -114,3 +114,42 @@ def test_a_branch_that_is_not_taken_places_nothing():
         np.testing.assert_allclose(got[1], 2 * np.tanh(value))
         wanted = other if takes else np.concatenate([np.tanh(value), 2 * np.tanh(value)], axis=1)
         np.testing.assert_allclose(got[2], wanted)
+
+
+@pytest.mark.parametrize("change", [tt.inc_subtensor, tt.set_subtensor])
+@pytest.mark.parametrize("part", [np.s_[1:], np.s_[:3], np.s_[:, 2:9:3], np.s_[::-1], np.s_[:], np.s_[2:2]])
+def test_one_part_of_zeros(part, change):
+    zeros = tt.zeros_like(y)
+    assert count([change(zeros[part], x[part])], OpenCLPad, OpenCLIncSubtensor) == [1, 0]
+
+
+def test_a_part_that_is_the_whole_is_what_it_was():
+    """Both parts are the whole array: nothing is computed, and nothing that reads the array overwrites the argument."""
+    whole = tt.inc_subtensor(tt.zeros_like(y)[: x.shape[0]], x[::-1])
+    whole = tt.inc_subtensor(tt.zeros_like(y)[x.shape[0] - x.shape[0] :], whole)
+    outputs = [whole, tt.tanh(whole), whole + x, whole.dot(x.T)]
+    assert count(outputs, OpenCLIncSubtensor) == [0]
+
+
+def test_a_part_that_broadcasts_or_has_fewer_axes():
+    zeros = tt.zeros_like(y)
+    assert count([tt.inc_subtensor(zeros[1:3], x[:1] * 2)], OpenCLIncSubtensor, shape=(4, 6)) <= [1]
+    assert count([tt.set_subtensor(zeros[2], x[0])], OpenCLPad, OpenCLIncSubtensor) == [0, 1]
+
+
+def test_what_is_no_zeros_stays():
+    for array in (tt.ones_like(y), tt.exp(y)):
+        assert count([tt.tanh(tt.inc_subtensor(array[1:], x[1:]))], OpenCLPad, OpenCLIncSubtensor) == [0, 1]
+
+
+def test_a_next_value_that_is_padded():
+    """The next value is the gradient of reversed rows: a view with steps back, which an op may overwrite."""
+    w = theano.shared(np.arange(8.0).reshape(4, 2), "w")
+    turned = tt.inc_subtensor(tt.zeros_like(w)[: w.shape[0]], tt.sqr(w)[::-1])
+    f = theano.function([], turned.sum(), updates=[(w, turned * 0.5 + w)], mode=LIFTED)
+    want = np.arange(8.0).reshape(4, 2)
+    for _ in range(4):
+        total = np.sum(want**2)
+        np.testing.assert_allclose(f(), total)
+        want = (want**2)[::-1] * 0.5 + want
+        np.testing.assert_allclose(w.get_value(), want)

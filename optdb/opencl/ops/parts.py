@@ -8,11 +8,13 @@ from typing import Any
 from optdb.codegen.indexing.slices import ChangeSlice
 from optdb.codegen.joining import JoinArrays, SplitArray, TileArray
 from optdb.codegen.operation import Kernels, Operation, Outputs
+from optdb.codegen.padding import Pad
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.lifting import cast_unsupported_reason, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.context import Context
 
 
@@ -58,6 +60,44 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
         x, y, *index = inputs
         entries = host.get_idx_list([x, *index], self.idx_list)
         super().run(node, [x, y, entries], outputs, kernels, context)
+
+
+class OpenCLPad(Shell):
+    """An array of zeros with another array in one of its parts; that array itself, where the part is the whole.
+
+    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers of the index. The bounds
+    of slices in `entries` are tuples, which have a hash in all versions of Python.
+    """
+
+    __props__ = ("kind", "entries")
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+    #: The part broadcasts, or is refused, as any other array.
+    checks_lengths = True
+
+    def __init__(self, kind: OpenCLArrayType, entries: tuple[Any, ...]) -> None:
+        self.kind, self.entries = kind, entries
+
+    @classmethod
+    def of_part(cls, kind: OpenCLArrayType, idx_list: Sequence[Any]) -> OpenCLPad:
+        """Return the op for an index as the host's ops have it."""
+        slices = [(entry.start, entry.stop, entry.step) if isinstance(entry, slice) else entry for entry in idx_list]
+        return cls(kind, tuple(slices))
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Return the node for an array of the device and numbers of the host."""
+        return Apply(self, list(inputs), [self.kind()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return [tuple(node.inputs[1 : 1 + self.kind.ndim])]
+
+    def operation(self, node: Apply) -> Operation:
+        return Pad(self.get_context(node), spec_of(node.inputs[0]))
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, *numbers = inputs
+        lengths, index = numbers[: self.kind.ndim], numbers[self.kind.ndim :]
+        idx_list = [slice(*entry) if isinstance(entry, tuple) else entry for entry in self.entries]
+        super().run(node, [x, lengths, host.get_idx_list([x, *index], idx_list)], outputs, kernels, context)
 
 
 register_counterparts("lift_tile", 36, [host.Tile])
