@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
+from optdb.codegen.layout import view
 from optdb.codegen.operation import Kernels, Operation, Outputs
 from optdb.host.api import ops as host
 from optdb.host.api.config import config
@@ -52,6 +53,35 @@ class OpenCLStackedDot22(Shell):
             if x.shape[1] != y.shape[0]:
                 raise ValueError(f"shapes do not fit: a product of {tuple(x.shape)} and {tuple(y.shape)}")
         super().run(node, [a, b], outputs, kernels, context)
+
+
+class OpenCLBiasedDot22(Shell):
+    """The product of two matrices, to each row of which a vector is added; all have one dtype."""
+
+    __props__ = ()
+    #: The operation checks the lengths of the product; the vector has as many elements as a row of it.
+    checks_lengths = True
+
+    def make_node(self, a: Variable, b: Variable, bias: Variable) -> Apply:
+        """Return the node for arrays of the device."""
+        if not a.type.dtype == b.type.dtype == bias.type.dtype:
+            raise TypeError(f"{self} takes arrays of one dtype")
+        pattern = a.type.broadcastable[0], b.type.broadcastable[1]
+        return Apply(self, [a, b, bias], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return [(shapes[0][0], shapes[1][1])]
+
+    def operation(self, node: Apply) -> Operation:
+        out = node.outputs[0].type
+        return AddedProduct(self.get_context(node), out.dtype, out.ndim, precision=config.optdb.matmul_precision)
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        a, b, bias = inputs
+        if bias.shape[0] != b.shape[1]:
+            raise ValueError(f"{self} adds a vector of {bias.shape[0]} elements to rows of {b.shape[1]}")
+        rows = view(bias, (a.shape[0], bias.shape[0]), (0, bias.strides[0]))
+        super().run(node, [rows, 1.0, a, b, 1.0], outputs, kernels, context)
 
 
 class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):

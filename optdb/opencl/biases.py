@@ -1,0 +1,93 @@
+"""A product of matrices adds a bias to its rows as it stores them.
+
+A net adds a bias to each row of a product, and goes on with an activation function, which fusion adds up with the bias.
+Where something else follows, such as a loop or a loss, the sum is an elementwise op by itself: it reads and writes all
+of the product again, which is the largest array of a language model. The kernel of a GPU's product adds up what it
+stores with another matrix; the bias is one whose rows are all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.host.api import ops
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.opencl.fusing.groups import can_fuse, node_program
+from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
+from optdb.opencl.stacking import is_quicker
+from optdb.opencl.transfers import OpenCLFromHost
+
+#: After fusion, before any in-place rewrite.
+POSITION = 48.72
+
+
+class BiasedProducts(Optimizer):
+    """Replaces sums of a product and a bias by products that add it."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Replace the sums whose products are needed for nothing else."""
+        for node in fgraph.toposort():
+            made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0].type) else None
+            if made is not None and made.type == node.outputs[0].type:
+                copy_trace(node.outputs[0], made)
+                replace_all(fgraph, [(node.outputs[0], made)], reason=type(self).__name__)
+
+
+def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
+    """Return what replaces the sum of a product and a bias; None if a node computes something else."""
+    steps = node_program(node).steps
+    if len(node.inputs) != 2 or len(node.outputs) != 1 or len(steps) != 1 or steps[0][0].name != "Add":
+        return None
+    for product, row in (node.inputs, reversed(node.inputs)):
+        bias = _vector(row)
+        if bias is None or bias.type.dtype != product.type.dtype or not _is_for_one(fgraph, product):
+            continue
+        source = product.owner
+        if type(source.op) is OpenCLDot22:
+            return OpenCLBiasedDot22()(*source.inputs, bias)
+        if type(source.op) is OpenCLReshape and _is_of_rows(fgraph, source):
+            biased = OpenCLBiasedDot22()(*source.inputs[0].owner.inputs, bias)
+            return source.op(biased, source.inputs[1])
+    return None
+
+
+def _vector(row: Variable) -> Variable | None:
+    """Return the vector that an array repeats along its other axes; None if it is something else."""
+    node = row.owner
+    if node is None or type(node.op) is not OpenCLDimShuffle or node.inputs[0].type.ndim != 1:
+        return None
+    is_last = tuple(node.op.new_order) == ("x",) * (row.type.ndim - 1) + (0,)
+    return node.inputs[0] if is_last and not row.type.broadcastable[-1] else None
+
+
+def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
+    """Tell whether a reshape leaves the rows of a product as they are, which is needed for nothing else."""
+    product = node.inputs[0]
+    if product.owner is None or type(product.owner.op) is not OpenCLDot22 or not _is_for_one(fgraph, product):
+        return False
+    lengths = node.inputs[1].owner
+    if lengths is None or not isinstance(lengths.op, ops.MakeVector) or lengths.inputs[-1].owner is None:
+        return False
+    last, matrix = lengths.inputs[-1].owner, product.owner.inputs[1]
+    same = [product, matrix]
+    if matrix.owner is not None and isinstance(matrix.owner.op, OpenCLFromHost):
+        same += matrix.owner.inputs
+    return isinstance(last.op, ops.Shape_i) and last.op.i == 1 and last.inputs[0] in same
+
+
+def _is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether one node alone takes a variable, once, that a node has computed."""
+    users = clients(fgraph, var)
+    return var.owner is not None and len(users) == 1 and not is_output(users[0][0])
+
+
+compile_db().register("opencl_biases", BiasedProducts(), POSITION, "opencl")
