@@ -32,6 +32,7 @@ from optdb.opencl.ops.advanced import (
 from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
     OpenCLBatchedDot,
+    OpenCLBiasedDot22,
     OpenCLDot,
     OpenCLDot22,
     OpenCLDot22Scalar,
@@ -46,8 +47,9 @@ from optdb.opencl.ops.diag import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFil
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit, OpenCLTile
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLPad, OpenCLSplit, OpenCLTile
 from optdb.opencl.ops.placed import OpenCLPlacedElemwise
+from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyCategorical1Hot,
@@ -131,6 +133,18 @@ def _placed_rows_of_fours(x: Any, y: Any) -> Any:
     return _placed(x, y, 8)
 
 
+def _padded(x: Any) -> Any:
+    """Put an array, which may broadcast, into every other row of an array of zeros."""
+    kind = OpenCLArrayType(x.type.dtype, (False, False), x.type.context_name)
+    return OpenCLPad.of_part(kind, [slice(int8, None, int8)])(
+        x, *map(as_tensor_variable, (6, 7)), np.int8(1), np.int8(2)
+    )
+
+
+#: What a loop has saved, its states, some of them, a matrix, and what the loop adds: nothing of which is a view.
+_STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
+
+
 def _of_first_columns(op: Any) -> Any:
     """Return a function that applies an op to eight columns of a matrix: rows of fours, with gaps between."""
 
@@ -194,6 +208,9 @@ _PARTS = [
     Case(_placed, wide(5, 7), wide(5, 7)),
     Case(_placed, wide(1, 7), wide(1, 7)),
     Case(_placed_rows_of_fours, wide(5, 8), wide(5, 8)),
+    *[Case(_padded, floats(*shape)) for shape in ((3, 7), (1, 7))],
+    Case(OpenCLSavedProducts(), *[wide(*shape) for shape in _STEPS[:4]]),
+    Case(OpenCLSavedProducts(), *[wide(*shape) for shape in _STEPS]),
     Case(OpenCLJoin(), 1, floats(5, 3), floats(5, 4), floats(5, 0)),
     Case(OpenCLJoin(), 0, *[floats(3, 5)] * 9),
     Case(OpenCLJoin(), 1, floats(5, 4), floats(5, 8)),
@@ -307,6 +324,7 @@ _PRODUCTS = [
     Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
     Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),
     Case(OpenCLGemm(True), *[array("float32", 3, 9), HALF, array("float32", 3, 512), array("float32", 512, 9), TWO]),
+    Case(OpenCLBiasedDot22(), floats(5, 3), floats(3, 7), floats(7)),
     Case(_stacked, floats(5, 3), floats(3, 7), floats(5, 4), floats(4, 7)),
     Case(OpenCLDot22Scalar(), floats(9, 5), floats(5, 37), HALF),
     *[Case(OpenCLGemm(inplace), floats(9, 37), HALF, floats(9, 5), floats(5, 37), TWO) for inplace in (False, True)],

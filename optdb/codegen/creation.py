@@ -105,7 +105,10 @@ class Triangle(Operation):
 class InOrder(Copying):
     """The input itself if it is in C order, else a copy that is."""
 
+    #: How many leading axes may lie in any way, as the steps of a loop may: each part is in C order.
+    leading: int = 0
+
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
         # The previous output is not reused: it may be an earlier input itself.
-        outputs[0][0] = x if is_contiguous(x) else copied(x, self._copying, kernels, self.context)
+        outputs[0][0] = x if is_contiguous(x, self.leading) else copied(x, self._copying, kernels, self.context)

@@ -136,12 +136,12 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides)) if len(shape) else ()
 
 
-def is_contiguous(array: Array) -> bool:
-    """Tell whether an array is in C order without gaps."""
-    dense_strides = c_strides(array.shape, array.dtype.itemsize)
+def is_contiguous(array: Array, leading: int = 0) -> bool:
+    """Tell whether an array is in C order without gaps, but for some leading axes, which may lie in any way."""
+    shape, strides = array.shape[leading:], array.strides[leading:]
     return not array.size or all(
         step == dense_stride or length == 1
-        for length, step, dense_stride in zip(array.shape, array.strides, dense_strides)
+        for length, step, dense_stride in zip(shape, strides, c_strides(shape, array.dtype.itemsize))
     )
 
 

@@ -61,6 +61,8 @@ class Device:
     contiguous : callable
         ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
+    sequence : callable
+        The same of the sequences of loops, which only read them: each step's part is in C order.
     notes : callable
         ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
     """
@@ -79,6 +81,7 @@ class Device:
     host_result_ops: tuple[type, ...] = ()
     is_host_input: Callable[[Op, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
+    sequence: Callable[[Variable], Variable] = field(default=lambda var: var)
     notes: Callable[[ContextName], Sequence[str]] = field(default=lambda context_name: ())
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ same way as the outer one. Counters and indexes stay on the host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.host.api.control_flow import (
@@ -70,7 +70,11 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
             return HostArrayType(dtype, broadcastable)
 
         lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database, tag=device.name)
-        return lifted(*[_outside(device, var, context_name) for var in inputs], return_list=True)
+        outside = list(inputs)
+        for number, var in enumerate(inputs):
+            in_order = device.sequence if 1 <= number <= op.n_seqs else device.contiguous
+            outside[number] = _outside(device, var, context_name, in_order)
+        return lifted(*outside, return_list=True)
 
     return lift_scan
 
@@ -107,11 +111,13 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
     return fgraph
 
 
-def _outside(device: Device, var: Variable, context_name: ContextName) -> Variable:
+def _outside(
+    device: Device, var: Variable, context_name: ContextName, in_order: Callable[[Variable], Variable]
+) -> Variable:
     """Return an outer input on the side that the loop takes it: floats and complex numbers on the device."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
-        return device.contiguous(device.as_variable(var, context_name))
+        return in_order(device.as_variable(var, context_name))
     return device.host_variable(var) if device.has(var) else var
 
 

@@ -20,7 +20,7 @@ from optdb.host.functions.declared import DeclaredLengths
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
-from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.contiguous import opencl_contiguous, opencl_sequence
 from optdb.opencl.ops.counterpart_base import counterpart_of
 from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
@@ -121,6 +121,7 @@ OPENCL = Device(
     host_result_ops=HOST_RESULT_OPS,
     is_host_input=is_host_input,
     contiguous=opencl_contiguous,
+    sequence=opencl_sequence,
     notes=_notes,
 )
 

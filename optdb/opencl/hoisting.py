@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api import ops, scalars
-from optdb.host.api.control_flow import Scan, inner_nodes, scan_with_sequences
+from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_with_sequences
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
-from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.contiguous import opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.saving import Wanted, product_of, saved_products
 from optdb.opencl.stacking import is_quicker
 
 #: After the lift, before sums of products are stacked.
@@ -43,8 +45,8 @@ class HoistedProducts(Optimizer):
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Replace the loops whose products need no state."""
         for node in fgraph.toposort():
-            if isinstance(node.op, Scan) and not node.op.as_while:
-                outputs = _hoisted(node)
+            if isinstance(node.op, Scan):
+                outputs = _hoisted(fgraph, node)
                 if outputs is not None:
                     pairs = list(zip(node.outputs, outputs, strict=True))
                     for old, new in pairs:
@@ -52,39 +54,43 @@ class HoistedProducts(Optimizer):
                     replace_all(fgraph, pairs, reason=type(self).__name__)
 
 
-def _hoisted(loop: Apply) -> list[Variable] | None:
-    """Return the outputs of a loop without the products that need no state; None if there are none."""
+def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
+    """Return the outputs of a loop without the products that need no state, nor the sequences that nobody needs then.
+
+    Return None if there are neither.
+    """
     op = loop.op
-    outside = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
-    staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
-    steps = loop.inputs[0]
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
-    for node, part, matrix in _products(op, outside, staying):
+    for node, part, matrix in () if op.as_while else _products(loop):
+        # The loops before this one may have changed meanwhile.
+        outside = _sequences(loop)
         added = node.inputs[0] if type(node.op) is OpenCLGemm else None
-        made = _of_all_steps(steps, outside[part], matrix, outside.get(added))
+        is_left = added is not None and added not in outside
+        made = _of_all_steps(fgraph, loop.inputs[0], Wanted(outside[part], matrix, outside.get(added)))
         product = node.outputs[0].type()
         if made.type != product.type.clone(broadcastable=(False, *product.type.broadcastable)):
             continue
-        sequences[product] = opencl_contiguous(made)
-        is_left = added is not None and added not in outside
+        sequences[product] = opencl_sequence(made)
         replaced[node.outputs[0]] = OpenCLElemwise(scalars.add)(added, product) if is_left else product
-    return scan_with_sequences(loop, replaced, sequences) if replaced else None
+    changes = replaced or has_unneeded_sequences(op)
+    return scan_with_sequences(loop, replaced, sequences) if changes else None
 
 
-def _products(
-    op: Scan, outside: dict[Variable, Variable], staying: dict[Variable, Variable]
-) -> Iterator[tuple[Apply, Variable, Variable]]:
+def _sequences(loop: Apply) -> dict[Variable, Variable]:
+    """Return the sequences of a loop: outside, by those of the body."""
+    return dict(zip(loop.op.inner_seqs(loop.op.inputs), loop.op.outer_seqs(loop.inputs), strict=True))
+
+
+def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
     """Yield the products in a loop that need no state: the node, the sequence's part, and the matrix outside."""
+    op, outside = loop.op, _sequences(loop)
+    staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
-        if type(node.op) is OpenCLDot22:
-            part, matrix = node.inputs
-        elif type(node.op) is OpenCLGemm and not node.op.inplace:
-            _, alpha, part, matrix, beta = node.inputs
-            if not all(isinstance(factor, Constant) and factor.data == 1 for factor in (alpha, beta)):
-                continue
-        else:
+        factors = product_of(node)
+        if factors is None:
             continue
+        part, matrix, _ = factors
         kind = node.outputs[0].type
         if part not in outside or any(part.type.broadcastable) or any(kind.broadcastable) or not is_quicker(kind):
             continue
@@ -99,19 +105,22 @@ def _is_transpose(var: Variable) -> bool:
     return node is not None and type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == (1, 0)
 
 
-def _of_all_steps(steps: Variable, sequence: Variable, matrix: Variable, added: Variable | None) -> Variable:
+def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: Wanted) -> Variable:
     """Return the products of the first parts of a sequence with a matrix, and what is added to each, if anything."""
     # A loop may take fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
-    parts = first(sequence, ops.ScalarFromTensor()(steps))
+    parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix
+    plus = None if wanted.added is None else first(wanted.added, ops.ScalarFromTensor()(steps))
+    saved = saved_products(fgraph, wanted)
+    if saved is not None:
+        return OpenCLSavedProducts()(*saved[:2], parts, matrix, *saved[2:], *([] if plus is None else [plus]))
     lengths = ops.Shape_i(0)(parts), ops.Shape_i(1)(parts), ops.Shape_i(1)(matrix)
     below = _one_below_the_other(parts)
-    if added is None:
+    if plus is None:
         together = OpenCLDot22()(below, matrix)
     else:
-        plus = _one_below_the_other(first(added, ops.ScalarFromTensor()(steps)))
         one = as_tensor_variable(np.ones((), plus.type.dtype))
-        together = OpenCLGemm(inplace=False)(plus, one, below, matrix, one)
+        together = OpenCLGemm(inplace=False)(_one_below_the_other(plus), one, below, matrix, one)
     return OpenCLReshape(3)(together, ops.MakeVector("int64")(*lengths))
 
 

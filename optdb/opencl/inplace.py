@@ -1,6 +1,6 @@
 """Device ops that overwrite one of their inputs, where no other op needs that any more.
 
-Both rewriters run after the lift, and the destroy handler has the last word: an op that it refuses
+The rewriters run after the lift, and the destroy handler has the last word: an op that it refuses
 stays as it was.
 """
 
@@ -10,11 +10,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from optdb.host.api import ops
+from optdb.host.api.control_flow import Scan, scan_overwriting, state_slots
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
-from optdb.host.api.rewriters import FunctionNodeRewriter, TopoOptimizer
+from optdb.host.api.destroy import DestroyHandler
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import FunctionNodeRewriter, Optimizer, TopoOptimizer
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.functions.optimized import Plain
+from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
     OpenCLAdvancedIncSubtensor,
@@ -22,9 +27,11 @@ from optdb.opencl.ops.advanced import (
 )
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.random import OpenCLMRGUniform
+from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
@@ -56,10 +63,77 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return inplace(*node.inputs, return_list=True)
 
 
+class InplaceLoops(Optimizer):
+    """Lets loops compute their states where the first values are, in place of a copy of each whole array."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+        fgraph.attach_feature(DestroyHandler())
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Change the loops on the device, the last ones first: what they read is then overwritten by nobody yet."""
+        for node in reversed(fgraph.toposort()):
+            if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
+                _compute_in_place(fgraph, node)
+
+
+def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
+    """Let a loop compute in place all states for which that is possible: if not together, then one by one."""
+    slots = {number: slot for number, slot in state_slots(loop).items() if _is_temporary(loop.inputs[slot])}
+    if not slots or _overwritten(fgraph, loop, slots) is not None:
+        return
+    done: dict[int, int] = {}
+    for number, slot in slots.items() if len(slots) > 1 else ():
+        changed = _overwritten(fgraph, loop, {**done, number: slot})
+        if changed is not None:
+            loop, done = changed, {**done, number: slot}
+
+
+def _is_temporary(var: Variable) -> bool:
+    """Tell whether a variable is an array of the device that lies in memory of no input of the graph."""
+    if not isinstance(var.type, OpenCLArrayType):
+        return False
+    return all(origin.owner is not None for origin in may_lie_in(var))
+
+
+def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
+    """Return an array that is allocated for one node alone if it is for several: graphs merge equal allocations."""
+    views = [var]
+    while isinstance(views[-1].owner.op, OpenCLContiguous):
+        views.append(views[-1].owner.inputs[0])
+    allocation = views.pop()
+    is_one = all(len(clients(fgraph, view)) == 1 for view in (*views, allocation))
+    if is_one or not isinstance(allocation.owner.op, (ops.Alloc, ops.AllocEmpty)):
+        return var
+    apart = allocation.owner.clone().outputs[0]
+    for view in reversed(views):
+        apart = view.owner.op(apart)
+    return apart
+
+
+def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> Apply | None:
+    """Return a loop that computes some states in place; None if the graph refuses it."""
+    inputs = list(loop.inputs)
+    for slot in slots.values():
+        inputs[slot] = _allocated_apart(fgraph, inputs[slot])
+    op = scan_overwriting(loop.op, {number: [slot] for number, slot in slots.items()})
+    outputs = op.make_node(*inputs).outputs
+    pairs = list(zip(loop.outputs, outputs, strict=True))
+    for old, new in pairs:
+        copy_trace(old, new)
+    try:
+        replace_all(fgraph, pairs, reason=InplaceLoops.__name__)
+    except (ValueError, InconsistencyError):
+        return None
+    return outputs[0].owner
+
+
 #: Before Theano's own at 60: these know the device's ops by the classes that they extend, and offer some of the host's.
 _POSITION = 59.9
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
 compile_db().register("opencl_inplace", _one_pass, _POSITION, "fast_run", "inplace")
+compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")

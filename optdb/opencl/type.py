@@ -8,8 +8,10 @@ holds the context's name alone, so that it can be pickled.
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from optdb.runtime import arrays
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
-__all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type"]
+__all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type", "without_zeros"]
 
 
 class UnsupportedDtype(TypeError):
@@ -38,6 +40,24 @@ def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hasha
     if key not in made:
         made[key] = OpenCLArrayType(dtype, broadcastable, context_name)
     return made[key]
+
+
+#: Has `skips_zeros` in a thread that runs a loop.
+_local = threading.local()
+
+
+@contextmanager
+def without_zeros() -> Iterator[None]:
+    """Let arrays of zeros have anything in them within the block, which runs a Scan.
+
+    A Scan writes all of what it stores, and the zeros behind its last step, too.
+    """
+    outer = getattr(_local, "skips_zeros", False)
+    _local.skips_zeros = True
+    try:
+        yield
+    finally:
+        _local.skips_zeros = outer
 
 
 class OpenCLArrayType(Type):
@@ -163,8 +183,9 @@ class OpenCLArrayType(Type):
                 raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
-        """Return an array of zeros, of this type."""
-        return arrays.fill_zeros(arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype))
+        """Return an array of zeros, of this type; for a loop within `without_zeros`, of anything."""
+        new = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
+        return new if getattr(_local, "skips_zeros", False) else arrays.fill_zeros(new)
 
     def value_validity_msg(self, data: Any) -> str:
         """Say why something is no value of this type."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from optdb.codegen.creation import Count, Fill, InOrder, Triangle
 from optdb.codegen.operation import ArraySpec
+from optdb.runtime.arrays import to_host
 from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
 
 DTYPES = ["bool", "int8", "uint32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
@@ -73,3 +74,18 @@ def test_what_is_in_c_order_is_not_copied(data, dtype):
     assert got.flags.c_contiguous or not got.size
     assert (got is array) == (array.flags.c_contiguous or not array.size)
     np.testing.assert_array_equal(got.get(), value)
+
+
+@given(st.data())
+def test_leading_axes_may_lie_in_any_way(data):
+    shape = data.draw(shapes(min_dims=2))
+    value = np.arange(float(np.prod(shape))).reshape(shape)
+    steps = [data.draw(STEPS) for _ in shape]
+    array = device_array(value, steps)
+    (got,) = InOrder(context(), ArraySpec.of(array), leading=1).compute(array)
+    np.testing.assert_array_equal(got.get() if got.flags.c_contiguous else to_host(got), value)
+    if got.size:
+        assert got[0].flags.c_contiguous
+    in_order = all(step == 1 or length == 1 for step, length in zip(steps[1:], shape[1:], strict=True))
+    if in_order and all(length != 1 for length in shape):
+        assert got is array

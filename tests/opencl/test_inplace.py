@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.scan_module.scan_op import Scan
 from theano.tensor import blas
 
 import optdb
@@ -107,3 +108,72 @@ def test_in_large_graphs_no_kernel_overwrites_one_array_twice(default, engine):
         product = want * want.T
         want = (product.cumsum(0) @ np.tanh(product).cumsum(1)).cumsum(0)
     np.testing.assert_allclose(f(a), want, rtol=1e-5)
+
+
+# Loops.
+
+
+def loops_of(function):
+    return [node for node in function.maker.fgraph.toposort() if isinstance(node.op, Scan)]
+
+
+def overwritten(function):
+    """Return how many states of the loops on a device are computed where their first values are."""
+    return [len(node.op.destroy_map) if getattr(node.op, "destroy_map", None) else 0 for node in loops_of(function)]
+
+
+def check_loop(mode, inputs, outputs, *values, **kwargs):
+    """Compare a function with the host's in several calls; return how many states are computed in place."""
+    host = theano.function(inputs, outputs, mode=theano.Mode("py", "fast_compile"), **kwargs)
+    f = theano.function(inputs, outputs, mode=mode, **kwargs)
+    for _ in range(3):
+        before = [value.copy() for value in values]
+        for got, want in zip(f(*values), host(*values), strict=True):
+            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-6)
+        for value, copy in zip(values, before, strict=True):
+            np.testing.assert_array_equal(np.asarray(value), copy)
+    return overwritten(f)
+
+
+def test_states_of_loops_are_computed_where_they_begin(mode):
+    x, w = tt.fmatrix(), tt.fmatrix()
+    start = tt.zeros((3,), dtype="float32")
+
+    def step(a, h, c, w):
+        return [tt.tanh(a + tt.dot(h, w)), c * 2 + h]
+
+    states, _ = theano.scan(step, sequences=x, outputs_info=[start, start + 1], non_sequences=w)
+    rng = np.random.RandomState(4)
+    values = [rng.uniform(-1, 1, shape).astype("float32") for shape in ((5, 3), (3, 3))]
+    assert check_loop(mode, [x, w], states, *values) == [2]
+    assert check_loop(mode, [x, w], tt.grad(states[1][-1].sum(), [x, w]), *values)[-1] > 0
+
+
+def test_loops_that_begin_alike_have_arrays_of_their_own(mode):
+    x = tt.fmatrix()
+    start = tt.zeros((3,), dtype="float32")
+    ups, _ = theano.scan(lambda a, h: a + h, sequences=x, outputs_info=start)
+    downs, _ = theano.scan(lambda a, h, g: [h - a, g * a + h], sequences=x, outputs_info=[start, start])
+    check_loop(mode, [x], [ups, *downs, ups[-1] + downs[0][-1]], np.arange(12, dtype="float32").reshape(4, 3))
+
+
+def test_states_that_lie_in_arguments_are_copied(mode):
+    """The first values are a view of the argument, or of a shared array: a loop must not write there."""
+    x = tt.fmatrix()
+    shared = theano.shared(np.ones((1, 3), "float32"), target="dev0")
+    for first in (x, shared):
+        step_twice, _ = theano.scan(lambda h: h * 2, outputs_info=first, n_steps=2)
+        once, _ = theano.scan(lambda h: h * 2, outputs_info=first, n_steps=1)
+        values = [np.ones((1, 3), "float32")]
+        check_loop(mode, [x], [step_twice[-1], once, first * 1], *values, on_unused_input="ignore")
+        np.testing.assert_array_equal(np.asarray(shared.get_value()), np.ones((1, 3)))
+
+
+def test_a_loop_whose_first_values_are_wanted_later(mode):
+    x = tt.fmatrix()
+    first = tt.exp(x[0]).dimshuffle("x", 0)
+    taps = tt.concatenate([first, first * 2])
+    states, _ = theano.scan(lambda a, h, g: a + h * g, sequences=x, outputs_info={"initial": taps, "taps": [-2, -1]})
+    check_loop(
+        mode, [x], [states, taps + 1, states[-1] + taps[0]], np.linspace(-1, 1, 12).astype("float32").reshape(4, 3)
+    )

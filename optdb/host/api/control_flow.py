@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from theano.compile.pfunc import rebuild_collect_shared
+from theano.gof.graph import inputs as graph_inputs
 from theano.ifelse import IfElse
 from theano.scan_module import scan_utils
 from theano.scan_module.scan_op import Scan
@@ -16,13 +18,17 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 __all__ = [
     "IfElse",
     "Scan",
+    "has_unneeded_sequences",
     "ifelse_between",
     "inner_graph",
     "inner_nodes",
     "optimized_until",
     "recompute",
     "scan_around",
+    "scan_overwriting",
+    "scan_saving",
     "scan_with_sequences",
+    "state_slots",
     "watching_mode",
 ]
 
@@ -99,6 +105,8 @@ def scan_with_sequences(
 ) -> list[Variable]:
     """Return the outputs of a loop that takes further sequences, of which its body computes some variables.
 
+    Sequences that the body no longer needs are dropped.
+
     Parameters
     ----------
     loop : Apply
@@ -110,19 +118,76 @@ def scan_with_sequences(
     """
     op = loop.op
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
-    types = {out.type.dtype: out.type for out in loop.outputs if isinstance(out.type.broadcastable, tuple)}
+    taken = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True)) | sequences
+    read = set(graph_inputs(outputs))
+    needed = {var: outside for var, outside in taken.items() if var in read}
+    info = {**op.info, "n_seqs": len(needed)}
+    if "gpu_hash" in info:
+        info["gpu_hash"] = hash((info["gpu_hash"], tuple(var.type for var in needed)))
+    scan = Scan([*needed, *op.inputs[op.n_seqs :]], outputs, info, typeConstructor=_array_types(op))
+    scan.mode_instance = op.mode_instance
+    return scan(loop.inputs[0], *needed.values(), *loop.inputs[1 + op.n_seqs :], return_list=True)
+
+
+def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
+    """Return the outputs of a loop that also stores a variable of its body, and that variable of all steps.
+
+    The loop has no condition: it takes all steps.
+    """
+    op = loop.op
+    last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot
+    first_length = op.nit_sot_arg_offset + op.n_nit_sot
+    info = {**op.info, "n_nit_sot": op.n_nit_sot + 1}
+    if "gpu_hash" in info:
+        info["gpu_hash"] = hash((info["gpu_hash"], "saving"))
+    body = [*op.outputs[:last_inside], var, *op.outputs[last_inside:]]
+    scan = Scan(list(op.inputs), body, info, typeConstructor=_array_types(op))
+    scan.mode_instance = op.mode_instance
+    steps = loop.inputs[0]
+    outputs = scan(*loop.inputs[:first_length], steps, *loop.inputs[first_length:], return_list=True)
+    saved = outputs.pop(last_outside)
+    return outputs, saved
+
+
+def has_unneeded_sequences(op: Scan) -> bool:
+    """Tell whether a Scan takes sequences that its body does not need."""
+    return not set(op.inner_seqs(op.inputs)).issubset(graph_inputs(op.outputs))
+
+
+def state_slots(loop: Apply) -> dict[int, int]:
+    """Return the outputs of a Scan that are states of its steps, each with the input that has its first values."""
+    op = loop.op
+    states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
+    return {number: 1 + op.n_seqs + number for number in range(states)}
+
+
+def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
+    """Return a Scan that does what `op` does, and computes some states where their first values are.
+
+    Parameters
+    ----------
+    op : Scan
+        May have a `destroy_map` already, which does not count.
+    destroy_map : dict
+        Output to the inputs that it overwrites, for `state_slots`; empty for a Scan that overwrites nothing.
+    """
+    info = {name: value for name, value in op.info.items() if name != "destroy_map"}
+    if destroy_map:
+        info["destroy_map"] = OrderedDict(destroy_map)
+    scan = Scan(list(op.inputs), list(op.outputs), info, typeConstructor=_array_types(op))
+    scan.mode_instance = op.mode_instance
+    return scan
+
+
+def _array_types(op: Scan) -> Callable[..., Any]:
+    """Return what makes the types of a Scan's outputs."""
+    types = {kind.dtype: kind for kind in op.output_types if isinstance(getattr(kind, "broadcastable", None), tuple)}
 
     def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
         # The arrays of a dtype are on one side.
         return types[dtype].clone(broadcastable=broadcastable)
 
-    info = {**op.info, "n_seqs": op.n_seqs + len(sequences)}
-    if "gpu_hash" in info:
-        info["gpu_hash"] = hash((info["gpu_hash"], tuple(var.type for var in sequences)))
-    scan = Scan([*sequences, *op.inputs], outputs, info, typeConstructor=array_type)
-    scan.mode_instance = op.mode_instance
-    steps, *inputs = loop.inputs
-    return scan(steps, *sequences.values(), *inputs, return_list=True)
+    return array_type
 
 
 def _position(database: DB) -> float | None:

@@ -8,7 +8,6 @@ that the copy shares: an upload in the original may be the argument itself there
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +35,7 @@ from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gr
 from theano.tensor.raw_random import RandomFunction
 from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
-from optdb.host.api.control_flow import Scan
+from optdb.host.api.control_flow import Scan, scan_overwriting
 from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.api.lifting import copy_trace
 from optdb.host.functions.declared import declare_lengths
@@ -166,12 +165,6 @@ def _plain_random(op: RandomFunction) -> RandomFunction:
     return RandomFunction(function, outtype, inplace=False, ndim_added=ndim_added)
 
 
-def _plain_scan(op: Scan) -> Scan:
-    info = copy.copy(op.info)
-    info.pop("destroy_map", None)
-    return Scan(op.inputs, op.outputs, info)
-
-
 _PLAIN: Plain = {
     Elemwise: _plain_elemwise,
     IncSubtensor: _plain_part,
@@ -180,7 +173,7 @@ _PLAIN: Plain = {
     **dict.fromkeys((Ger, CGer, ScipyGer), lambda op: Ger(False)),
     mrg_uniform: lambda op: mrg_uniform(op.output_type),
     RandomFunction: _plain_random,
-    Scan: _plain_scan,
+    Scan: lambda op: scan_overwriting(op, {}),
 }
 
 

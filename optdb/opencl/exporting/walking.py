@@ -28,6 +28,7 @@ from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_d
 from optdb.opencl.planning.updates import buffer_of, find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
+from optdb.opencl.type import without_zeros
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import listened, upload
@@ -208,6 +209,9 @@ class _Walk:
             raise Untraceable("it launches kernels by itself, of which nothing is known")
         if isinstance(node.op, Scan):
             self._settle(cells, node)
+            with without_zeros():
+                thunk()
+            return
         thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:

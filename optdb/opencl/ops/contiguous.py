@@ -11,24 +11,33 @@ from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 
-__all__ = ["OpenCLContiguous", "opencl_contiguous"]
+__all__ = ["OpenCLContiguous", "opencl_contiguous", "opencl_sequence"]
 
 
 class OpenCLContiguous(Shell):
-    """The same array if it is in C order, else a copy that is."""
+    """The same array if it is in C order, else a copy that is.
 
-    __props__ = ()
+    Parameters
+    ----------
+    leading : int
+        How many leading axes may lie in any way, as the steps of a sequence may.
+    """
+
+    __props__ = ("leading",)
     _f16_ok = True
     #: The copy has the lengths of the array.
     checks_lengths = True
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+
+    def __init__(self, leading: int = 0) -> None:
+        self.leading = leading
 
     def make_node(self, x: Any) -> Apply:
         (x,) = on_one_device([x])
         return Apply(self, [x], [x.type()])
 
     def operation(self, node: Apply) -> Operation:
-        return InOrder(self.get_context(node), spec_of(node.inputs[0]))
+        return InOrder(self.get_context(node), spec_of(node.inputs[0]), self.leading)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes
@@ -46,6 +55,16 @@ _contiguous = OpenCLContiguous()
 
 def opencl_contiguous(x: Variable) -> Variable:
     """Return a variable of the device that is in C order: `x` itself if it is known to be."""
-    if x.owner is not None and isinstance(x.owner.op, OpenCLContiguous):
+    if x.owner is not None and x.owner.op == _contiguous:
         return x
     return _contiguous(x)
+
+
+def opencl_sequence(x: Variable) -> Variable:
+    """Return a sequence of the device each of whose parts is in C order, in memory without gaps.
+
+    Parts that are single numbers are all in C order.
+    """
+    if x.type.ndim < 2 or (x.owner is not None and isinstance(x.owner.op, OpenCLContiguous)):
+        return opencl_contiguous(x)
+    return OpenCLContiguous(leading=1)(x)

@@ -8,13 +8,14 @@ function's values is counted: by a :class:`BudgetedRecorder` while a call is rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import Scan
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.linked import LinkedFunction
+from optdb.opencl.type import without_zeros
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check
 from optdb.runtime.commands import Memory
@@ -76,10 +77,12 @@ class BudgetedRecorder(Recorder):
             _require(context, self._taken[context], self._given[context], sizes)
         return memory
 
-    def node(self, node: Apply) -> AbstractContextManager[Segment]:
+    @contextmanager
+    def node(self, node: Apply) -> Iterator[Segment]:
         """Record the commands of a node in a segment of its own."""
         self._in_loop = isinstance(node.op, Scan)
-        return self.segment()
+        with self.segment() as segment, without_zeros() if self._in_loop else nullcontext():
+            yield segment
 
     def _held(self, last: Memory) -> dict[Memory, tuple[Variable, ArrayLayout] | None]:
         """Return the memories that are still held, each with its variable; `last` was allocated just now."""

@@ -1,0 +1,91 @@
+"""A loop saves products of its states that its gradient would compute again.
+
+The gradient of a recurrent net takes the states of the first pass, and multiplies them with the same weights again, to
+know what the activation functions were given. The first pass has computed just that. It stores its products, of all
+steps, in place of a temporary array; a GPU then computes none of them a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optdb.host.api.control_flow import Scan, inner_nodes, scan_saving
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.api.lifting import copy_trace, replace_all
+from optdb.opencl.aliasing import view_root
+from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
+from optdb.opencl.ops.contiguous import OpenCLContiguous
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a loop multiplies in each step: a part of a sequence with a matrix; and a part of one that it adds, if any.
+
+    All are variables outside of the loop.
+    """
+
+    states: Variable
+    matrix: Variable
+    added: Variable | None
+
+
+def saved_products(fgraph: FunctionGraph, wanted: Wanted) -> Sequence[Variable] | None:
+    """Let the loop whose states are wanted save its products with the matrix.
+
+    Return what it has saved, its states, and the sequence of what it adds, if it adds something. Return None if the
+    states are of no loop, or if that computes something else.
+    """
+    states = view_root(wanted.states)
+    loop = states.owner
+    if loop is None or not isinstance(loop.op, Scan) or loop.op.as_while:
+        return None
+    found = _product_of(loop, states, wanted)
+    if found is None:
+        return None
+    product, *sequences = found
+    outputs, saved = scan_saving(loop, product)
+    index = loop.outputs.index(states)
+    pairs = list(zip(loop.outputs, outputs, strict=True))
+    for old, new in pairs:
+        copy_trace(old, new)
+    replace_all(fgraph, pairs, reason="saved products")
+    return [saved, outputs[index], *sequences]
+
+
+def _product_of(loop: Apply, states: Variable, wanted: Wanted) -> list[Variable] | None:
+    """Return the product of a loop's states as it is wanted, a variable of the body, and the sequence that it adds."""
+    op = loop.op
+    before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
+    sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
+    staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
+    for node in () if before is None else inner_nodes(op):
+        factors = product_of(node)
+        if factors is None or factors[0] is not before or factors[1] not in staying:
+            continue
+        if _same_in_order(staying[factors[1]]) is not _same_in_order(wanted.matrix):
+            continue
+        sequence = sequences.get(factors[2])
+        if wanted.added is None and factors[2] is None:
+            return [node.outputs[0]]
+        if wanted.added is not None and sequence is not None and view_root(sequence) is view_root(wanted.added):
+            return [node.outputs[0], sequence]
+    return None
+
+
+def _same_in_order(var: Variable) -> Variable:
+    """Return the variable that a variable puts in C order; itself, if it does not."""
+    while var.owner is not None and isinstance(var.owner.op, OpenCLContiguous):
+        (var,) = var.owner.inputs
+    return var
+
+
+def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
+    """Return the matrices that a node multiplies, and the one that it adds as it is; None if it does something else."""
+    if type(node.op) is OpenCLDot22:
+        return (*node.inputs, None)
+    if type(node.op) is not OpenCLGemm or node.op.inplace:
+        return None
+    added, alpha, left, right, beta = node.inputs
+    is_plain = all(isinstance(factor, Constant) and factor.data == 1 for factor in (alpha, beta))
+    return (left, right, added) if is_plain else None
