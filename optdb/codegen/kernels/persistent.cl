@@ -88,7 +88,10 @@ static void LISTED(const __local ulong *its_list, uint its_index LOCAL_PARAM)
     const uint its_s0 = its_list[2], its_s1 = its_list[3], its_s2 = its_list[4];
     const uint its_n0 = its_list[5], its_n1 = its_list[6], its_n2 = its_list[7];
     const uint its_size = its_s0 * its_s1 * its_s2;
-    const uint its_g = its_index / its_size, its_l = its_index % its_size;
+    /* Most have one dimension and groups of this size, and to divide takes as long as a part of a small tile. */
+    const bool its_flat = (its_s1 | its_s2 | its_n1 | its_n2) == 1;
+    const uint its_g = its_size == ITEMS ? its_index / ITEMS : its_index / its_size;
+    const uint its_l = its_index - its_g * its_size;
     TAKEN
     FUNCTION(PASSED);
 }

@@ -106,7 +106,7 @@ def persistent_program(
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
-        readers = {name: _listed(bodies.kernels[name], barrier.has_teams) for name in names}
+        readers = {name: _listed(bodies.kernels[name], items, barrier.has_teams) for name in names}
         isolated = isolate(bodies.code(names, attribute, barrier.has_teams, readers))
         if isolated is None:
             continue
@@ -144,7 +144,7 @@ def _words(items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequ
     }
 
 
-def _listed(kernel: KernelBody, has_teams: bool) -> str:
+def _listed(kernel: KernelBody, items: int, has_teams: bool) -> str:
     """Return a function that reads a kernel's arguments from an entry and calls its body."""
     lines = ["uint its_word = 8;", *(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)]
     values = [_value_of_query(*query.split()) for _, query in kernel.queries]
@@ -156,6 +156,7 @@ def _listed(kernel: KernelBody, has_teams: bool) -> str:
         values.append("its_locals + its_team" if is_team else "its_locals")
     words = {
         "LISTED": f"{kernel.name}_listed",
+        "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
         # All items of a group meet at the barriers of a kernel.
         "GUARD": "if (its_index >= (uint)its_list[1]) return;" if is_team or not kernel.synchronizes else "",
@@ -172,6 +173,8 @@ def _value_of_query(word: str, dim: str) -> str:
     below = "".join(f" / its_{{0}}{n}" for n in range(d))
     group = f"(its_g{below.format('n')}" + (f" % its_n{d})" if d < 2 else ")")
     local = f"(its_l{below.format('s')}" + (f" % its_s{d})" if d < 2 else ")")
+    if d == 0:
+        group, local = f"(its_flat ? its_g : {group})", f"(its_flat ? its_l : {local})"
     return {
         "get_global_id": f"({group} * its_s{d} + {local})",
         "get_group_id": group,
