@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import gpu, quad_tiles
+from optdb.codegen.gemm import gpu, launches, quad_tiles
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
@@ -128,6 +128,28 @@ def test_what_is_not_aligned_has_other_kernels(context, kernels, monkeypatch, a,
     x, v, y = put(context, sample(2, 8, 12), **a), put(context, sample(2, 12, 16), **b), put(context, sample(2, 8, 16))
     z = put(context, sample(2, 8, 16))
     assert reads_quads(context, kernels, x, v, y, z, 0.5, monkeypatch) is is_read
+
+
+def test_sums_of_no_terms_have_other_kernels(context, kernels, monkeypatch):
+    a, b = (DeviceArray(context.queue, shape, "float32") for shape in [(8, 0), (0, 12)])
+    y, z = put(context, sample(8, 12), (0, 1)), put(context, sample(8, 12), (0, 1))
+    assert not reads_quads(context, kernels, a, b, y, z, 0.5, monkeypatch)
+
+
+def test_long_distances_have_other_kernels():
+    def problem(row, m=64, batch=1):
+        return Problem(batch, m, 64, 64, (0, row, 1), (0, 64, 1), (0, 64, 1), (0, 64, 1), False)
+
+    assert not quad_tiles.is_far(problem(1 << 20))
+    assert quad_tiles.is_far(problem(1 << 26))
+    assert quad_tiles.is_far(problem(64, batch=1 << 10))
+
+
+@pytest.mark.parametrize(
+    ("number", "divisor"), [(0, 1), (6, 7), (7, 7), (65_535, 3), (65_535, 32_767), (46_340, 46_340)]
+)
+def test_numbers_are_divided_by_reciprocals(number, divisor):
+    assert number * launches.reciprocal(divisor) >> 31 == number // divisor
 
 
 @pytest.mark.parametrize("b_order", [(0, 1), (1, 0)])

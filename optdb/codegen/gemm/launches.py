@@ -95,7 +95,9 @@ def total(
     return Launch("matmul_total", (columns, batch * m), (group, 1), sizes, "yzw", "ab")
 
 
-def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int) -> GemmPlan:
+def by_tiles(
+    problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int, divisors: Sequence[int] = ()
+) -> GemmPlan:
     """Return the launches of a kernel whose groups compute a tile each, of all terms or of a part of them.
 
     Parameters
@@ -108,6 +110,8 @@ def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, 
         How many tiles there are, and how many items a group has.
     parts, multiple : int
         How many parts of the terms there are, at most, and what their lengths are multiples of.
+    divisors : sequence of int
+        What the kernel divides by, besides the number of parts: it gets the `reciprocal` of each.
     """
     p = problem
     part = -(-max(p.k, 1) // parts)
@@ -115,7 +119,7 @@ def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, 
     part = -(-part // multiple) * multiple
     parts = -(-max(p.k, 1) // part)
     sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *map(int, p.along), int(p.add))
-    more = pack(*p.y, *p.z, parts, part, p.batch)
+    more = pack(*p.y, *p.z, parts, part, p.batch, *(map(reciprocal, (*divisors, parts)) if divisors else ()))
     letters = "abyz" + ("w" if parts > 1 else "z")
     multiply = Launch(kernel, (tiles * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
@@ -124,6 +128,14 @@ def by_tiles(problem: Problem, kernel: str, tiles: int, group: int, parts: int, 
     adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, _TOTAL)
     adding_up = replace(adding_up, kernel="matmul_total_wide")
     return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+
+
+def reciprocal(divisor: int) -> int:
+    """Return by what a kernel multiplies a number to divide it, before it drops 31 bits.
+
+    The product of the number and the divisor has fewer bits.
+    """
+    return -(-(1 << 31) // divisor)
 
 
 def run(

@@ -18,34 +18,35 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     GLOBAL_MEM const float *a_at[A_LOADS], *b_at[B_LOADS];
     #pragma unroll
     for (int v = 0; v < A_LOADS; ++v)
-        a_at[v] = a + min(a_i + v * APART, last_i) * a_row + a_l;
+        a_at[v] = a + (min(a_i + v * APART, last_i) * a_row + a_l);
 #if B_ALONG
 #define RIGHT_SIZE (COLS * PITCH)
 #define RIGHT_PLACE(v) ((a_i + (v) * APART) * PITCH + a_l / 4)
 #define B_L(v) a_l
     #pragma unroll
     for (int v = 0; v < B_LOADS; ++v)
-        b_at[v] = b + min(a_i + v * APART, last_j) * b_col + a_l;
+        b_at[v] = b + (min(a_i + v * APART, last_j) * b_col + a_l);
 #else
 #define RIGHT_SIZE (DEPTH * COLS / 4)
 #define RIGHT_PLACE(v) (item + (v) * ITEMS)
 #define B_L(v) (item / (COLS / 4) + (v) * (ITEMS / (COLS / 4)))
     #pragma unroll
     for (int v = 0; v < B_LOADS; ++v)
-        b_at[v] = b + min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step;
+        b_at[v] = b + (min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step);
 #endif
     float4 a_next[A_LOADS], b_next[B_LOADS];
     float acc[ITEM_ROWS][4];
 
-#define LOAD_TILES(terms) \
+    /* Where there is nothing to load, an item reads the first numbers of its tile again: it takes no branch. */
+#define LOAD_TILES(terms, a_is_there, b_is_there) \
     _Pragma("unroll") \
     for (int v = 0; v < A_LOADS; ++v) { \
-        a_next[v] = a_l < (terms) ? *(GLOBAL_MEM const float4 *)a_at[v] : (float4)(0); \
+        a_next[v] = *(GLOBAL_MEM const float4 *)((a_is_there) ? a_at[v] : a); \
         a_at[v] += (terms); \
     } \
     _Pragma("unroll") \
     for (int v = 0; v < B_LOADS; ++v) { \
-        b_next[v] = B_L(v) < (terms) ? *(GLOBAL_MEM const float4 *)b_at[v] : (float4)(0); \
+        b_next[v] = *(GLOBAL_MEM const float4 *)((b_is_there) ? b_at[v] : b); \
         b_at[v] += (terms) * b_step; \
     }
 #define KEEP_TILES(side) \
@@ -58,7 +59,13 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 
     /* The first tile has the terms that are left over, so that all others are whole. */
     const int more = k > 0 ? (k - 1) / DEPTH : 0, there = k - more * DEPTH;
-    LOAD_TILES(there)
+    LOAD_TILES(there, a_l < there, B_L(v) < there)
+    #pragma unroll
+    for (int v = 0; v < A_LOADS; ++v)
+        a_next[v] = a_l < there ? a_next[v] : (float4)(0);
+    #pragma unroll
+    for (int v = 0; v < B_LOADS; ++v)
+        b_next[v] = B_L(v) < there ? b_next[v] : (float4)(0);
     /* What is added comes meanwhile, too. */
     READ_ADDED
     #pragma unroll
@@ -67,9 +74,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         for (int c = 0; c < 4; ++c)
             acc[r][c] = 0;
     KEEP_TILES(0)
-    if (more > 0) {
-        LOAD_TILES(DEPTH)
-    }
+    LOAD_TILES(DEPTH, more > 0, more > 0)
     local_barrier();
 #if B_ALONG
 #define ADD_TERMS(side, quad) \
@@ -106,9 +111,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     if ((rest) > 0) { \
         KEEP_TILES(1 - (side)) \
     } \
-    if ((rest) > 1) { \
-        LOAD_TILES(DEPTH) \
-    } \
+    LOAD_TILES(DEPTH, (rest) > 1, (rest) > 1) \
     _Pragma("unroll") \
     for (int q = 0; q < DEPTH / SPLITS / 4; ++q) { \
         const int quad = split * (DEPTH / SPLITS / 4) + q; \
@@ -161,7 +164,7 @@ __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
     __local float4 memory[LOCAL_QUADS];
-    FIND_TILE
+    FIND_FAR_TILE
     const int item = get_local_id(0), warp = item / 32, g = item % 32 / 4, r = item % 4;
     const int first_l = warp * 16 + r * 4;
     GLOBAL_MEM const float *a_at[ROWS / 8], *b_at[COLS / 8];
@@ -251,6 +254,31 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
 /* Statements that find a group's tile. */
 void find_tile()
 {
+    /* Shorter numbers are quicker to multiply, and to multiply with a reciprocal is quicker than to divide. */
+#define QUOTIENT(number, reciprocal) (int)((ulong)(uint)(number) * (uint)(reciprocal) >> 31)
+    const int m = s.s0, n = s.s1, a_row = s.s4;
+#if B_ALONG
+    const int b_col = s.s7, b_step = 1;
+#else
+    const int b_col = 1, b_step = s.s8;
+#endif
+    const int y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
+    const bool add = s.sB && parts == 1;
+    const int tiles = (n + COLS - 1) / COLS, bands = (m + ROWS - 1) / ROWS, place = (int)get_group_id(0);
+    const int band_of_all = QUOTIENT(place, t.s9), matrix = QUOTIENT(band_of_all, t.sA), batch = QUOTIENT(matrix, t.sB);
+    const int j0 = (place - band_of_all * tiles) * COLS, i0 = (band_of_all - matrix * bands) * ROWS;
+    const int part = matrix - batch * parts, l0 = part * (int)t.s7, k = max(min((int)s.s2 - l0, (int)t.s7), 0);
+#undef QUOTIENT
+    const int last_i = min(ROWS, m - i0) - 1, last_j = min(COLS, n - j0) - 1;
+    a += batch * s.s3 + (i0 * a_row + l0);
+    b += batch * s.s6 + (j0 * b_col + l0 * b_step);
+    y += batch * t.s0 + (i0 * y0 + j0 * y1);
+}
+
+/* The same with long numbers: by short ones, the compiler keeps so many addresses of the kernel for tensor cores that
+   registers do not suffice. */
+void find_far_tile()
+{
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, b_col = s.s7, b_step = s.s8;
     const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
     const bool add = s.sB && parts == 1;
@@ -284,8 +312,8 @@ void read_added()
 /* Statements that add up the parts of sums that some items have left, and store the sums. */
 void store_sums()
 {
-    GLOBAL_MEM float *const to = (parts > 1 ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3);
-    const ga_ssize to0 = parts > 1 ? n : z0, to1 = parts > 1 ? 1 : z1;
+    GLOBAL_MEM float *const to = parts > 1 ? w + (part * (int)t.s8 + batch) * (m * n) : z + batch * t.s3;
+    const int to0 = parts > 1 ? n : z0, to1 = parts > 1 ? 1 : z1;
     const float factor = parts > 1 ? 1 : alpha;
     const bool is_whole = to1 == 1 && to0 % 4 == 0 && n % 4 == 0 && (size_t)to % sizeof(float4) == 0;
     #pragma unroll
@@ -298,7 +326,7 @@ void store_sums()
         for (int other = 1; other < SPLITS; ++other)
             sum += memory[other * (ROWS * COLS / 4) + QUAD_OF(e)];
         sum = factor * sum + (float4)(before[4 * q], before[4 * q + 1], before[4 * q + 2], before[4 * q + 3]);
-        GLOBAL_MEM float *const at = to + (i0 + i) * to0 + (j0 + j) * to1;
+        GLOBAL_MEM float *const at = to + ((i0 + i) * to0 + (j0 + j) * to1);
         if (is_whole) {
             *(GLOBAL_MEM float4 *)at = sum;
             continue;

@@ -74,6 +74,8 @@ TILE = QuadTile(32, 32, 64, 8)
 _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
 #: Terms that each 32 items multiply in a step.
 _WARP_TERMS = 16
+#: Parts of sums are fewer than these: the units of any device.
+_MOST_PARTS = 1 << 10
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
 
@@ -125,10 +127,14 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions = "ptx") -> Ker
     )
 
 
+#: Statements that kernels share.
+_STATEMENTS = ("find_tile", "find_far_tile", "read_added", "store_sums")
+
+
 def _with_statements(kernel: str) -> str:
     """Return the code of a kernel, with the statements that both have."""
     code = functions("gemm/quad_tiles.cl")
-    statements = {name.upper(): body(code[name]) for name in ("find_tile", "read_added", "store_sums")}
+    statements = {name.upper(): body(code[name]) for name in _STATEMENTS}
     return filled(code[kernel], **statements)
 
 
@@ -179,7 +185,7 @@ def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Pre
     is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
     problem = problem.turned() if is_turned else problem
     name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
-    if name != "tiny" or not is_default(context, "float32", name) or not reads_quads(problem):
+    if name != "tiny" or not is_default(context, "float32", name) or not reads_quads(problem) or is_far(problem):
         return None
     b_along = problem.b[2] != 1
     items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (TILE.items, TILE.local_quads(b_along))
@@ -194,7 +200,7 @@ def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Pre
 
 def reads_quads(problem: Problem) -> bool:
     """Tell whether the numbers of both matrices lie in aligned fours, if the matrices begin so."""
-    along = _are_quads(problem.a, 2, 1) and problem.k % _QUAD == 0
+    along = _are_quads(problem.a, 2, 1) and problem.k % _QUAD == 0 and problem.k > 0
     by_terms, by_columns = _are_quads(problem.b, 1, 2), _are_quads(problem.b, 2, 1) and problem.n % _QUAD == 0
     return along and (by_columns if problem.b[2] == 1 else by_terms)
 
@@ -203,13 +209,21 @@ def _are_quads(steps: Sequence[int], near: int, far: int) -> bool:
     return steps[near] == 1 and steps[far] % _QUAD == 0 and steps[0] % _QUAD == 0
 
 
+def is_far(problem: Problem) -> bool:
+    """Tell whether numbers of a matrix are so far apart, or so many, that kernels would need longer indexes."""
+    p = problem
+    shapes = ((p.m, p.k, p.a), (p.k, p.n, p.b), (p.m, p.n, p.y), (p.m, p.n, p.z))
+    reach = max(rows * abs(steps[1]) + columns * abs(steps[2]) for rows, columns, steps in shapes)
+    return max(reach, p.batch * p.m * p.n * _MOST_PARTS) >= 1 << 31
+
+
 def plan(problem: Problem, units: int, by_tensor_cores: bool = False) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     b_along = problem.b[2] != 1
     rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (TILE.rows, TILE.cols)
-    tiles = problem.tiles(rows, cols)
+    tiles, divisors = problem.tiles(rows, cols), (-(-problem.n // cols), -(-problem.m // rows))
     parts = parts_of(tiles, problem.k, TILE.splits, units)
     if by_tensor_cores:
         terms = _TENSOR_ITEMS // WARP * _WARP_TERMS
-        return by_tiles(problem, _tensor_name(b_along), tiles, _TENSOR_ITEMS, parts, terms)
-    return by_tiles(problem, TILE.kernel_name(b_along), tiles, TILE.items, parts, TILE.depth)
+        return by_tiles(problem, _tensor_name(b_along), tiles, _TENSOR_ITEMS, parts, terms, divisors)
+    return by_tiles(problem, TILE.kernel_name(b_along), tiles, TILE.items, parts, TILE.depth, divisors)
