@@ -381,13 +381,15 @@ def test_an_error_in_a_timed_call_does_not_count(pays):
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
 
 
-def test_products_by_large_tiles_have_launches_of_their_own():
+def test_large_tiles_and_many_of_teams_have_launches_of_their_own(monkeypatch):
     barrier = replace(GRID_BARRIERS["atomics"], meets=True)
     resident = persistent_launches.Residency(get_context("dev0"), barrier, 132, 256)
+    monkeypatch.setattr(persistent_launches, "_synchronizes", lambda command: command.name.startswith("fold"))
 
     def most(name):
         return resident.max_tiles(EnqueueKernel(None, SimpleNamespace(function_name=name), (256,), (256,), ()))
 
     assert most("matmul_128x128x8_16x8__3") == most("matmul_128x64x8_8x8") == 0
     assert most("matmul_64x64x16_8x4") == most("matmul_32x32x64_4x4_by_4__1") == most("matmul_total_wide__1") == 264
+    assert most("fold_across__2") == 264
     assert most("elements_quads__0") > 264
