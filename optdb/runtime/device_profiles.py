@@ -325,6 +325,18 @@ class DeviceProfile:
         capability = self.compute_capability
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
+    @property
+    def most_local_bytes(self) -> int:
+        """How much local memory a group may take.
+
+        NVIDIA's driver tells 48 KiB of any GPU. Kernels of 64 KiB were compiled, and right, on those of capability 9.0.
+        """
+        return max(self.local_memory_bytes, 64 << 10) if self._has_more_local_memory else self.local_memory_bytes
+
+    @property
+    def _has_more_local_memory(self) -> bool:
+        return self.quirks.takes_ptx and self.compute_capability == (9, 0)
+
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
 

@@ -41,6 +41,7 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 PART = 1024
 #: Of products that tensor cores do not gain anything from: of so few terms.
 FEW_TERMS = 16
+_CONSEQUENCE = "Products take tiles of another shape, or are of the highest precision"
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
 #: The block for each class of products, and whether numbers are divided into two. Measured on NVIDIA H100 and H200.
@@ -96,26 +97,26 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
-    block = _block_for(context, problem, arithmetic)
-    if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
-        return None
-    needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
-    kernels = try_compile(needed, context, f"a product by {arithmetic}", "Products are of the highest precision")
-    if kernels is None:
-        return None
-    return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
+    for block in _blocks_for(context, problem, arithmetic):
+        if block.items > profile.max_local_size or block.local_bytes > profile.most_local_bytes:
+            continue
+        needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
+        kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)
+        if kernels is not None:
+            return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
+    return None
 
 
-def _block_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> TensorBlock:
-    """Return the shape of the tiles that compute a product on a device."""
+def _blocks_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> list[TensorBlock]:
+    """Return the shapes of the tiles that compute a product on a device, the quickest one first."""
     units = context.profile.compute_units
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic == "tf32" and name != "tiny":
         rates = rates_of(context)
-        return min(rates, key=lambda block: _effort(problem, block, rates[block], units))
+        return sorted(rates, key=lambda block: _effort(problem, block, rates[block], units))
     # Pieces of float16 are exchanged among eight in each row.
     name = "small" if name == "tiny" and arithmetic == "float16" else name
-    return _BLOCKS[name, arithmetic == "tf32x3"]
+    return [_BLOCKS[name, arithmetic == "tf32x3"]]
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:

@@ -29,8 +29,9 @@ KIND, _ARITHMETIC = "tensor cores", "tf32"
 #: How much a unit computes with one group on it, with two, and so on, in 1e12 operations a second. It holds no more of
 #: them than are listed.
 Rates = Mapping[TensorBlock, tuple[float, ...]]
-#: Of an NVIDIA H200.
+#: Of an NVIDIA H200. Tiles of 32 terms take 64 KiB of local memory.
 DEFAULTS: Rates = {
+    TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
     TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
     TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
     TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
@@ -52,7 +53,7 @@ def rates_of(context: Context) -> Rates:
     """Return the rates of a device: as measured, or the defaults."""
     kept = context.kept.setdefault(__name__, {})
     if KIND not in kept:
-        kept.setdefault(KIND, _from_disk(context) or DEFAULTS)
+        kept.setdefault(KIND, _from_disk(context) or {block: DEFAULTS[block] for block in _fitting(context, DEFAULTS)})
     return kept[KIND]
 
 
@@ -130,7 +131,7 @@ def _fitting(context: Context, candidates: Iterable[TensorBlock]) -> list[Tensor
     return [
         block
         for block in candidates
-        if block.items <= profile.max_local_size and block.local_bytes <= profile.local_memory_bytes
+        if block.items <= profile.max_local_size and block.local_bytes <= profile.most_local_bytes
     ]
 
 
