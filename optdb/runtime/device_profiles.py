@@ -329,13 +329,10 @@ class DeviceProfile:
     def most_local_bytes(self) -> int:
         """How much local memory a group may take.
 
-        NVIDIA's driver tells 48 KiB of any GPU. Kernels of 64 KiB were compiled, and right, on those of capability 9.0.
+        NVIDIA's driver tells 48 KiB of any GPU. That of version 580 compiled and ran kernels of 64 KiB on an H200.
         """
-        return max(self.local_memory_bytes, 64 << 10) if self._has_more_local_memory else self.local_memory_bytes
-
-    @property
-    def _has_more_local_memory(self) -> bool:
-        return self.quirks.takes_ptx and self.compute_capability == (9, 0)
+        is_known = self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
+        return max(self.local_memory_bytes, 64 << 10) if is_known else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.

@@ -182,7 +182,9 @@ def with_tensor_cores(monkeypatch):
     """Return a context of a device that seems to have tensor cores; its kernels emulate them."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
-    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
+    driver = replace(context.profile.driver, version="580.95")
+    h200 = replace(context.profile, quirks=quirks, driver=driver, compute_capability=(9, 0))
+    monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
     emulated = functools.partial(tensor_kernel, instructions="emulated")
     monkeypatch.setattr(tensor_cores, "tensor_kernel", emulated)
@@ -377,5 +379,7 @@ def test_only_devices_that_have_it_take_more_local_memory_than_they_tell(with_te
     assert large in tensor_rates._fitting(with_tensor_cores, tensor_rates.DEFAULTS)
     ampere = replace(profile, compute_capability=(8, 0), local_memory_bytes=48 << 10)
     assert ampere.most_local_bytes == 48 << 10 and ampere.has_tensor_cores
+    older = replace(profile, driver=replace(profile.driver, version="570.1"))
+    assert older.most_local_bytes == profile.local_memory_bytes
     without_ptx = replace(profile, quirks=replace(profile.quirks, takes_ptx=False))
     assert without_ptx.most_local_bytes == profile.local_memory_bytes
