@@ -14,6 +14,7 @@ import theano
 
 import optdb
 from fuzzing.kernels import KERNELS, write_for
+from optdb.codegen.gemm import quad_tiles
 from optdb.runtime import driver_batches
 from optdb.topo import plug as engine
 
@@ -57,11 +58,15 @@ class Process:
     command_batches: str = _switch("usual", "smallest")
     #: For which kind of device kernels are written: the device's own, or, on any, a GPU's.
     kernels: str = _switch(*KERNELS)
+    #: Which products on a GPU read four numbers at a time: those of few tiles, or all that are aligned.
+    quad_tiles: str = _switch("few", "all")
 
     def begin(self, device: str) -> None:
         """Set what is no flag, in the process itself, whose functions are computed on a device."""
         if self.command_batches == "smallest":
             driver_batches.make_smallest()
+        if self.quad_tiles == "all":
+            quad_tiles.take_all()
         write_for(self.kernels, device)
 
     def flags(self) -> dict[str, str]:

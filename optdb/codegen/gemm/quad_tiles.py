@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from optdb.codegen.gemm.blocks import chosen, is_default
 from optdb.codegen.gemm.gpu import parts_of
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, wide_total_kernel
-from optdb.codegen.gemm.problem import Problem, classify
+from optdb.codegen.gemm.problem import CLASSES, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
 from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, Instructions, multiply_add_function
 from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
@@ -76,6 +76,8 @@ _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
 _WARP_TERMS = 16
 #: Parts of sums are fewer than these: the units of any device.
 _MOST_PARTS = 1 << 10
+#: The classes of products that are computed so.
+_classes = {"tiny"}
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
 
@@ -88,6 +90,11 @@ class _Prepared:
     kernels: Mapping[str, CompiledKernel]
     #: Whether the matrices are turned over: where the result lies column by column.
     is_turned: bool
+
+
+def take_all() -> None:
+    """Compute products of all sizes so, where they are aligned: tests draw small ones."""
+    _classes.update(CLASSES)
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
@@ -185,7 +192,7 @@ def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Pre
     is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
     problem = problem.turned() if is_turned else problem
     name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
-    if name != "tiny" or not is_default(context, "float32", name) or not reads_quads(problem) or is_far(problem):
+    if name not in _classes or not is_default(context, "float32", name) or not reads_quads(problem) or is_far(problem):
         return None
     b_along = problem.b[2] != 1
     items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (TILE.items, TILE.local_quads(b_along))
