@@ -266,8 +266,11 @@ def called_until(sim, is_reached, of=lambda sim: sim(np.ones((2, 3), "float32"))
         assert time.monotonic() < until
 
 
-@pytest.mark.parametrize("medians", [(2.0, 1.0, 3.0), (1.0, 2.0, 3.0)])
-def test_the_quicker_way_stays(pays, medians):
+@pytest.mark.parametrize(
+    ("medians", "is_merged"),
+    [((2.0, 1.0, 3.0), True), ((1.0, 2.0, 3.0), False), ((1.0, 1.02, 3.0), True), ((1.0, 1.04, 3.0), False)],
+)
+def test_the_quicker_way_stays_or_the_one_of_fewer_launches(pays, medians, is_merged):
     pays(medians=medians)
     x, w, value = chain(3)
     f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
@@ -285,7 +288,7 @@ def test_the_quicker_way_stays(pays, medians):
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
     assert max(seen) == unmerged
     assert min(seen) <= 3
-    assert plan_of(sim).enqueued == (min(seen) if medians[1] < medians[0] else unmerged)
+    assert plan_of(sim).enqueued == (min(seen) if is_merged else unmerged)
 
 
 @pytest.mark.parametrize("quickest", [0, 1, 2])
@@ -300,7 +303,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
     enqueued = []
 
     def call(sim):
-        np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4)
+        np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4, atol=1e-6)
 
     def is_done(plan):
         enqueued.append(plan.enqueued)
@@ -391,5 +394,5 @@ def test_large_tiles_and_many_of_teams_have_launches_of_their_own(monkeypatch):
 
     assert most("matmul_128x128x8_16x8__3") == most("matmul_128x64x8_8x8") == 0
     assert most("matmul_64x64x16_8x4") == most("matmul_32x32x64_4x4_by_4__1") == most("matmul_total_wide__1") == 264
-    assert most("fold_across__2") == 264
-    assert most("elements_quads__0") > 264
+    assert most("fold_across__2") == 132
+    assert most("elements_quads__0") == 4 * 132
