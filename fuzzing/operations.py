@@ -271,6 +271,23 @@ def _steps(a: Any, b: Any) -> Any:
     return total
 
 
+def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
+    """Return what a loop computes of its states and a matrix, and the gradients, which take the states again."""
+    # BLAS takes no empty matrix.
+    ones = tt.ones((a.shape[0] + 1, a.shape[1] + 1), a.dtype)
+    part = tt.set_subtensor(ones[1:, 1:], _narrow(a))
+    weights = tt.set_subtensor(tt.eye(a.shape[1] + 1, dtype=a.dtype)[1:, 1:], _narrow(b))
+    states, _ = theano.scan(
+        lambda part, state, weights: tt.clip(part + tt.dot(state, weights), -2, 2),
+        sequences=tt.stack([part, -part, part + part]),
+        outputs_info=tt.zeros_like(part),
+        non_sequences=weights,
+        go_backwards=backwards,
+    )
+    of_part, of_weights = tt.grad(states.sum(), [part, weights])
+    return _exact(states[-1] + of_part + tt.dot(part, of_weights), a)[1:, 1:]
+
+
 #: Columns, and where slices of them begin and end: apart, side by side, and not in order.
 _COLUMNS = 8
 _SLICES = (
@@ -492,6 +509,20 @@ OPERATIONS: dict[str, Operation] = {
                 and _of_float_matrices(a, b)
             ),
         ),
+    ),
+    "recurrence": Operation(
+        _recurrence,
+        _same,
+        (
+            lambda a: _wide_matrix(a) and not any(a.var.broadcastable),
+            lambda b, a: (
+                b.var.dtype == a.var.dtype
+                and b.shape == (a.shape[1], a.shape[1])
+                and not any(b.var.broadcastable)
+                and _of_float_matrices(a, b)
+            ),
+        ),
+        (False, True),
     ),
     "gradient_of_slices": Operation(
         _gradient_of_slices, lambda a: (("product", *a.shape), _COLUMNS), (_float_matrix,), _SLICES
