@@ -8,21 +8,19 @@ module:
 - `AliasSets` has the sets of variables that may share memory; `exposed_variables` are those whose memory is seen, or
   changed, by others than the nodes that read them.
 - `overwriting` finds the nodes that overwrite protected variables, such as the inputs of a function.
-- `may_come_to_lie_in` answers before in-place rewriters have chosen.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.api.destroy import destroyed_slots, viewed_slots
-from optdb.host.api.graph import Apply, Op, Variable, reachable
+from optdb.host.api.graph import Apply, Variable, reachable
 
 __all__ = [
     "AliasSets",
     "exposed_variables",
-    "may_come_to_lie_in",
     "may_lie_in",
     "memory_of",
     "overwriting",
@@ -50,19 +48,6 @@ def view_root(var: Variable) -> Variable:
             return var
         var = var.owner.inputs[slots[0]]
     return var
-
-
-def may_come_to_lie_in(var: Variable, in_place: type[Op]) -> Collection[Variable]:
-    """Return the variables that may be overwritten by a value, itself among them, once rewriters have chosen.
-
-    Ops of the class `in_place` may then write a result over any input of its type.
-    """
-
-    def overwritable(out: Variable) -> list[Variable]:
-        may_overwrite = out.owner is not None and isinstance(out.owner.op, in_place)
-        return [value for value in out.owner.inputs if value.type == out.type] if may_overwrite else []
-
-    return reachable([var], overwritable).keys()
 
 
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:

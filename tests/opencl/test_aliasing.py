@@ -13,7 +13,6 @@ import optdb  # noqa: F401  comes before theano
 from optdb.opencl.aliasing import (
     AliasSets,
     exposed_variables,
-    may_come_to_lie_in,
     may_lie_in,
     memory_of,
     overwriting,
@@ -33,10 +32,6 @@ class Toy(theano.Op):
 
     def make_node(self, *inputs):
         return theano.Apply(self, list(inputs), [inputs[0].type(), inputs[0].type()])
-
-
-class OtherToy(Toy):
-    """An op of another class."""
 
 
 NEW, VIEW, OVER = Toy(), Toy(views=[(0, 0)]), Toy(overwrites=[(0, 0)])
@@ -80,17 +75,6 @@ def test_the_root_of_views_is_not_what_a_node_has_overwritten():
     assert view_root(VIEW(VIEW(x, y)[0], y)[0]) is x
     assert view_root(VIEW(over, y)[0]) is over
     assert view_root(VIEW(x, y)[1]).owner is not None
-
-
-def test_what_a_value_may_come_to_overwrite():
-    x, y = vectors(2)
-    m = tt.fmatrix("m")
-    inner = NEW(x, m)[0]
-    out = NEW(inner, y, m)[0]
-    assert set(may_come_to_lie_in(out, Toy)) == {out, inner, x, y}
-    assert set(may_come_to_lie_in(out, OtherToy)) == {out}
-    other = OtherToy()(x, y)[0]
-    assert set(may_come_to_lie_in(other, Toy)) == {other, x, y}, "a subclass"
 
 
 def test_nodes_that_overwrite_protected_variables_by_way_of_views_alone():

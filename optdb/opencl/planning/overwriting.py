@@ -48,9 +48,10 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
     return bool(overwriting(fgraph.toposort(), state))
 
 
-def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
-    """Tell whether a node that cannot be held back has to run after, or is, a node that overwrites state."""
-    return not all(map(may_be_held, _NodeOrder(fgraph, state).late))
+def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
+    """Return the state that nodes overwrite before a node that cannot be held back, or that such nodes overwrite."""
+    slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
+    return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
 
 @without_test_values()

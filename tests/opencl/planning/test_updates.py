@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl import get_context
+from optdb.opencl.aliasing import overwriting
+from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.planning import updates
 from optdb.opencl.planning.updates import find_commit
+from tests.opencl.simulator.made import simulated
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default")]
 
@@ -167,3 +170,51 @@ def test_nothing_is_lost(data):
         assert found[key] == expected[key]
     for name in arrays:
         assert memory[name] == expected["next", name]
+
+
+def test_what_is_overwritten_too_early_leaves_other_state_alone():
+    """A number of the host depends on the next average: that is not written over the average, and weights are."""
+    rng = np.random.RandomState(5)
+    x = tt.fmatrix("x")
+    w = theano.shared(rng.uniform(-1, 1, (4, 4)).astype("float32"), "w")
+    average = theano.shared(np.zeros(4, "float32"), "average")
+    following = average * np.float32(0.9) + x.mean(axis=0) * np.float32(0.1)
+    cost = tt.sqr((x - following).dot(w)).sum()
+    updates = [(average, following), (w, w - np.float32(0.01) * tt.grad(cost, w))]
+    f, sim = simulated([x], [cost, x[tt.cast(cost, "int64") % 3].sum()], updates=updates)
+    for _ in range(5):
+        value = rng.uniform(-1, 1, (3, 4)).astype("float32")
+        np.testing.assert_allclose(sim(value), f(value), rtol=1e-4)
+        for var in (w, average):
+            np.testing.assert_allclose(sim.get(var), var.get_value(), rtol=1e-4, atol=1e-6)
+    assert overwritten_by_ndim(sim) == {1: False, 2: True}
+
+
+def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
+    """The gradient of a filter is a view with steps back; neither it nor a copy of it is the next value."""
+    rng = np.random.RandomState(6)
+    x = tt.ftensor4("x")
+    filters, speeds = rng.uniform(-1, 1, (3, 2, 3, 3)).astype("float32"), np.zeros((3, 2, 3, 3), "float32")
+    w, speed = theano.shared(filters, "w"), theano.shared(speeds, "speed")
+    faster = speed * np.float32(0.9) - np.float32(1e-3) * tt.grad(tt.sqr(tt.nnet.conv2d(x, w)).sum(), w)
+    _, sim = simulated([x], w.sum(), updates=[(speed, faster), (w, w + faster)])
+    for _ in range(4):
+        value = rng.uniform(-1, 1, (2, 2, 6, 6)).astype("float32")
+        windows = np.lib.stride_tricks.sliding_window_view(value, (3, 3), (2, 3))
+        result = np.einsum("bcijuv,ocuv->boij", windows, filters[:, :, ::-1, ::-1])
+        speeds = speeds * 0.9 - 1e-3 * np.einsum("bcijuv,boij->ocuv", windows, 2 * result)[:, :, ::-1, ::-1]
+        np.testing.assert_allclose(sim(value), filters.sum(), rtol=1e-3)
+        filters = filters + speeds
+        np.testing.assert_allclose(sim.get(w), filters, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(sim.get(speed), speeds, rtol=1e-3, atol=1e-5)
+    assert not any(isinstance(node.op, OpenCLContiguous) for node in sim._executable.graph.fgraph.apply_nodes)
+    assert overwritten_by_ndim(sim) == {4: True}
+
+
+def overwritten_by_ndim(sim):
+    """Return whether nodes of a simulator's graph overwrite its two shared variables, by their dimensions."""
+    fgraph = sim._executable.graph.fgraph
+    found: dict[int, set[bool]] = {}
+    for var in fgraph.inputs[-2:]:
+        found.setdefault(var.type.ndim, set()).add(bool(overwriting(fgraph.toposort(), [var])))
+    return {ndim: all(answers) for ndim, answers in found.items()}

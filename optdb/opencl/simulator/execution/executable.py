@@ -111,19 +111,26 @@ class Executable:
 
     def _build(self, source: FunctionGraph, bound: InputBindings, updates: Mapping[int, int]) -> None:
         """Make the graph and its machine, which overwrites values that are nowhere else only at its very end."""
-        overwritable, only_here = bound.overwritable, bound.only_copies
-        for may_overwrite in (overwritable, overwritable - only_here):
+        may_overwrite, only_here = bound.overwritable, bound.only_copies
+        last, narrowed = may_overwrite - only_here, False
+        while True:
             self.graph = device_graph(source, self._state.context_name, bound.placed, updates, may_overwrite)
             copies = dict(zip(source.inputs, self.graph.fgraph.inputs, strict=True))
             state = {copies[var] for var in bound.lasting}
             overwritten = only_here & may_overwrite
-            if overwritten and endangered(self.graph.fgraph, state):
+            early = endangered(self.graph.fgraph, state) if overwritten else set()
+            if early:
+                # An average that the rest of a net needs is overwritten too early; weights are not.
+                others = may_overwrite - {var for var in only_here if copies[var] in early}
+                may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
+                narrowed = True
                 continue
             #: Computes, and lets next values be the present ones.
             self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
             # Theano's own machine enqueues each command at once.
             if isinstance(self.run, PlannedVM) or not overwritten:
                 return
+            may_overwrite = last
 
     def __call__(
         self,
