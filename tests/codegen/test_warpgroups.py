@@ -63,6 +63,12 @@ def whole_numbers(*shape):
 _SLOW = pytest.mark.slow
 
 
+@pytest.mark.parametrize("terms", [112, 128, 200])
+def test_four_stages_at_a_time(terms):
+    a, b, y = whole_numbers(1, 68, terms), whole_numbers(1, terms, 68), whole_numbers(1, 68, 68)
+    np.testing.assert_array_equal(multiply(SMALL, a, b, y, layouts=(ROWS,) * 3), a @ b)
+
+
 @pytest.mark.parametrize("left", [ROWS, COLUMNS], ids=ORDERS)
 @pytest.mark.parametrize("right", [ROWS, COLUMNS], ids=ORDERS)
 def test_whole_tiles(left, right):
