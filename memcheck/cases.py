@@ -135,10 +135,30 @@ def _placed_rows_of_fours(x: Any, y: Any) -> Any:
 
 def _padded(x: Any) -> Any:
     """Put an array, which may broadcast, into every other row of an array of zeros."""
+    return _padded_to(x, (6, 7), [slice(int8, None, int8)], 1, 2)
+
+
+def _padded_rows(x: Any) -> Any:
+    """Put rows of fours between rows of zeros."""
+    return _padded_to(x, (6, 8), [slice(int8, int8)], 1, 4)
+
+
+def _padded_columns(x: Any) -> Any:
+    """Put rows of fours beside columns of zeros."""
+    return _padded_to(x, (3, 12), [slice(None), slice(None, int8)], 8)
+
+
+def _padded_to(x: Any, shape: tuple[int, int], part: list[slice], *numbers: int) -> Any:
     kind = OpenCLArrayType(x.type.dtype, (False, False), x.type.context_name)
-    return OpenCLPad.of_part(kind, [slice(int8, None, int8)])(
-        x, *map(as_tensor_variable, (6, 7)), np.int8(1), np.int8(2)
+    return OpenCLPad.of_part(kind, part)(
+        x, *map(as_tensor_variable, shape), *[scalar.constant(np.int8(n)) for n in numbers]
     )
+
+
+def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
+    """Multiply the states of steps, in rows of fours, the last ones first."""
+    backwards = OpenCLSubtensor([slice(None, None, int64)])(wanted, np.int64(-1))
+    return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
 
 #: What a loop has saved, its states, some of them, a matrix, and what the loop adds: nothing of which is a view.
@@ -209,6 +229,8 @@ _PARTS = [
     Case(_placed, wide(1, 7), wide(1, 7)),
     Case(_placed_rows_of_fours, wide(5, 8), wide(5, 8)),
     *[Case(_padded, floats(*shape)) for shape in ((3, 7), (1, 7))],
+    *[Case(padded, floats(3, 8)) for padded in (_padded_rows, _padded_columns)],
+    Case(_saved_backwards, wide(3, 5, 7), wide(4, 5, 8), wide(2, 5, 8), wide(8, 7)),
     Case(OpenCLSavedProducts(), *[wide(*shape) for shape in _STEPS[:4]]),
     Case(OpenCLSavedProducts(), *[wide(*shape) for shape in _STEPS]),
     Case(OpenCLJoin(), 1, floats(5, 3), floats(5, 4), floats(5, 0)),
@@ -378,7 +400,7 @@ SHARED = ("matmul_",)
 NEVER = {
     **{
         (f"OpenCL{name}", "copy_alike"): _COPIES_GAPS
-        for name in ("AdvancedSubtensor1", "Contiguous", "Reshape", "Flatten", "CumOp")
+        for name in ("AdvancedSubtensor1", "Contiguous", "Reshape", "Flatten", "CumOp", "SavedProducts")
     },
     **{(f"OpenCL{name}Op", "copy_alike"): _COPIES_GAPS for name in ("ArgSort", "Searchsorted")},
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
@@ -391,11 +413,13 @@ NEVER = {
         for name, kernels in {
             **dict.fromkeys(("Elemwise", "PlacedElemwise"), ("elements",)),
             **dict.fromkeys(("Join", "Split", "Contiguous", "Alloc", "AllocDiag", "Reshape", "Flatten"), ("copy",)),
+            "SavedProducts": ("copy",),
             "IncSubtensor": ("copy", "inc", "set"),
+            "Pad": ("set",),
         }.items()
         for kernel in kernels
     },
-    **{(f"OpenCL{name}", "copy_quads"): _COPIES_GAPS for name in ("Contiguous", "Reshape", "Flatten")},
+    **{(f"OpenCL{name}", "copy_quads"): _COPIES_GAPS for name in ("Contiguous", "Reshape", "Flatten", "SavedProducts")},
     ("OpenCLAllocDiag", "copy_row_quads"): "elements of a diagonal are no neighbours",
     ("OpenCLPlacedElemwise", "copy_alike"): "places have gaps between their rows, or one row broadcasts",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
