@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 from optdb import trace_log
 from optdb.runtime import binaries
 from optdb.runtime.library import cl, compilers_unheard
-from optdb.runtime.marked_ptx import as_instructions, is_marked
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -76,14 +75,9 @@ def make(
         program = _compile(context, source, options, name, own_lines)
         _keep(program, folder, key)
         return program
-    _remember_source(context, program, source)
-    return program
-
-
-def _remember_source(context: Context, program: cl.Program, source: str) -> None:
-    """Keep the source of a program that was made of a binary, which does not hold it."""
-    # The program stays alive, so that no other gets its handle.
+    # A binary does not hold its source. The program stays alive, so that no other gets its handle.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
+    return program
 
 
 def is_kept(context: Context, source: str, options: Iterable[str] = ()) -> bool:
@@ -96,26 +90,12 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     program = cl.Program(context.cl_context, source)
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
-            program = _built_quietly(program, options, name)
-            return _with_marked_ptx(context, program, source, options, name) if is_marked(source) else program
+            return _built_quietly(program, options, name)
     except cl.Error as error:
         log = _log(error)
         suffix = f" with {' '.join(options)}" if options else ""
         refusal = f"{name} does not build on {context.profile.name}{suffix}:\n{log}\n\n{numbered(source, own_lines)}"
         raise BuildError(refusal, log, source) from None
-
-
-def _with_marked_ptx(
-    context: Context, program: cl.Program, source: str, options: tuple[str, ...], name: str
-) -> cl.Program:
-    """Build a program again from its binary, in which marked instructions are in force."""
-    (binary,) = program.get_info(cl.program_info.BINARIES)
-    ptx = as_instructions(binary)
-    if ptx is None:
-        raise BuildError(f"the binary of {name} is not PTX with marked instructions", binary[:200].decode("latin-1"))
-    program = _built_quietly(cl.Program(context.cl_context, [context.device], [ptx]), options, name)
-    _remember_source(context, program, source)
-    return program
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:

@@ -65,10 +65,6 @@ class DeviceQuirks:
     #: The compiler takes NVIDIA's PTX in OpenCL C, and so the instructions of tensor cores, on devices that have them
     #: (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
-    #: The driver takes the compiler's PTX, changed for one architecture, for a program's binary
-    #: (``runtime.marked_ptx``), and so the instructions of warpgroups, on devices that have them
-    #: (`DeviceProfile.has_warpgroups`).
-    takes_changed_ptx: bool = False
     #: The compiler works for several threads at a time: a function's kernels are built in some programs side by side.
     builds_side_by_side: bool = False
     #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
@@ -232,13 +228,6 @@ KNOWN_QUIRKS = (
         platform=_NVIDIA,
     ),
     KnownQuirk(
-        "takes_changed_ptx",
-        "NVIDIA's driver 580 compiles OpenCL C for sm_90, which is without wgmma; its binary is PTX as text, and it "
-        "takes such a text for sm_90a",
-        True,
-        platform=_NVIDIA,
-    ),
-    KnownQuirk(
         "builds_side_by_side",
         "NVIDIA's driver 580 compiles the kernels of cifar_resnet in 20.4 s as one program, in 12.3 s as eight",
         True,
@@ -345,11 +334,6 @@ class DeviceProfile:
         is_known = self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
         return max(self.local_memory_bytes, 64 << 10) if is_known else self.local_memory_bytes
 
-    @property
-    def has_warpgroups(self) -> bool:
-        """Whether 128 items may multiply matrices of TF32 together, in PTX: on NVIDIA's Hopper alone."""
-        return self.quirks.takes_changed_ptx and self.compute_capability == (9, 0)
-
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
 
@@ -368,9 +352,7 @@ class DeviceProfile:
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
         """Return `as_kind` without what some drivers lack, or what some are wrong about: a file runs on any."""
         known = (quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions")
-        quirks = replace(
-            self.quirks, wrong_vector_functions=frozenset().union(*known), takes_ptx=False, takes_changed_ptx=False
-        )
+        quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known), takes_ptx=False)
         return replace(self.as_kind(device_kind, compute_units), quirks=quirks)
 
     def reasons(self) -> dict[str, str]:

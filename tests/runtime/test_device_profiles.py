@@ -101,8 +101,9 @@ def test_oclgrind():
 def test_nvidia():
     quirks = profile_of(FakeDevice("NVIDIA H100 80GB HBM3", "NVIDIA CUDA")).quirks
     costs = {"launch_s": 5.2e-6, "kernel_compile_s": 0.2, "copy_s": 1e-5}
-    names = ("keeps_addresses", "persistent_launches", "takes_ptx", "takes_changed_ptx", "builds_side_by_side")
-    assert quirks == DeviceQuirks(**costs, **dict.fromkeys(names, True))
+    assert quirks == DeviceQuirks(
+        **costs, keeps_addresses=True, persistent_launches=True, takes_ptx=True, builds_side_by_side=True
+    )
 
 
 def test_the_device_here():

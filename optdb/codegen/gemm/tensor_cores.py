@@ -17,21 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from optdb.codegen.gemm import warpgroup_kernels, warpgroups
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
 from optdb.codegen.gemm.tensor_rates import rates_of
-from optdb.codegen.gemm.warpgroup_kernels import WarpgroupBlock, warpgroup_kernel
-from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 
 if TYPE_CHECKING:
     from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
-#: A tile that the items of a group compute: by warps, or by whole warpgroups.
-Block = TensorBlock | WarpgroupBlock
 #: How exact products of float32 are, as of the flag ``optdb.matmul_precision``.
 Precision = Literal["highest", "high", "default"]
 #: The arithmetic by the dtype of the matrices and the precision.
@@ -104,49 +100,36 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
     for block in _blocks_for(context, problem, arithmetic):
         if block.items > profile.max_local_size or block.local_bytes > profile.most_local_bytes:
             continue
-        needed = [_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
+        needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
         kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)
         if kernels is not None:
             return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
     return None
 
 
-def _kernel(block: Block, arithmetic: Arithmetic, along: tuple[bool, bool]) -> Kernel:
-    """Return the kernel that multiplies by tiles of one shape, for matrices in one order."""
-    if isinstance(block, WarpgroupBlock):
-        return warpgroup_kernel(block)
-    return tensor_kernel(block, arithmetic, along)
-
-
-def _blocks_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> Sequence[Block]:
+def _blocks_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> list[TensorBlock]:
     """Return the shapes of the tiles that compute a product on a device, the quickest one first."""
     units = context.profile.compute_units
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic == "tf32" and name != "tiny":
-        rates: dict[Block, tuple[float, ...]] = {**rates_of(context)}
-        if warpgroup_kernels.suits(problem) and warpgroups.usable(context):
-            rates.update(warpgroups.RATES)
+        rates = rates_of(context)
         return sorted(rates, key=lambda block: _effort(problem, block, rates[block], units))
     # Pieces of float16 are exchanged among eight in each row.
     name = "small" if name == "tiny" and arithmetic == "float16" else name
     return [_BLOCKS[name, arithmetic == "tf32x3"]]
 
 
-def _effort(problem: Problem, block: Block, rates: Sequence[float], units: int) -> float:
+def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
     """Return how long the unit with the most tiles computes, for each term of the sums."""
     rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)
 
 
-def plan(problem: Problem, block: Block, arithmetic: Arithmetic, units: int) -> GemmPlan:
+def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     parts = max(min(-(-units // tiles), problem.k // PART), 1)
     # Parts of aligned rows stay aligned.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
-    if isinstance(block, WarpgroupBlock):
-        name = warpgroup_kernels.kernel_name(block)
-    else:
-        name = kernel_name(block, arithmetic, problem.along)
-    return by_tiles(problem, name, tiles, block.items, parts, terms)
+    return by_tiles(problem, kernel_name(block, arithmetic, problem.along), tiles, block.items, parts, terms)
