@@ -6,8 +6,10 @@ the shapes (``paths``): early conditions are evaluated before a plan is selected
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +48,8 @@ _MOST_GUESSES = 3
 _MOST_EXPECTED = 64
 #: For fewer steps a command buffer of the driver does not pay.
 _MIN_STEPS_FOR_DRIVER = 8
+#: Returns the value in a cell.
+_first_of = operator.itemgetter(0)
 
 
 class PlannedVM(VM):
@@ -168,6 +172,7 @@ class PlannedVM(VM):
         if steady is not None and before is steady.entry.plan is not None and steady.is_now():
             self._loaded = None
             return steady.entry, None
+        self._steady = None
         shapes, addresses = self._key()
         first = self._first()
         path = self._expected_path(shapes, first)
@@ -191,15 +196,13 @@ class PlannedVM(VM):
         if path is not None:
             self._expected[search.shapes, search.first] = path
 
-    def _steady_inputs(self, entry: _PlanCacheEntry, shapes: tuple) -> _SteadyInputs:
-        """Return the inputs of a call whose key has just been made."""
-        arrays, others = [], []
-        for (_, cell, here), (array, *_), shape in zip(self._inputs, self._keyed, shapes, strict=True):
-            if here:
-                arrays.append((cell, array))
-            else:
-                others.append((cell, shape))
-        return _SteadyInputs(entry, arrays, others)
+    def _steady_inputs(self, entry: _PlanCacheEntry, shapes: tuple) -> _SteadyInputs | None:
+        """Return the inputs of a call whose key has just been made; None if an array is gone already."""
+        here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self._inputs, self._keyed) if is_here]
+        others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
+        if any(array is None for _, array in here):
+            return None
+        return _SteadyInputs(entry, _SameValues(here), others)
 
     def again(self) -> bool:
         """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
@@ -233,7 +236,7 @@ class PlannedVM(VM):
             return None  # it is large, or no array
         hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
-        return _LastCall(plan, values, hosts, CommandList([*commands, *updates]))
+        return _LastCall(plan, _SameValues(values), hosts, CommandList([*commands, *updates]))
 
     def _finish(self, entry: _PlanCacheEntry) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
@@ -462,22 +465,31 @@ class _Search:
     guesses: int = _MOST_GUESSES
 
 
+class _SameValues:
+    """Cells and the values that they had; of hundreds, it takes microseconds to see that they still have them."""
+
+    def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
+        self._cells = [cell for cell, _ in pairs]
+        self._values = [value for _, value in pairs]
+
+    def are_there(self) -> bool:
+        """Tell whether each cell has the very value."""
+        return all(map(operator.is_, map(_first_of, self._cells), self._values))
+
+
 @dataclass(eq=False)
 class _SteadyInputs:
     """The inputs of a call as its plan has found them."""
 
     entry: _PlanCacheEntry
-    #: Cells of arrays on the device, each with a weak reference to its array.
-    arrays: list[tuple[list[Any], Any]]
+    #: Arrays on the device.
+    arrays: _SameValues
     #: Other cells, with the shapes of their values.
     others: list[tuple[list[Any], Any]]
 
     def is_now(self) -> bool:
         """Tell whether a call finds its inputs like that now."""
-        for cell, array in self.arrays:
-            if array() is not cell[0]:
-                return False
-        return all(getattr(cell[0], "shape", None) == shape for cell, shape in self.others)
+        return self.arrays.are_there() and all(getattr(cell[0], "shape", None) == shape for cell, shape in self.others)
 
 
 @dataclass(eq=False)
@@ -485,18 +497,15 @@ class _LastCall:
     """What a call has found, and its commands."""
 
     plan: Plan
-    #: Cells of arrays on the device, and of results, with their values.
-    values: list[tuple[list[Any], Any]]
+    #: Arrays on the device, and results.
+    values: _SameValues
     #: Cells of the function's inputs on the host, with copies of their values.
     given: list[tuple[list[Any], Any]]
     commands: CommandList
 
     def is_repeated_now(self) -> bool:
         """Tell whether a call finds the same now."""
-        for cell, value in self.values:
-            if cell[0] is not value:
-                return False
-        return all(same(cell[0], before) for cell, before in self.given)
+        return self.values.are_there() and all(same(cell[0], before) for cell, before in self.given)
 
 
 @dataclass(eq=False)

@@ -1,0 +1,75 @@
+"""Arrays that are brought to a device while it computes something else, and moved to their place later (`Stage`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optdb.runtime.arrays import Array, DeviceArray, copy_bytes
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+from optdb.runtime.packing import delay, side_queue
+from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
+
+__all__ = ["Stage", "Staged"]
+
+#: How many arrays may be on the device that were not moved yet.
+_MOST_STAGED = 2
+
+
+class Staged:
+    """The values of an array of the host that are on their way to a device; it stands for them in one call."""
+
+    def __init__(self, context: Context, array: DeviceArray, event: cl.Event) -> None:
+        self._context = context
+        self._array, self._event = array, event
+        self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
+
+    def move_to(self, target: Array) -> None:
+        """Copy the values into an array of the same shape and dtype in C order, by the context's queue."""
+        if self._event.command_execution_status != cl.command_execution_status.COMPLETE:
+            delay(self._context.queue, [self._event])
+        copy_bytes(target, self._array)
+
+
+class Stage:
+    """Brings the array that one argument gets next to a device, by a queue of its own and through pinned memory.
+
+    Parameters
+    ----------
+    context : Context
+        Of a device with memory of its own.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._queue = side_queue(context)
+        #: Of one shape and dtype; the one that is used next comes first.
+        self._arrays: list[DeviceArray] = []
+
+    def begin(self, value: np.ndarray) -> Staged | None:
+        """Begin to bring an array to the device, which may be changed at once; None if that does not pay here.
+
+        The device has to be done with the array that was staged before the last one.
+        """
+        pinned = known_pinned_memory(self._context)
+        if pinned is None or value.nbytes not in ASYNC_SIZES:
+            return None
+        array = self._next_array(value)
+        event = None if array is None else pinned.upload(self._queue, array.base_data, array.offset, value)
+        if event is None:
+            return None
+        self._queue.flush()
+        return Staged(self._context, array, event)
+
+    def _next_array(self, value: np.ndarray) -> DeviceArray | None:
+        if self._arrays and (self._arrays[0].shape, self._arrays[0].dtype) != (value.shape, value.dtype):
+            self._arrays = []
+        if len(self._arrays) < _MOST_STAGED:
+            try:
+                array = DeviceArray(self._context.queue, value.shape, value.dtype)
+            except (cl.MemoryError, cl.LogicError):
+                return None
+        else:
+            array = self._arrays.pop(0)
+        self._arrays.append(array)
+        return array
