@@ -98,6 +98,13 @@ class Replica:
         self.steps = self._prepared_step + 1
         self._prepared_step = None
 
+    def stage(self, part: Part) -> Part:
+        """Begin to bring a part to the device, which may be at work on the step before; return what `prepare` takes.
+
+        Any thread may call it. The arguments may change as soon as this returns.
+        """
+        return part
+
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
         """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
         start = time.perf_counter()
@@ -155,6 +162,15 @@ class ExactReplica(Replica):
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
+
+    def stage(self, part: Part) -> Part:
+        if not part.rows:
+            return part
+        # Those that are not split are arguments of other functions, too.
+        same = self._plan.same
+        staged = self._gradients.stage([None if i in same else value for i, value in enumerate(part.arguments)])
+        arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
+        return Part(arguments, part.rows, part.first, part.length)
 
     def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         plan = self._plan

@@ -228,6 +228,9 @@ class ThreadGroup:
             raise error
         parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
+        if previous is not None:
+            # The devices are at work on that one.
+            parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
         step = PendingStep(self, parts, next(self._attempts), self._timeout, previous)
         number = self.begun
         self._pending.append(step)

@@ -20,7 +20,7 @@ import numpy as np
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "pinned_memory"]
+__all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
 
 #: The bytes of arrays that gain: for smaller ones the copies take no time, and larger ones come seldom.
 SIZES = range(1 << 14, (1 << 24) + 1)
@@ -109,6 +109,11 @@ def pinned_memory(context: Context) -> PinnedMemory | None:
     if __name__ not in context.kept:
         context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
     return context.kept[__name__]
+
+
+def known_pinned_memory(context: Context) -> PinnedMemory | None:
+    """Return a context's pinned memory if a call was made that it has been tried for; None if there is none."""
+    return context.kept.get(__name__)
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import optdb
 from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
 from optdb.distributed.replicas import Replica
 from optdb.distributed.threads import short_switches
+from optdb.opencl.registry import context_of, get_context
+from optdb.runtime.staging import Stage
 from tests.distributed.training import alone, batches, check, step, two_devices
 
 
@@ -267,6 +270,23 @@ def test_steps_that_nobody_waits_for(f, devices):
         assert futures[0].wait() is found[0]
         assert train.steps == len(given)
         state = [train.get(shared) for shared in f.get_shared()]
+    check(f, found, state, given)
+
+
+def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
+    """Devices with memory of their own, and batches that go through pinned memory."""
+    for device in devices:
+        context = get_context(context_of(device))
+        monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
+        monkeypatch.setattr(context, "kept", {})
+    f, given = step(), batches(12, rows=2000)
+    staged = []
+    begin = Stage.begin
+    monkeypatch.setattr(Stage, "begin", lambda self, value: (staged.append(begin(self, value)), staged[-1])[1])
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(batch for batch in given)
+        state = [train.get(shared) for shared in f.get_shared()]
+    assert sum(each is not None for each in staged) >= 2 * 8
     check(f, found, state, given)
 
 

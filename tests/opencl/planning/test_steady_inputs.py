@@ -16,6 +16,7 @@ from optdb.opencl.registry import get_context
 from optdb.opencl.simulator.execution.merging import TrustedMethod
 from optdb.opencl.simulator.execution.state import SimulatorClosed
 from optdb.opencl.simulator.packing import finish
+from optdb.runtime.staging import Staged
 from tests.opencl.simulator.made import simulated
 
 ROWS, COLUMNS = 6, 5
@@ -26,6 +27,7 @@ def keys(monkeypatch):
     """Let the device have memory of its own; count how often a plan is looked for."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
+    monkeypatch.setattr(context, "kept", {})
     found = []
     key = PlannedVM._key
     monkeypatch.setattr(PlannedVM, "_key", lambda self: (found.append(self), key(self))[1])
@@ -138,6 +140,32 @@ def test_trusted_calls(keys):
     with pytest.raises(ValueError):
         call(np.ones((ROWS, COLUMNS + 1)), np.array(4, "int64"))
     check(f, sim, w, batch(0), 4)
+
+    # Large arguments, which another thread brings to the device meanwhile.
+    def large(seed):
+        return batch(seed, rows=1000)
+
+    for seed in range(3):
+        call(large(seed), np.array(4, "int64"))
+        f(large(seed), 4)
+    kinds = set()
+    for seed in range(8):
+        x = large(seed)
+        staged = call.stage([x, np.array(4, "int64")])
+        kinds.add(type(staged[0]))
+        x.fill(np.nan)
+        found, wanted = call(*staged), f(large(seed), 4)
+        finish(sim)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12)
+        np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-12)
+    assert kinds == {Staged}
+    ahead = [call.stage([large(seed)])[0] for seed in (1, 2)]
+    for seed, x in zip((1, 2), ahead, strict=True):
+        found, wanted = call(x, np.array(4, "int64")), f(large(seed), 4)
+        finish(sim)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12)
+    assert call.stage([large(0).astype("float32"), None])[1] is None
+    assert isinstance(call.stage([batch(0)])[0], np.ndarray)
     sim.close()
     with pytest.raises(SimulatorClosed, match="closed"):
         call(batch(0), np.array(4, "int64"))

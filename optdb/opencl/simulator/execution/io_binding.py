@@ -23,11 +23,12 @@ from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.transfers import as_typed
 from optdb.runtime.address_ranges import AddressRanges
-from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, fitting, from_host, to_host
+from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, empty, fetch, fitting, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
 from optdb.runtime.recording import ArrayLayout
+from optdb.runtime.staging import Staged
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
@@ -81,6 +82,9 @@ class Input:
             if scope is not None:
                 scope.track(value)
             return
+        if isinstance(value, Staged):
+            self._take_staged(context, value)
+            return
         value = as_typed(value, self.variable)
         if scope is not None and self.may_be_external:
             buffer = scope.take(self.cell, value)
@@ -91,9 +95,21 @@ class Input:
             scope.track(self.storage[0])  # the caller's own, which may have been converted
         record_transfer(ARGUMENTS, value.nbytes)
         cached = self._kept.get(value.shape)
-        self.cell[0] = from_host(context, value, cached, events=events)
-        self._kept[value.shape] = self.cell[0]
-        self._kept.move_to_end(value.shape)
+        self._keep(from_host(context, value, cached, events=events))
+
+    def _take_staged(self, context: Context, value: Staged) -> None:
+        record_transfer(ARGUMENTS, value.nbytes)
+        target = self._kept.get(value.shape)
+        if target is None:
+            target = empty(context, value.shape, value.dtype)
+        value.move_to(target)
+        self._keep(target)
+
+    def _keep(self, array: Array) -> None:
+        """Let the machine have an array, and later calls its memory."""
+        self.cell[0] = array
+        self._kept[array.shape] = array
+        self._kept.move_to_end(array.shape)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 

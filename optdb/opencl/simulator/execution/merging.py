@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.opencl.planning import PlannedVM
+from optdb.runtime.staging import Stage
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
+    from optdb.opencl.simulator.execution.io_binding import Input
 
 __all__ = ["RepeatedMethod", "TrustedMethod", "merge_at_once"]
 
@@ -78,6 +80,32 @@ class TrustedMethod:
         self._function = function
         #: Of copies that may be on their way: dropping one waits for it.
         self._events: list[Any] = []
+        self._was_called = False
+        #: By the number of an argument.
+        self._stages: dict[int, Stage] = {}
+
+    def stage(self, args: Sequence[Any]) -> list[Any]:
+        """Begin to bring large arguments to the device, while it computes; return what stands for all in one call.
+
+        Any thread may call it. Of two such calls, the second one may come while the first one's arguments are not used
+        yet; before a third one, the device has to be done with the first one's.
+
+        Parameters
+        ----------
+        args : sequence of array-like
+            The first arguments. They may change as soon as this returns.
+        """
+        bindings = self._function._executable.inputs
+        return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
+
+    def _staged(self, number: int, binding: Input, value: Any) -> Any:
+        variable = binding.variable
+        is_staged = self._was_called and binding.placed and not binding.may_change and isinstance(value, np.ndarray)
+        if not is_staged or value.dtype != variable.type.dtype or value.ndim != variable.type.ndim:
+            return value
+        if number not in self._stages:
+            self._stages[number] = Stage(self._function._state.context)
+        return self._stages[number].begin(value) or value
 
     def __call__(self, *args: Any) -> list[Any]:
         """Call the method; return its results, which are there once the device is done."""
@@ -95,6 +123,7 @@ class TrustedMethod:
                 for binding in executable.inputs:
                     binding.storage[0] = None
             self._events = events or []
+            self._was_called = True
         return results[: len(executable.outputs)]
 
 
