@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from optdb.codegen import scratch
-from optdb.codegen.convolve import packing
+from optdb.codegen.convolve import operations, packing
 from optdb.codegen.convolve.operations import ConvolutionSettings, Convolve, FilterGradient, ImageGradient
+from optdb.codegen.layout import is_contiguous
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.convolved import CASES, Reference, case, close
 from tests.codegen.layouts import compute, context, device_array
@@ -66,6 +67,27 @@ def test_images_are_laid_out_a_few_at_a_time(name, each_device_kind, monkeypatch
 @pytest.mark.parametrize("steps", [(2, -1, 1), (1, 1, -3), (-1, 2, 2)])
 def test_inputs_of_any_strides(steps):
     check(*CASES["half"], "float32", steps=steps)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_filters_that_lie_backwards_are_not_copied(name, each_device_kind, monkeypatch):
+    """Theano reverses filters by a view, and has the op not reverse them."""
+    (x, w, t), parameters = CASES[name]
+    x, w, t = (a.astype("float32") for a in (x, w, t))
+    reference = Reference(x, w, t, parameters)
+    settings = ConvolutionSettings(x.ndim - 2, **{NAMES[key]: value for key, value in parameters.items()})
+    filters = device_array(w, [1] * (w.ndim - settings.dims) + [-1] * settings.dims)
+    copied = []
+    make = operations.contiguous
+    monkeypatch.setattr(
+        operations, "contiguous", lambda x, *rest: (copied.append(not is_contiguous(x)), make(x, *rest))[1]
+    )
+    (got,) = compute(Convolve(context(), ArraySpec.of(x), ArraySpec.of(w), settings), device_array(x), filters)
+    close(got, reference.forward(), "float32")
+    gradient = ImageGradient(context(), ArraySpec.of(w), ArraySpec.of(t), settings)
+    (got,) = compute(gradient, filters, device_array(t), np.array(x.shape[-settings.dims :]))
+    close(got, reference.inputs(), "float32")
+    assert not any(copied)
 
 
 @pytest.mark.parametrize("empty", [(0, 4, 8), (2, 0, 8), (2, 4, 0)])

@@ -18,7 +18,9 @@ from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import is_contiguous
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
+from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 
@@ -74,6 +76,14 @@ class ConvolutionOperation(Operation):
 
     def _contiguous(self, i: int, x: Array, kernels: Kernels) -> Array:
         return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
+
+    def _filters(self, i: int, x: Array, kernels: Kernels) -> tuple[Array, bool]:
+        """Return filters in C order, and whether they are reversed: those that lie backwards are not copied."""
+        taps = self.settings.dims
+        backwards = subtensor(x, [slice(None)] * (x.ndim - taps) + [slice(None, None, -1)] * taps)
+        if not is_contiguous(x) and is_contiguous(backwards):
+            return backwards, not self.settings.flip
+        return self._contiguous(i, x, kernels), self.settings.flip
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
         """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""
@@ -131,11 +141,11 @@ class Convolve(ConvolutionOperation):
             output_zeros(outputs[0], context, shape, image.dtype)
             return
         out = output_array(outputs[0], context, shape, image.dtype)
-        kernel = self._contiguous(1, kernel, kernels)
+        kernel, flip = self._filters(1, kernel, kernels)
         if how.unshared:
-            unshared(kernels, context, self.unshared_kernel, axes, how.flip, how.groups, image, kernel, out)
+            unshared(kernels, context, self.unshared_kernel, axes, flip, how.groups, image, kernel, out)
             return
-        products = plan.forward(axes, how.flip, lanes(image.dtype.name, context))
+        products = plan.forward(axes, flip, lanes(image.dtype.name, context))
         rows, channels = kernel.shape[0] // how.groups, kernel.shape[1]
         taps = kernel.size // (kernel.shape[0] * channels)
         filters = FilterGroups(how.groups, rows, channels, (rows * channels * taps, channels * taps, taps))
@@ -192,13 +202,13 @@ class ImageGradient(ConvolutionOperation):
         if not kernel.size or not top.size or 0 in shape:
             output_zeros(outputs[0], context, shape, top.dtype)
             return
-        kernel = self._contiguous(0, kernel, kernels)
+        kernel, flip = self._filters(0, kernel, kernels)
         if how.unshared:
             out = output_array(outputs[0], context, shape, top.dtype)
             top = self._contiguous(1, top, kernels)
-            unshared_inputs(kernels, context, axes, how.flip, how.groups, kernel, top, out)
+            unshared_inputs(kernels, context, axes, flip, how.groups, kernel, top, out)
             return
-        products = plan.backward(axes, how.flip, lanes(top.dtype.name, context))
+        products = plan.backward(axes, flip, lanes(top.dtype.name, context))
         make = output_array if products.complete else output_zeros
         out = make(outputs[0], context, shape, top.dtype)
         rows = kernel.shape[0] // how.groups
