@@ -56,6 +56,7 @@ PINNED = {
     "OpenCLMRGUniform": ({0: {1}}, "a state has six numbers"),
     "OpenCLAlloc": ({0: {0, 1}}, _GIVEN),
     "OpenCLIncSubtensor": ({1: {0}}, _GIVEN),
+    "OpenCLPad": ({0: {0, 1}}, _GIVEN),
     "OpenCLReshape": ({0: {0, 1, 2}}, _GIVEN),
     "OpenCLSplit": ({0: {0, 1}}, _GIVEN),
     "_placed": ({0: {0, 1}, 1: {1}}, _GIVEN),
