@@ -28,7 +28,7 @@ from optdb.opencl.ops.contiguous import opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.saving import Wanted, product_of, saved_products
+from optdb.opencl.saving import WantedProduct, product_of, saved_products
 from optdb.opencl.stacking import is_quicker
 
 #: After the lift, before sums of products are stacked.
@@ -67,7 +67,7 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
         outside = _sequences(loop)
         added = node.inputs[0] if type(node.op) is OpenCLGemm else None
         is_left = added is not None and added not in outside
-        made = _of_all_steps(fgraph, loop.inputs[0], Wanted(outside[part], matrix, outside.get(added)))
+        made = _of_all_steps(fgraph, loop.inputs[0], WantedProduct(outside[part], matrix, outside.get(added)))
         product = node.outputs[0].type()
         if made.type != product.type.clone(broadcastable=(False, *product.type.broadcastable)):
             continue
@@ -105,7 +105,7 @@ def _is_transpose(var: Variable) -> bool:
     return node is not None and type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == (1, 0)
 
 
-def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: Wanted) -> Variable:
+def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
     """Return the products of the first parts of a sequence with a matrix, and what is added to each, if anything."""
     # A loop may take fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])

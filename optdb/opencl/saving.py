@@ -19,7 +19,7 @@ from optdb.opencl.ops.contiguous import OpenCLContiguous
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedProduct:
     """What a loop multiplies in each step: a part of a sequence with a matrix; and a part of one that it adds, if any.
 
     All are variables outside of the loop.
@@ -30,7 +30,7 @@ class Wanted:
     added: Variable | None
 
 
-def saved_products(fgraph: FunctionGraph, wanted: Wanted) -> Sequence[Variable] | None:
+def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Variable] | None:
     """Let the loop whose states are wanted save its products with the matrix.
 
     Return what it has saved, its states, and the sequence of what it adds, if it adds something. Return None if the
@@ -53,7 +53,7 @@ def saved_products(fgraph: FunctionGraph, wanted: Wanted) -> Sequence[Variable] 
     return [saved, outputs[index], *sequences]
 
 
-def _product_of(loop: Apply, states: Variable, wanted: Wanted) -> list[Variable] | None:
+def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
     """Return the product of a loop's states as it is wanted, a variable of the body, and the sequence that it adds."""
     op = loop.op
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)

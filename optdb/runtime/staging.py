@@ -1,4 +1,4 @@
-"""Arrays that are brought to a device while it computes something else, and moved to their place later (`Stage`)."""
+"""Arrays that are brought to a device while it computes something else, and moved later (`StagingBuffer`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.packing import delay, side_queue
 from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
 
-__all__ = ["Stage", "Staged"]
+__all__ = ["Staged", "StagingBuffer"]
 
 #: How many arrays may be on the device that were not moved yet.
 _MOST_STAGED = 2
@@ -31,7 +31,7 @@ class Staged:
         copy_bytes(target, self._array)
 
 
-class Stage:
+class StagingBuffer:
     """Brings the array that one argument gets next to a device, by a queue of its own and through pinned memory.
 
     Parameters

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import copied, products
+from optdb.codegen.gemm import copied, launches, products
 from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
@@ -45,10 +45,10 @@ def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
     added = steps(z, batch)
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
-    launches = plan(problem, block, units)
+    planned = plan(problem, block, units)
     arrays = {"a": x, "b": v, "y": z, "z": z}
-    run(launches, compiled(block, problem.along), context, arrays, alpha, beta, "float32")
-    return to_host(z), launches
+    run(planned, compiled(block, problem.along), context, arrays, alpha, beta, "float32")
+    return to_host(z), planned
 
 
 def layouts_of(along, by_columns=False):
@@ -97,8 +97,8 @@ def test_numbers_that_are_not_aligned(along):
 def test_sums_in_parts(along, monkeypatch):
     monkeypatch.setattr(copied, "PART", 16)
     a, b, y = numbers(1, 36, 52), numbers(1, 52, 32), numbers(1, 36, 32)
-    got, launches = multiply(a, b, y, 2.0, 1.0, layouts_of(along), units=4)
-    assert launches.launches[-1].kernel == "matmul_total_wide" and launches.memory == 3 * 36 * 32
+    got, planned = multiply(a, b, y, 2.0, 1.0, layouts_of(along), units=4)
+    assert planned.launches[-1].kernel == "matmul_total_wide" and planned.memory == 3 * 36 * 32
     np.testing.assert_array_equal(got, 2 * (a @ b) + y)
 
 
@@ -139,7 +139,9 @@ def copying(monkeypatch):
     monkeypatch.setattr(products, "has_large_tiles", lambda name: True)
     monkeypatch.delitem(context.kept, copied.__name__, raising=False)
     launched = []
-    monkeypatch.setattr(copied, "run", lambda plan, *args: launched.append(plan.launches[0].kernel) or run(plan, *args))
+    monkeypatch.setattr(
+        launches, "run", lambda plan, *args: launched.append(plan.launches[0].kernel) or run(plan, *args)
+    )
     yield context, launched
     context.kept.pop(copied.__name__, None)
 

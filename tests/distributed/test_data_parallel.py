@@ -16,7 +16,7 @@ from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
 from optdb.distributed.replicas import Replica
 from optdb.distributed.threads import short_switches
 from optdb.opencl.registry import context_of, get_context
-from optdb.runtime.staging import Stage
+from optdb.runtime.staging import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices
 
 
@@ -281,8 +281,8 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         monkeypatch.setattr(context, "kept", {})
     f, given = step(), batches(12, rows=2000)
     staged = []
-    begin = Stage.begin
-    monkeypatch.setattr(Stage, "begin", lambda self, value: (staged.append(begin(self, value)), staged[-1])[1])
+    begin = StagingBuffer.begin
+    monkeypatch.setattr(StagingBuffer, "begin", lambda self, value: (staged.append(begin(self, value)), staged[-1])[1])
     with DataParallel(f, devices=devices) as train:
         found = train.train(batch for batch in given)
         state = [train.get(shared) for shared in f.get_shared()]

@@ -15,17 +15,16 @@ NVIDIA, "CUTLASS: efficient GEMM in CUDA" (2017), and "Parallel Thread Execution
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock
 from optdb.codegen.gemm.gpu import PART, item_position
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, product_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, Instructions
-from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import body, functions
 
@@ -140,16 +139,6 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """What a product takes."""
-
-    plan: GemmPlan
-    kernels: Mapping[str, CompiledKernel]
-    #: Whether the matrices are turned over.
-    is_turned: bool
-
-
 def multiply(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
@@ -163,9 +152,7 @@ def multiply(
     prepared = cache.get(problem, lambda: _prepared(context, problem))
     if prepared is None:
         return False
-    if prepared.is_turned:
-        a, b = b, a
-    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    prepared.run(context, a, b, y, z, alpha, beta)
     return True
 
 
@@ -178,7 +165,7 @@ def _is_aligned(steps: tuple[int, int, int], x: Array) -> bool:
     return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0 and x.offset % 16 == 0
 
 
-def _prepared(context: Context, problem: Problem) -> _Prepared | None:
+def _prepared(context: Context, problem: Problem) -> PreparedProduct | None:
     """Return what a product takes; None if copied tiles gain nothing, or the device cannot have them."""
     profile = context.profile
     if all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
@@ -189,7 +176,7 @@ def _prepared(context: Context, problem: Problem) -> _Prepared | None:
     problem = problem.turned() if is_turned else problem
     needed = [copied_kernel(BLOCK, problem.along, _INSTRUCTIONS), wide_total_kernel("float32")]
     kernels = try_compile(needed, context, "a product by copied tiles", "Products load tiles through registers")
-    return None if kernels is None else _Prepared(plan(problem, BLOCK, profile.compute_units), kernels, is_turned)
+    return None if kernels is None else PreparedProduct(plan(problem, BLOCK, profile.compute_units), kernels, is_turned)
 
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:

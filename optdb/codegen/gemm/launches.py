@@ -160,3 +160,19 @@ def run(
         return
     with scratch(context, work, plan.memory) as (w,):
         launch({**arrays, "w": w})
+
+
+@dataclass(frozen=True)
+class PreparedProduct:
+    """What a product of float32, or of float16 with sums of float32, takes."""
+
+    plan: GemmPlan
+    kernels: Mapping[str, CompiledKernel]
+    #: Whether the matrices are turned over.
+    is_turned: bool
+
+    def run(self, context: Context, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float) -> None:
+        """Compute the product."""
+        if self.is_turned:
+            a, b = b, a
+        run(self.plan, self.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")

@@ -12,17 +12,17 @@ columns of a tile, for some of the terms, and read them from global memory: nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm.blocks import chosen, is_default
 from optdb.codegen.gemm.gpu import parts_of
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel, run, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, product_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
 from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, Instructions, multiply_add_function
-from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import body, filled, functions
 
@@ -80,16 +80,6 @@ _MOST_PARTS = 1 << 10
 _classes = {"tiny"}
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What a product takes."""
-
-    plan: GemmPlan
-    kernels: Mapping[str, CompiledKernel]
-    #: Whether the matrices are turned over: where the result lies column by column.
-    is_turned: bool
 
 
 def take_all() -> None:
@@ -180,13 +170,11 @@ def multiply(
     prepared = cache.get(key, lambda: _prepared(context, problem, by_tensor_cores), owner=owner)
     if prepared is None:
         return False
-    if prepared.is_turned:
-        a, b = b, a
-    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    prepared.run(context, a, b, y, z, alpha, beta)
     return True
 
 
-def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Prepared | None:
+def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> PreparedProduct | None:
     """Return what a product takes; None if it is not small, or not read by fours."""
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
@@ -202,7 +190,7 @@ def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> _Pre
     needed = [kernel, wide_total_kernel("float32")]
     kernels = try_compile(needed, context, "a small product", "Small products are computed by other kernels")
     planned = plan(problem, profile.compute_units, by_tensor_cores)
-    return None if kernels is None else _Prepared(planned, kernels, is_turned)
+    return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
 
 
 def reads_quads(problem: Problem) -> bool:

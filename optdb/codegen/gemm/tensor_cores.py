@@ -13,15 +13,14 @@ performance" (2022).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
 from optdb.codegen.gemm.tensor_rates import rates_of
-from optdb.codegen.kernels import CompiledKernel, try_compile
+from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 
 if TYPE_CHECKING:
@@ -55,16 +54,6 @@ _BLOCKS = {
 }
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """What a product takes."""
-
-    plan: GemmPlan
-    kernels: Mapping[str, CompiledKernel]
-    #: Whether the matrices are turned over: where the result lies column by column.
-    is_turned: bool
-
-
 def multiply(
     context: Context,
     problem: Problem,
@@ -86,13 +75,11 @@ def multiply(
     prepared = cache.get((arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
     if prepared is None:
         return False
-    if prepared.is_turned:
-        a, b = b, a
-    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    prepared.run(context, a, b, y, z, alpha, beta)
     return True
 
 
-def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Prepared | None:
+def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> PreparedProduct | None:
     """Return what a product takes; None if the device cannot compute it by tensor cores."""
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
@@ -103,7 +90,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> _Pr
         needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
         kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)
         if kernels is not None:
-            return _Prepared(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
+            return PreparedProduct(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
     return None
 
 

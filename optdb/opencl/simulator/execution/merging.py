@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.opencl.planning import PlannedVM
-from optdb.runtime.staging import Stage
+from optdb.runtime.staging import StagingBuffer
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
@@ -82,7 +82,7 @@ class TrustedMethod:
         self._events: list[Any] = []
         self._was_called = False
         #: By the number of an argument.
-        self._stages: dict[int, Stage] = {}
+        self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
         """Begin to bring large arguments to the device, while it computes; return what stands for all in one call.
@@ -104,7 +104,7 @@ class TrustedMethod:
         if not is_staged or value.dtype != variable.type.dtype or value.ndim != variable.type.ndim:
             return value
         if number not in self._stages:
-            self._stages[number] = Stage(self._function._state.context)
+            self._stages[number] = StagingBuffer(self._function._state.context)
         return self._stages[number].begin(value) or value
 
     def __call__(self, *args: Any) -> list[Any]:
