@@ -5,23 +5,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 {
     __local uint its_tiles[STAGES * STAGE_WORDS] __attribute__((aligned(128)));
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
-    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
-    const ga_ssize y0 = t.s1, y1 = t.s2;
-    const uint parts = t.s6;
-    const bool add = s.sB;
-    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
-       column. */
-    const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
-    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
-    const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
-    const uint height = min((uint)BAND, tiles_m - band);
-    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
-    const ga_ssize batch = matrix / parts, part = matrix % parts;
-    const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
+    FIND_TILE
     const uint item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
-    const int rows = (int)min((ga_ssize)ROWS, m - i0), cols = (int)min((ga_ssize)COLS, n - j0);
-    a += batch * s.s3 + i0 * a_row + l0 * a_step;
-    b += batch * s.s6 + j0 * b_col + l0 * b_step;
     /* Pieces of 16 bytes are aligned where the kernel was chosen. What is bound later may lie elsewhere, which is slow. */
     const bool are_aligned = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % 4 == 0 && (ulong)a % 16 == 0 &&
                       (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % 4 == 0 && (ulong)b % 16 == 0;
@@ -83,6 +68,14 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #define RIGHT(base, c, l) FOUR(its_tiles + (base) + right_at + (B_PLACE((c) / 4 * (COLS / ITEM_COLS * 4) + (c) % 4, l)))
 #define LEFT_ACROSS(base, r, l) FOUR(its_tiles + (base) + left_at + (l) * ROWS + (r) / 4 * (ROWS / ITEM_ROWS * 4))
 #define RIGHT_ACROSS(base, c, l) FOUR(its_tiles + (base) + right_at + (l) * COLS + (c) / 4 * (COLS / ITEM_COLS * 4))
+    #pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < stages)
+            COPY(stage, stage)
+        commit_copies();
+    }
+    int side = 0, next = STAGES - 1;
+    await_copies();
     LOOP
 #undef FIRST
 #undef COPY_PIECES
@@ -143,14 +136,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
    end of a stage, too. */
 void LOOP_ACROSS()
 {
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
-        if (stage < stages)
-            COPY(stage, stage)
-        commit_copies();
-    }
-    int side = 0, next = STAGES - 1;
-    await_copies();
     uint base = 0;
     float4 xs[2][ITEM_ROWS / 4], vs[2][ITEM_COLS / 4];
 #define READ_TERM(into, l) \
@@ -198,14 +183,6 @@ void LOOP_ACROSS()
    stage before, so that another one is copied over it when all have met. */
 void LOOP_ALONG()
 {
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
-        if (stage < stages)
-            COPY(stage, stage)
-        commit_copies();
-    }
-    int side = 0, next = STAGES - 1;
-    await_copies();
     uint base = 0, after = 0;
     W x1[2][4], v4[2][ITEM_COLS][4];
 #define READ_COLUMNS(into, i, base, l) { \

@@ -21,9 +21,16 @@ from typing import TYPE_CHECKING
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock
 from optdb.codegen.gemm.gpu import PART, item_position
-from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, product_kernel, wide_total_kernel
+from optdb.codegen.gemm.launches import (
+    GemmPlan,
+    PreparedProduct,
+    by_tiles,
+    product_kernel,
+    run_prepared,
+    wide_total_kernel,
+)
 from optdb.codegen.gemm.problem import Problem
-from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, Instructions
+from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, Instructions, with_tile_found
 from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import body, functions
@@ -98,7 +105,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
     code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
     loop = body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]).strip()
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
-    text += code["MATMUL"].replace("LOOP\n", loop + "\n", 1)
+    text += with_tile_found(code["MATMUL"]).replace("LOOP\n", loop + "\n", 1)
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     # Over the end of a stage, an item of LOOP_ALONG still reads the one before: the copies of one less are under way.
     pending = block.stages - 2 - along[0]
@@ -150,10 +157,7 @@ def multiply(
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     prepared = cache.get(problem, lambda: _prepared(context, problem))
-    if prepared is None:
-        return False
-    prepared.run(context, a, b, y, z, alpha, beta)
-    return True
+    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
 def _is_aligned(steps: tuple[int, int, int], x: Array) -> bool:

@@ -171,8 +171,21 @@ class PreparedProduct:
     #: Whether the matrices are turned over.
     is_turned: bool
 
-    def run(self, context: Context, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float) -> None:
-        """Compute the product."""
-        if self.is_turned:
-            a, b = b, a
-        run(self.plan, self.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+
+def run_prepared(
+    prepared: PreparedProduct | None,
+    context: Context,
+    a: Array,
+    b: Array,
+    y: Array,
+    z: Array,
+    alpha: float,
+    beta: float,
+) -> bool:
+    """Compute a product, if it is prepared; return whether it is."""
+    if prepared is None:
+        return False
+    if prepared.is_turned:
+        a, b = b, a
+    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
+    return True

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm.blocks import chosen, is_default
 from optdb.codegen.gemm.gpu import parts_of
-from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, product_kernel, wide_total_kernel
+from optdb.codegen.gemm.launches import (
+    GemmPlan,
+    PreparedProduct,
+    by_tiles,
+    product_kernel,
+    run_prepared,
+    wide_total_kernel,
+)
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
 from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, Instructions, multiply_add_function
@@ -168,10 +175,7 @@ def multiply(
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     key, owner = (problem, by_tensor_cores), chosen(context, "float32")
     prepared = cache.get(key, lambda: _prepared(context, problem, by_tensor_cores), owner=owner)
-    if prepared is None:
-        return False
-    prepared.run(context, a, b, y, z, alpha, beta)
-    return True
+    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
 def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> PreparedProduct | None:

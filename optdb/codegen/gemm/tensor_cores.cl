@@ -6,24 +6,9 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 {
     __local uint its_tiles[LOCAL_WORDS] __attribute__((aligned(128)));
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
-    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
-    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5;
-    const uint parts = t.s6;
-    const bool add = s.sB;
-    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
-       column. */
-    /* There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
-    const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
-    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
-    const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
-    const uint height = min((uint)BAND, tiles_m - band);
-    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
-    const ga_ssize batch = matrix / parts, part = matrix % parts;
-    const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
+    FIND_TILE
+    const ga_ssize z0 = t.s4, z1 = t.s5;
     const uint item = get_local_id(0), lane = item % 32, warp = item / 32, g = lane / 4, r = lane % 4;
-    const int rows = (int)min((ga_ssize)ROWS, m - i0), cols = (int)min((ga_ssize)COLS, n - j0);
-    a += batch * s.s3 + i0 * a_row + l0 * a_step;
-    b += batch * s.s6 + j0 * b_col + l0 * b_step;
     /* An operand is copied by pieces of 16 bytes if these are always aligned. */
     const bool a_wide = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % PIECE == 0 && (ulong)a % 16 == 0;
     const bool b_wide = (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % PIECE == 0 && (ulong)b % 16 == 0;
@@ -475,4 +460,25 @@ void repeat_nan()
                     for (ga_ssize l = 0; l < k && !isnan(sum); ++l)
                         sum += a[ti * a_row + l * a_step] * b[tj * b_col + l * b_step];
                 }
+}
+
+/* Statements: which tile a group computes, of which matrices of a batch, and which part of the sums. */
+void find_tile()
+{
+    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
+    const ga_ssize y0 = t.s1, y1 = t.s2;
+    const uint parts = t.s6;
+    const bool add = s.sB;
+    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
+       column. There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
+    const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
+    const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);
+    const uint height = min((uint)BAND, tiles_m - band);
+    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
+    const ga_ssize batch = matrix / parts, part = matrix % parts;
+    const ga_ssize l0 = part * t.s7, k = max(min(s.s2 - l0, (ga_ssize)t.s7), (ga_ssize)0);
+    const int rows = (int)min((ga_ssize)ROWS, m - i0), cols = (int)min((ga_ssize)COLS, n - j0);
+    a += batch * s.s3 + i0 * a_row + l0 * a_step;
+    b += batch * s.s6 + j0 * b_col + l0 * b_step;
 }

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, wide_total_kernel
+from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, run_prepared, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
-from optdb.codegen.gemm.tensor_rates import rates_of
+from optdb.codegen.gemm.tensor_rates import fits, rates_of
 from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 
@@ -73,10 +73,7 @@ def multiply(
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     prepared = cache.get((arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
-    if prepared is None:
-        return False
-    prepared.run(context, a, b, y, z, alpha, beta)
-    return True
+    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
 def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> PreparedProduct | None:
@@ -85,7 +82,7 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> Pre
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
     for block in _blocks_for(context, problem, arithmetic):
-        if block.items > profile.max_local_size or block.local_bytes > profile.most_local_bytes:
+        if not fits(context, block):
             continue
         needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
         kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)

@@ -164,7 +164,8 @@ def tensor_kernel(
         **_copy_functions(left),
         **_copy_functions(right),
         **_load_functions(left, right),
-        **{name: code[name] for name in (*rest, f"multiply_{arithmetic}", "MATMUL")},
+        **{name: code[name] for name in (*rest, f"multiply_{arithmetic}")},
+        "MATMUL": with_tile_found(code["MATMUL"]),
     }
     words = {
         **{"MATMUL": kernel_name(block, arithmetic, along), "copy_number": f"copy_number_{dtype}"},
@@ -175,6 +176,12 @@ def tensor_kernel(
         **_store_words(right, arithmetic),
     }
     return product_kernel(_macros(block, arithmetic, left, right) + filled("\n".join(parts.values()), **words), dtype)
+
+
+def with_tile_found(kernel: str) -> str:
+    """Return a kernel's code with the statements that find the tile of a group."""
+    statements = body(functions("gemm/tensor_cores.cl")["find_tile"]).strip()
+    return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
 
 
 def _copy_functions(matrix: _TileFactor) -> dict[str, str]:

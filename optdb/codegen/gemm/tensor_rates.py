@@ -126,13 +126,14 @@ class _Trial:
         return bool((abs(to_host(self._z) - a @ b) <= _ERROR * (abs(a) @ abs(b))).all())
 
 
-def _fitting(context: Context, candidates: Iterable[TensorBlock]) -> list[TensorBlock]:
+def fits(context: Context, block: TensorBlock) -> bool:
+    """Tell whether a device has the items and the local memory that a group takes."""
     profile = context.profile
-    return [
-        block
-        for block in candidates
-        if block.items <= profile.max_local_size and block.local_bytes <= profile.most_local_bytes
-    ]
+    return block.items <= profile.max_local_size and block.local_bytes <= profile.most_local_bytes
+
+
+def _fitting(context: Context, candidates: Iterable[TensorBlock]) -> list[TensorBlock]:
+    return [block for block in candidates if fits(context, block)]
 
 
 def _from_disk(context: Context) -> Rates:
