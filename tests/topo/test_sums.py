@@ -230,8 +230,11 @@ def graphs(draw):
 @given(graphs())
 def test_random_graphs(graph):
     leaves, outputs = graph
-    stock, ours = (theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, MODE))
-    assert len(nodes(ours)) <= len(nodes(stock))
+    stock, without, ours = (
+        theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, WITHOUT, MODE)
+    )
+    # Theano's own order of rewrites may end elsewhere: (x + x) / x * y with the sum of all as y + y, not as 2 * y.
+    assert len(nodes(ours)) <= len(nodes(without))
     data = values(len(leaves))
     for mine, theirs in zip(ours(*data), stock(*data), strict=True):
         scale = np.max(np.abs(theirs[np.isfinite(theirs)]), initial=1)
