@@ -25,7 +25,7 @@ from theano.tensor.nnet import abstract_conv
 from theano.tensor.signal import pool
 
 import optdb
-from fuzzing.kernels import kernels_option, write_for
+from fuzzing.profiles import kernels_option, replace_profile
 from fuzzing.runner import End, run_chunks, run_worker, without_compiler
 from optdb.codegen.convolve.geometry import axes_of
 
@@ -289,7 +289,7 @@ def main(
     same examples.
     """
     if worker:
-        write_for(kernels[0], device)
+        replace_profile(device, kernels[0])
         try:
             print(run(number, examples, device))
         except AssertionError as difference:

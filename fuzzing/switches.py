@@ -13,7 +13,7 @@ import numpy as np
 import theano
 
 import optdb
-from fuzzing.kernels import KERNELS, write_for
+from fuzzing.profiles import KERNELS, MEMORIES, replace_profile
 from optdb.codegen.gemm import quad_tiles
 from optdb.runtime import driver_batches
 from optdb.topo import plug as engine
@@ -58,6 +58,8 @@ class Process:
     command_batches: str = _switch("usual", "smallest")
     #: For which kind of device kernels are written: the device's own, or, on any, a GPU's.
     kernels: str = _switch(*KERNELS)
+    #: Whether the device's memory is the host's, by its profile, or, on any device, its own.
+    memory: str = _switch(*MEMORIES)
     #: Which products on a GPU read four numbers at a time: those of few tiles, or all that are aligned.
     quad_tiles: str = _switch("few", "all")
 
@@ -67,7 +69,7 @@ class Process:
             driver_batches.make_smallest()
         if self.quad_tiles == "all":
             quad_tiles.take_all()
-        write_for(self.kernels, device)
+        replace_profile(device, self.kernels, self.memory)
 
     def flags(self) -> dict[str, str]:
         """Return the flags to be set in THEANO_FLAGS, in Theano's words."""

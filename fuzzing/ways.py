@@ -15,6 +15,7 @@ import theano
 from theano.compile.mode import predefined_linkers
 
 import optdb
+from fuzzing.profiles import context_like
 from fuzzing.programs import Graph, Program
 from fuzzing.switches import Compilation, Surroundings, in_force
 from optdb.host.api.device_linker import DeviceLinker
@@ -162,7 +163,7 @@ class Loaded(Compiled):
                 simulated.sim.export(path, examples)
             except Untraceable as error:
                 raise Refused(str(error)) from error
-            self._function = optdb.load(path, device, build_in_child=False)
+            self._function = optdb.load(path, context_like(device), build_in_child=False)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         try:

@@ -12,6 +12,7 @@ import theano
 
 import optdb
 from fuzzing.claims.cases import Case, Graph
+from fuzzing.profiles import context_like
 from optdb.opencl.exporting import Untraceable
 
 __all__ = ["WAYS", "OnHost", "Refused", "Way"]
@@ -93,7 +94,7 @@ class Loaded:
                 self._simulated.sim.export(path, [tuple(example)])
             except (Untraceable, TypeError, ValueError, IndexError, AssertionError) as error:
                 raise Refused(str(error)) from error
-            self._function = optdb.load(path, device, build_in_child=False)
+            self._function = optdb.load(path, context_like(device), build_in_child=False)
         self._names = {var.name for var in self._simulated.sim.shared}
 
     def call(self, arguments: Sequence[Any], times: int) -> list[Any]:

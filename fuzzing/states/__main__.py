@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from fuzzing.kernels import kernels_option
+from fuzzing.profiles import kernels_option, memory_option
 from fuzzing.runner import report_chunks, run_worker, without_compiler
 
 #: Runs of one process: what a process compiles stays in its memory.
@@ -26,9 +27,10 @@ class Chunk:
     steps: int
     device: str
     kernels: str
+    memory: str
 
     def __str__(self) -> str:
-        where = f"on {self.device}, kernels {self.kernels}"
+        where = f"on {self.device}, kernels {self.kernels}, memory {self.memory}"
         return f"seed {self.seed}, {self.runs} runs of up to {self.steps} steps {where}"
 
 
@@ -39,9 +41,17 @@ class Chunk:
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
 @click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
 @kernels_option
+@memory_option
 @click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
 def main(
-    runs: int, steps: int, seed: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float
+    runs: int,
+    steps: int,
+    seed: int,
+    processes: int,
+    device: str,
+    kernels: tuple[str, ...],
+    memory: tuple[str, ...],
+    timeout: float,
 ) -> None:
     """Use shared variables by functions of the host and of a device in turn, and compare with a model in NumPy.
 
@@ -57,21 +67,22 @@ def main(
         took = f"{time.monotonic() - begun:.0f} s"
         return f"{done} of {runs} runs, {failures} processes with a difference, {took}"
 
-    chunks = _chunks(runs, steps, seed, device, kernels)
+    profiles = list(itertools.product(kernels, memory))
+    chunks = _chunks(runs, steps, seed, device, profiles)
     failures = report_chunks(chunks, functools.partial(_run, timeout=timeout), processes, progress)
     raise SystemExit(1 if failures else 0)
 
 
-def _chunks(runs: int, steps: int, seed: int, device: str, kernels: Sequence[str]) -> Iterator[Chunk]:
+def _chunks(runs: int, steps: int, seed: int, device: str, profiles: Sequence[tuple[str, str]]) -> Iterator[Chunk]:
     """Yield what is to be run."""
     for number, first in enumerate(range(0, runs, CHUNK)):
-        kind = kernels[number % len(kernels)]
-        yield Chunk(seed * 1_000_000 + number, min(runs - first, CHUNK), steps, device, kind)
+        profile = profiles[number % len(profiles)]
+        yield Chunk(seed * 1_000_000 + number, min(runs - first, CHUNK), steps, device, *profile)
 
 
 def _run(chunk: Chunk, timeout: float) -> str:
     """Make some runs in a process; return what it prints if it fails."""
-    arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device, chunk.kernels)
+    arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device, chunk.kernels, chunk.memory)
     return run_worker("fuzzing.states.worker", arguments, timeout, without_compiler()).trouble
 
 

@@ -17,6 +17,7 @@ import theano.tensor as tt
 from hypothesis import strategies as st
 
 import optdb
+from fuzzing.profiles import context_like
 from fuzzing.states.expressions import Kind, Undefined, apply_numpy, apply_theano
 from fuzzing.states.model import Model
 from fuzzing.states.specs import Spec
@@ -101,7 +102,7 @@ def of_file(
             simulator.export(path, [example])
         except (Untraceable, *_ERRORS):
             return None  # a step on the host, or an example that raises
-        file = optdb.load(path, device, build_in_child=False)
+        file = optdb.load(path, context_like(device), build_in_child=False)
     # A file has the variables that are used after optimization.
     known = {k: value for k, value in values.items() if f"s{k}" in file.names}
 

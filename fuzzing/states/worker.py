@@ -1,4 +1,4 @@
-"""Some runs in a process of their own: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS``.
+"""Some runs in a process of their own: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
 
 It ends with status 1 where a run differs, and prints the shortest one that was found, as a program.
 """
@@ -11,7 +11,7 @@ import traceback
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fuzzing.kernels import write_for
+from fuzzing.profiles import replace_profile
 from fuzzing.states.machine import SharedVariables
 from optdb.runtime import driver_batches
 
@@ -57,8 +57,8 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
 def main() -> None:
     """Run what the command line says."""
     driver_batches.make_smallest()
-    number, runs, steps, device, kernels = sys.argv[1:]
-    write_for(kernels, device)
+    number, runs, steps, device, kernels, memory = sys.argv[1:]
+    replace_profile(device, kernels, memory)
     try:
         run(int(number), int(runs), int(steps), device)
     except Exception:

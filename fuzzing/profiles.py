@@ -1,0 +1,65 @@
+"""The device profile of a process: whose kernels it runs, and whose memory its device has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from optdb.opencl import get_context
+from optdb.opencl.registry import context_of
+from optdb.runtime.context import Context
+
+__all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
+
+#: For which kind of device kernels are written: the device's own, or, on any device, a GPU.
+KERNELS = ("own", "gpu")
+#: Which memory the device has: its own kind, or, on any device, one that is not the host's, as most GPUs have.
+MEMORIES = ("own", "separate")
+
+
+def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any]:
+    """Return the option of a command whose processes take turns with its values."""
+    return click.option(
+        f"--{name}",
+        multiple=True,
+        type=click.Choice(values),
+        default=values,
+        show_default=True,
+        help=f"{text}: processes take turns.",
+    )
+
+
+kernels_option = _in_turn("kernels", KERNELS, "For which kind of device kernels are written")
+memory_option = _in_turn("memory", MEMORIES, "Whether the device's memory is said to be its own")
+
+
+def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:
+    """Replace the profile of the device that this process computes on, before anything is compiled for it.
+
+    Parameters
+    ----------
+    device : str
+        The device, as `optdb.mode` names it.
+    kernels : str
+        One of `KERNELS`.
+    memory : str
+        One of `MEMORIES`.
+    """
+    if (kernels, memory) == ("own", "own"):
+        return
+    context = get_context(context_of(device))
+    if kernels != "own":
+        context.profile = context.profile.as_kind(kernels)
+    if memory == "separate":
+        context.profile = replace(context.profile, shares_host_memory=False)
+
+
+def context_like(device: str = "auto") -> Context:
+    """Return a new context of a device, as a file has that is loaded, with the profile that this process gave it."""
+    known = get_context(context_of(device))
+    context = Context(known.spec)
+    context.profile = known.profile
+    return context
