@@ -79,7 +79,10 @@ class ChangeRows(Operation):
         shape = (indexes.shape[0], *x.shape[1:])
         y = broadcast_view(y, shape, self)
         out = outputs[0][0] = x if self.inplace else copied(x, self._copying, kernels, context)
-        if not (out.size and named.size):
+        if not named.size:
+            return
+        if not out.size:
+            self._check_rows(x.shape)
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
         flat = contiguous(out, self.x, kernels, context)  # a copy only where it works in place
@@ -96,3 +99,11 @@ class ChangeRows(Operation):
             return host_indexes(indexes, shape[0], self)
         check_by_numpy(shape, [indexes])
         return indexes  # the rows have no elements
+
+    def _check_rows(self, shape: Sequence[int]) -> None:
+        """Raise IndexError if there is no row, but rows would have elements.
+
+        While a function is traced, nothing else does: no kernel reads the table that checks the indexes of a call.
+        """
+        if size_of(shape[1:]):
+            raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")

@@ -261,6 +261,30 @@ def test_rows_by_number(tmp_path, device_kind):
     np.testing.assert_array_equal(there.get("table"), before)
 
 
+@pytest.mark.parametrize("change", [tt.set_subtensor, tt.inc_subtensor])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_rows_of_an_array_that_has_none(tmp_path, change, is_given):
+    """No kernel would read the indexes, so no call would check them."""
+    x, rows = tt.fmatrix("x"), tt.lvector("rows")
+    named = rows if is_given else np.array([0, 0])
+    f = on_device([x, rows], change(x[named], np.float32(1)), on_unused_input="ignore")
+    none, two = np.zeros((0, 3), "float32"), np.array([0, 0])
+    with pytest.raises(IndexError):
+        f(none, two)
+    with pytest.raises(Untraceable, match=r"IndexError: .*out of bounds for axis 0 with size 0"):
+        export(tmp_path / "f.optdb", [(none, two)], f=f)
+    there = exported(tmp_path, "cpu", [(floats(2, 3), two)], f=f)
+    with pytest.raises(ShapeError):
+        there(none, two)
+
+
+def test_no_rows_of_an_array_that_has_none(tmp_path):
+    x, rows = tt.fmatrix("x"), tt.lvector("rows")
+    f = on_device([x, rows], tt.inc_subtensor(x[rows], np.float32(1)))
+    example = np.zeros((0, 3), "float32"), np.zeros(0, "int64")
+    same(exported(tmp_path, "cpu", [example], f=f)(*example), f(*example))
+
+
 def test_a_class_that_there_is_not(tmp_path):
     train, _, _ = network()
     there = exported(tmp_path, "cpu", [batch(32)], train=train)
