@@ -288,6 +288,26 @@ def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
     return _exact(states[-1] + of_part + tt.dot(part, of_weights), a)[1:, 1:]
 
 
+def _in_fours(var: Any) -> Any:
+    """Return a matrix in the corner of zeros, with as many rows, and as many columns, as some fours have."""
+    rows, columns = (var.shape[axis] // 4 * 4 + 4 for axis in range(2))
+    return tt.set_subtensor(tt.zeros((rows, columns), var.dtype)[: var.shape[0], : var.shape[1]], var)
+
+
+def _product_of_fours(a: Any, turned: str) -> Any:
+    """Return a product of a matrix with another one made of it, which adds a bias.
+
+    Sums have many terms, and a GPU may read the rows by fours. Some of the matrices are turned views.
+    """
+    left, right = _narrow(a), _narrow(a.T - 1)
+    turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")
+    parts = [_in_fours(left.T if turns_left else left)] * _PRODUCTS
+    one = tt.concatenate(parts, axis=0).T if turns_left else tt.concatenate(parts, axis=1)
+    parts = [_in_fours(right.T if turns_right else right)] * _PRODUCTS
+    other = tt.concatenate(parts, axis=1).T if turns_right else tt.concatenate(parts, axis=0)
+    return (tt.dot(one, other) + other[0])[: a.shape[0], : a.shape[0]]
+
+
 #: Columns, and where slices of them begin and end: apart, side by side, and not in order.
 _COLUMNS = 8
 _SLICES = (
@@ -496,6 +516,12 @@ OPERATIONS: dict[str, Operation] = {
         lambda a, b: (a.shape[0], b.shape[1]),
         (_float_matrix, lambda b, a: _float_matrix(b) and b.var.dtype == a.var.dtype and _of_float_matrices(a, b)),
         ("no", "some", "all"),
+    ),
+    "product_of_fours": Operation(
+        _product_of_fours,
+        lambda a: (a.shape[0], a.shape[0]),
+        (lambda a: _wide_matrix(a) and not any(a.var.broadcastable),),
+        ("none", "left", "right", "both"),
     ),
     "steps": Operation(
         lambda a, b, _: _steps(a, b),
