@@ -2,8 +2,8 @@
 
 Milliseconds of float32 work whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its rows
 and its columns, and products of matrices (CuPy's is cuBLAS, with tensor cores off). A copy by CuPy tells the bandwidth
-that the device has. The first column is a step of many, by the host's clock: it also copies the result over the
-variable that keeps it. The second one is what its kernels take by the device's clock. With ``CUPY_TF32=1
+that the device has. The first column is a step of many, by the host's clock; the variable that keeps the result is
+where it is computed. The second one is what its kernels take by the device's clock. With ``CUPY_TF32=1
 THEANO_FLAGS=optdb.matmul_precision=default`` both multiply by tensor cores.
 """
 

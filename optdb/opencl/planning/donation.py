@@ -1,13 +1,19 @@
-"""Next values that a plan computes where the present ones lie: those of *scratch* variables.
+"""Next values that a plan computes where the present ones lie, so that no copy follows.
 
-A call changes a shared variable at its very end, wholly or not at all: a next value is computed elsewhere, and copied.
-No function reads the value of a scratch variable that an earlier call of the same function has left. So its next value
-may be written there at any time of a call, and nothing is copied.
+A call changes a shared variable wholly or not at all: a next value is computed elsewhere, and copied at the very end.
+Two kinds need neither:
+
+- A value that is not written before the plan's *final* part, in which nothing raises, and after the last command that
+  reads the present one. Where no step of a plan computes in Python, all of it is final.
+- The next value of a *scratch* variable. No function reads what an earlier call of the same function has left there, so
+  it may be written at any time of a call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from optdb.host.api.graph import Variable
 from optdb.opencl.planning.recording import Recording
@@ -17,50 +23,113 @@ from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-__all__ = ["donated"]
+__all__ = ["Donation", "find_donation"]
 
 
-def donated(recording: Recording, live: Liveness) -> dict[Memory, tuple[cl.Buffer, int]]:
-    """Return where memories of a recording are to be: the next values of scratch variables, in these.
+class Donation(NamedTuple):
+    """Which next values are computed where the present ones lie."""
 
-    Several scratch variables may lie in one buffer. Either the next values of all of them are computed there, or none:
-    a commit that copies into a buffer takes everything else in it for overwritten.
+    #: By memory of a next value, a buffer, and the offset in it, in bytes.
+    places: Mapping[Memory, tuple[cl.Buffer, int]]
+    #: The index of the first step of the final part; the number of steps, if there is none.
+    final: int
+
+
+def find_donation(recording: Recording, live: Liveness) -> Donation:
+    """Find which next values of a recorded call are to be computed where the present ones lie.
+
+    Several shared variables may lie in one buffer. Either the next values of all of them are computed there, or none: a
+    commit that copies into a buffer takes everything else in it for overwritten.
     """
-    linked, layouts = recording.linked, recording.layouts
-    pairs = [(var, following) for var, following in linked.updates.items() if var in linked.scratch]
-    read = {*linked.outputs, *(var for _, node in recording.path.steps for var in recording.path.inputs_of(node))}
+    values = _Values(recording, live)
     by_buffer: dict[Memory, list[tuple[Variable, Variable]]] = {}
-    for var, following in pairs:
-        present = layouts.get(var)
-        if present is not None and present.memory is not None:
+    for var, following in recording.linked.updates.items():
+        present = recording.layouts.get(var)
+        if present is not None and present.memory is not None and present.memory.buffer is not None:
             by_buffer.setdefault(present.memory, []).append((var, following))
-    users = _users(recording)
-    found: dict[Memory, tuple[cl.Buffer, int]] = {}
+    places: dict[Memory, tuple[cl.Buffer, int]] = {}
+    is_final = False
     for memory, members in by_buffer.items():
-        fit = all(
-            var not in read and _fits(layouts[var], layouts.get(following), live, users) for var, following in members
+        if not values.is_result(memory) and all(
+            values.may_be_early(*pair) or values.is_late(*pair) for pair in members
+        ):
+            places.update(values.place(*pair) for pair in members)
+            is_final = is_final or not all(values.may_be_early(*pair) for pair in members)
+    return Donation(places, values.final if is_final else recording.path.final)
+
+
+class _Values:
+    """The present and the next values of a recorded call, and where its steps use them."""
+
+    def __init__(self, recording: Recording, live: Liveness) -> None:
+        self._layouts = recording.layouts
+        self._live = live
+        self._users = _users(recording)
+        self._scratch = recording.linked.scratch
+        #: The first and the last step that uses a memory.
+        self._spans: dict[Memory, tuple[int, int]] = {}
+        #: The variables that nodes or the caller read.
+        self._read: set[Variable] = set(recording.linked.outputs)
+        for index, (_, node, segment) in enumerate(recording.steps):
+            inputs = recording.path.inputs_of(node)
+            self._read.update(inputs)
+            operands = (memory for command in segment.commands for _, memory in command.operands())
+            for memory in (*operands, *self._memories((*inputs, *node.outputs))):
+                self._spans[memory] = self._spans.get(memory, (index,))[0], index
+        #: Where the final part may begin: behind the last step that may compute in Python, or that may begin anew.
+        self.final = min(recording.path.final, _first_steady(recording))
+
+    def is_result(self, memory: Memory) -> bool:
+        """Tell whether a result of the call, or what the plan keeps, lies in a memory."""
+        return bool(self._users[memory])
+
+    def place(self, var: Variable, following: Variable) -> tuple[Memory, tuple[cl.Buffer, int]]:
+        """Return the memory of a next value, and where that of the present one is."""
+        present = self._layouts[var]
+        return self._layouts[following].memory, (present.memory.buffer, present.offset)
+
+    def may_be_early(self, var: Variable, following: Variable) -> bool:
+        """Tell whether a next value may be written at any time of a call."""
+        return var in self._scratch and var not in self._read and self._fits(var, following)
+
+    def is_late(self, var: Variable, following: Variable) -> bool:
+        """Tell whether a next value is written in the final part alone, after all that reads the present one."""
+        if not self._fits(var, following):
+            return False
+        first, _ = self._spans[self._layouts[following].memory]
+        _, last_read = self._spans.get(self._layouts[var].memory, (-1, -1))
+        return first >= self.final and last_read < first
+
+    def _fits(self, var: Variable, following: Variable) -> bool:
+        """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""
+        old, new = self._layouts[var], self._layouts.get(following)
+        return (
+            new is not None
+            and new.is_whole
+            and new.memory in self._live.ranges
+            and new.memory in self._spans
+            and new.memory not in self._live.own_buffer
+            and self._users[new.memory] == 1
+            and new.memory.context == old.memory.context
+            and (old.shape, old.dtype) == (new.shape, new.dtype)
+            and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
         )
-        if fit and memory.buffer is not None and not users[memory]:
-            found.update((layouts[next_].memory, (memory.buffer, layouts[var].offset)) for var, next_ in members)
-    return found
+
+    def _memories(self, variables: Iterable[Variable]) -> list[Memory]:
+        layouts = [self._layouts[var] for var in variables if var in self._layouts]
+        return [layout.memory for layout in layouts if layout.memory is not None]
 
 
-def _fits(present: ArrayLayout, following: ArrayLayout | None, live: Liveness, users: Counter[Memory]) -> bool:
-    """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""
-    return (
-        following is not None
-        and following.is_whole
-        and following.memory in live.ranges
-        and following.memory not in live.own_buffer
-        and users[following.memory] == 1
-        and (present.shape, present.dtype) == (following.shape, following.dtype)
-        and lies_in_order(present.shape, present.strides, present.dtype.itemsize)
-    )
+def _first_steady(recording: Recording) -> int:
+    """Return the index of the step from which on no step may compute in Python, and no condition is evaluated."""
+    computing = recording.roles.value_dependent
+    behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
+    return max([0, *behind, *(index for index, _ in recording.path.guards)])
 
 
 def _users(recording: Recording) -> Counter[Memory]:
     """Return how many outputs lie in each memory; a memory that the plan keeps or lends has one user more."""
-    layouts = (recording.layouts.get(var) for var in recording.linked.outputs)
+    layouts: Iterable[ArrayLayout | None] = (recording.layouts.get(var) for var in recording.linked.outputs)
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [

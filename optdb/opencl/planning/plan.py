@@ -17,7 +17,7 @@ from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.accesses import CommandAccesses
 from optdb.opencl.planning.budget import check_plan
-from optdb.opencl.planning.donation import donated
+from optdb.opencl.planning.donation import find_donation
 from optdb.opencl.planning.plan_memory import plan_liveness
 from optdb.opencl.planning.recording import Recording, same
 from optdb.opencl.planning.steps import (
@@ -46,9 +46,12 @@ class Plan:
         self.linked = linked = recording.linked
         self._recording = recording
         live = plan_liveness(recording)
+        donation = find_donation(recording, live)
+        #: The index of the first step that overwrites inputs of the function; from there on, none raises but by Python.
+        self._final = donation.final
         #: The buffers of its values.
         check = check_plan(linked, recording.layouts)
-        self.buffers = BufferAssignment(live, check, recording.io, donated(recording, live))
+        self.buffers = BufferAssignment(live, check, recording.io, donation.places)
         #: How many commands a run enqueues if nothing changes, and none is merged.
         self.commands = sum(
             len(segment.commands)
@@ -83,12 +86,12 @@ class Plan:
         halves: tuple[list[Step], list[Step]] = [], []
         uploads = TableUploads(recording, halves)
         for index, (number, node, segment) in enumerate(recording.steps):
-            steps = halves[index > path.final]
+            steps = halves[index > self._final]
             guards = [round_ for start, round_ in path.guards if start == index]
             steps += [BranchGuard(self.linked.branches, path, round_) for round_ in guards]
             if guards:
                 uploads.begin_round()
-            steps = halves[index >= path.final]
+            steps = halves[index >= self._final]
             bound = CommandList(map(self.buffers.bind, segment.commands))
             self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
             if number in recording.invariant:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from optdb.host.api.graph import Variable
 from optdb.host.functions.call_memory import CallMemory
+from optdb.opencl.planning.donation import find_donation
 from optdb.opencl.planning.recording import Recording
 from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Memory
@@ -16,7 +17,7 @@ from optdb.runtime.recording import ArrayLayout
 
 def recording_memory(recording: Recording) -> CallMemory:
     """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
-    live = plan_liveness(recording)
+    live = provided_liveness(recording)
     # The positions of the nodes' commands, as `liveness` counts them.
     spans, stop = [], 0
     for _, node, segment in recording.steps:
@@ -47,6 +48,13 @@ def recording_memory(recording: Recording) -> CallMemory:
 
 def _nbytes(layout: ArrayLayout) -> int:
     return 0 if layout.memory is None else layout.memory.nbytes
+
+
+def provided_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of the memories that a plan provides: not of next values that it computes in place."""
+    live = plan_liveness(recording)
+    places = find_donation(recording, live).places
+    return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
 
 
 def plan_liveness(recording: Recording) -> Liveness:

@@ -105,19 +105,22 @@ def test_next_values_of_scratch_variables_are_computed_where_these_lie(variables
     a, b, c, d = variables
     for variable in variables[:3]:
         variable.tag.is_scratch = True
-    updates = [(a, x * 2), (b, x.sum(axis=0)), (c, tt.exp(x)), (d, x.astype("float64").sum(axis=0))]
+    d.set_value(np.zeros(50))
+    updates = [(a, x * 2), (b, x.sum(axis=0)), (c, tt.exp(x)), (d, d[::-1] + x.astype("float64").sum(axis=0))]
     f = compiled([x], [x.max()], updates=updates)
     with optdb.SimulatorOCL(f, "dev0") as sim:
         packed = PackedVariables(sim, variables[:3])
+        sums = d.get_value()
         for number in range(6):
             value = numbers(40, 50) + number
             assert sim(value)[0] == value.max()
             packed.download()
             packed.release()
-            wanted = [value * 2, value.sum(axis=0), np.exp(value), value.astype("float64").sum(axis=0)]
+            sums = sums[::-1] + value.astype("float64").sum(axis=0)
+            wanted = [value * 2, value.sum(axis=0), np.exp(value), sums]
             for variable, each in zip(variables, wanted, strict=True):
                 np.testing.assert_allclose(sim.get(variable), each, rtol=1e-4)
-        # Only the one that is not scratch is copied.
+        # Only the one that its own next value reads is copied.
         assert [command.nbytes for command in commit_of(sim)] == [8 * 50]
 
 

@@ -20,7 +20,7 @@ from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
 from optdb.opencl.planning.linked import LinkedFunction
-from optdb.opencl.planning.plan_memory import plan_liveness
+from optdb.opencl.planning.plan_memory import provided_liveness
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
@@ -102,7 +102,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
         raise Untraceable("the function runs without plans: its memory is not known beforehand")
     recording = machine.recorded
     if recording is not None:
-        live, io = plan_liveness(recording), recording.io
+        live, io = provided_liveness(recording), recording.io
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
     elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
