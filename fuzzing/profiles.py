@@ -8,14 +8,18 @@ from typing import Any
 
 import click
 
+from optdb.codegen.gemm import copied, quad_tiles
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
 
 __all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
 
-#: For which kind of device kernels are written: the device's own, or, on any device, a GPU.
-KERNELS = ("own", "gpu")
+#: For which device kernels are written: its own kind, or, on any device, a GPU, or one that copies tiles in the
+#: background, by functions that do as its instructions do.
+KERNELS = ("own", "gpu", "copying gpu")
+#: The first compute capability of GPUs that copy in the background.
+_CAN_COPY = (8, 0)
 #: Which memory the device has: its own kind, or, on any device, one that is not the host's, as most GPUs have.
 MEMORIES = ("own", "separate")
 
@@ -32,7 +36,7 @@ def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any
     )
 
 
-kernels_option = _in_turn("kernels", KERNELS, "For which kind of device kernels are written")
+kernels_option = _in_turn("kernels", KERNELS, "For which device kernels are written")
 memory_option = _in_turn("memory", MEMORIES, "Whether the device's memory is said to be its own")
 
 
@@ -52,7 +56,12 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
         return
     context = get_context(context_of(device))
     if kernels != "own":
-        context.profile = context.profile.as_kind(kernels)
+        context.profile = context.profile.as_kind("gpu")
+    if kernels == "copying gpu":
+        quad_tiles.take_none()
+        copied.emulate()
+        quirks = replace(context.profile.quirks, takes_ptx=True)
+        context.profile = replace(context.profile, quirks=quirks, compute_capability=_CAN_COPY)
     if memory == "separate":
         context.profile = replace(context.profile, shares_host_memory=False)
 

@@ -56,7 +56,7 @@ class Process:
     kernel_cache: str = _switch("kept", "off")
     #: Which lists of commands one call of C enqueues: long ones that come often, or all that come again.
     command_batches: str = _switch("usual", "smallest")
-    #: For which kind of device kernels are written: the device's own, or, on any, a GPU's.
+    #: For which device kernels are written, see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
     #: Whether the device's memory is the host's, by its profile, or, on any device, its own.
     memory: str = _switch(*MEMORIES)
@@ -219,9 +219,14 @@ EXCLUDED: tuple[Exclusion, ...] = (
     ),
     Exclusion(("way", ("file",)), ("plans", ("off",)), "a file holds a plan"),
     Exclusion(
-        ("kernels", ("gpu",)),
+        ("kernels", ("gpu", "copying gpu")),
         ("persistent_launches", ("always", "split")),
         "PoCL 3.1 hangs, or writes where it should not, where groups of a GPU's size meet in loops of loops",
+    ),
+    Exclusion(
+        ("kernels", ("copying gpu",)),
+        ("matmul_precision", ("high", "default")),
+        "GPUs that copy have tensor cores, and PoCL 3.1 crashes as it compiles what does as these do",
     ),
     Exclusion(
         ("test_values", ("off",)),

@@ -14,6 +14,7 @@ from optdb.codegen.convolve import packing, plan, tile_kernels, tile_shapes, til
 from optdb.codegen.convolve.geometry import axes_of
 from optdb.codegen.convolve.tile_shapes import Tile
 from optdb.codegen.convolve.tiles import FilterGroups
+from optdb.codegen.gemm import copied
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
 from optdb.runtime.device_profiles import DeviceProfile
@@ -191,7 +192,7 @@ def test_tiles_have_room_for_rows_and_parts_for_all_units():
 def copying(monkeypatch):
     """Let the device have copies in the background, emulated."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
-    monkeypatch.setattr(tiles, "_INSTRUCTIONS", "emulated")
+    monkeypatch.setattr(copied.copies, "instructions", "emulated")
     kept = context().kept.pop(tiles.__name__, None)
     yield
     context().kept.pop(tiles.__name__, None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import copied, launches, products
+from optdb.codegen.gemm import copied, launches
 from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
@@ -134,9 +134,9 @@ def copying(monkeypatch):
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(copied, "BLOCK", SMALL)
-    monkeypatch.setattr(copied, "_INSTRUCTIONS", "emulated")
+    monkeypatch.setattr(copied.copies, "instructions", "emulated")
+    monkeypatch.setattr(copied.copies, "takes_all", True)
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
-    monkeypatch.setattr(products, "has_large_tiles", lambda name: True)
     monkeypatch.delitem(context.kept, copied.__name__, raising=False)
     launched = []
     monkeypatch.setattr(
@@ -185,7 +185,7 @@ def test_tiles_that_fill_all_units_are_loaded_where_terms_stand_side_by_side(cop
 
 def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, caplog):
     context, launched = copying
-    monkeypatch.setattr(copied, "_INSTRUCTIONS", "ptx")
+    monkeypatch.setattr(copied.copies, "instructions", "ptx")
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b), a @ b)
     assert not launched and "Products load tiles through registers" in caplog.text

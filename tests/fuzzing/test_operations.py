@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 from fuzzing.operations import OPERATIONS
 from fuzzing.profiles import replace_profile
-from optdb.codegen.gemm import quad_tiles
+from optdb.codegen.gemm import copied, quad_tiles
 from optdb.opencl import contexts, get_context
 from optdb.opencl.ops.blas import OpenCLBiasedDot22
 from optdb.opencl.ops.parts import OpenCLPad
@@ -17,17 +17,23 @@ from optdb.opencl.registry import context_of
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """Let the device have a GPU's kernels, which read four numbers at a time wherever they can."""
+def own_profile(monkeypatch):
+    """Let the device have its own profile, and products their own kernels, after the test."""
     context = get_context(context_of())
     monkeypatch.setattr(context, "profile", context.profile)
-    replace_profile(kernels="gpu")
-    monkeypatch.setattr(quad_tiles, "_classes", set())
-    quad_tiles.take_all()
+    monkeypatch.setattr(context, "kept", {})
+    monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
+    for name, value in vars(copied.Copies()).items():
+        monkeypatch.setattr(copied.copies, name, value)
 
 
+@pytest.mark.usefixtures("own_profile")
+@pytest.mark.parametrize(("kernels", "module"), [("gpu", quad_tiles), ("copying gpu", copied)])
 @pytest.mark.parametrize("turned", OPERATIONS["product_of_fours"].params)
-def test_a_product_of_fours(monkeypatch, gpu, turned):
+def test_a_product_of_fours(monkeypatch, turned, kernels, module):
+    """A GPU reads four numbers at a time, or copies them in the background, wherever it can."""
+    quad_tiles.take_all()
+    replace_profile(kernels=kernels)
     x = tt.fmatrix("x")
     with theano.configparser.change_flags(cxx=""), contexts.as_default(context_of()):
         product = OPERATIONS["product_of_fours"].build(x, turned)
@@ -35,10 +41,10 @@ def test_a_product_of_fours(monkeypatch, gpu, turned):
         function = theano.function([x], product, mode=theano.Mode("vm", "fast_run").including("opencl"))
     ops = {type(node.op) for node in function.maker.fgraph.apply_nodes}
     assert {OpenCLBiasedDot22, OpenCLPad} <= ops
-    was_by_quads = []
-    multiply = quad_tiles.multiply
-    monkeypatch.setattr(quad_tiles, "multiply", lambda *args: was_by_quads.append(multiply(*args)) or was_by_quads[-1])
+    done = []
+    multiply = module.multiply
+    monkeypatch.setattr(module, "multiply", lambda *args: done.append(multiply(*args)) or done[-1])
     value = np.random.RandomState(0).randint(-2, 3, (3, 2)).astype("float32")
     np.testing.assert_array_equal(function(value), expected(value))
-    # Kernels read no left matrix by fours whose terms are not side by side.
-    assert was_by_quads == [turned in ("none", "right")]
+    # Items that share sums read no left matrix by fours whose terms are not side by side.
+    assert done == [module is copied or turned in ("none", "right")]

@@ -12,6 +12,7 @@ from fuzzing.states.functions import compiled, shared_variables
 from fuzzing.states.model import Model
 from fuzzing.states.separate import of_file
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
+from optdb.codegen.gemm import copied, quad_tiles
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 
@@ -21,6 +22,9 @@ def context(monkeypatch):
     """Return the context of the device, whose profile is restored after the test."""
     context = get_context(context_of())
     monkeypatch.setattr(context, "profile", context.profile)
+    monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
+    for name, value in vars(copied.Copies()).items():
+        monkeypatch.setattr(copied.copies, name, value)
     return context
 
 
@@ -29,7 +33,8 @@ def context(monkeypatch):
 def test_a_profile_is_replaced(context, kernels, memory):
     own = context.profile
     replace_profile(kernels=kernels, memory=memory)
-    assert context.profile.device_kind == ("gpu" if kernels == "gpu" else own.device_kind)
+    assert context.profile.device_kind == (own.device_kind if kernels == "own" else "gpu")
+    assert context.profile.has_tensor_cores == (own.has_tensor_cores or kernels == "copying gpu")
     assert context.profile.shares_host_memory == (memory == "own" and own.shares_host_memory)
     new = context_like()
     assert new is not context

@@ -36,8 +36,8 @@ from optdb.codegen.convolve.tile_shapes import (
     parts_of_terms,
     weight_tiles,
 )
+from optdb.codegen.gemm.copied import copies
 from optdb.codegen.gemm.tensor_cores import Precision
-from optdb.codegen.gemm.tensor_kernels import Instructions
 from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.layout import is_contiguous, size_of
@@ -56,8 +56,6 @@ _REACH = 2**31 - 2**16
 _MOST_TERMS = 32
 #: Pixels of a part of sums, at least.
 _PART = 256
-#: The instructions of tiles that are copied in the background.
-_INSTRUCTIONS: Instructions = "ptx"
 #: The most kernels in the cache of a context.
 _KEPT = 64
 #: The most features and channels of a group that are no work for tiles, as in a depthwise convolution.
@@ -281,5 +279,5 @@ def _compiled(context: Context, kind: Kind, tile: Tile) -> Kernels | None:
     profile = context.profile
     if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
         return None
-    kernels = [tile_kernel(kind, "float32", tile, _INSTRUCTIONS)]
+    kernels = [tile_kernel(kind, "float32", tile, copies.instructions)]
     return try_compile(kernels, context, "a convolution", "Convolutions load tiles through registers")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
-from optdb.codegen.gemm.blocks import GroupBlock
+from optdb.codegen.gemm.blocks import GroupBlock, has_large_tiles
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import (
     GemmPlan,
@@ -39,11 +39,31 @@ if TYPE_CHECKING:
     from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
-#: Of the device, in which the functions of `_CALLED` are written.
-_INSTRUCTIONS: Instructions = "ptx"
 _CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "opaque")
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
+
+
+@dataclass
+class Copies:
+    """How tiles are copied, and which products are computed by copied tiles."""
+
+    #: In which the functions that copy are written, for products and for convolutions.
+    instructions: Instructions = "ptx"
+    #: Whether it is all that are aligned, instead of those that would be computed by large tiles.
+    takes_all: bool = False
+
+    def takes(self, kernel: str) -> bool:
+        """Tell whether a product is computed by copied tiles that another kernel, by its name, would compute."""
+        return self.takes_all or has_large_tiles(kernel)
+
+
+copies = Copies()
+
+
+def emulate() -> None:
+    """Copy tiles of all aligned products, by functions that do as the instructions do: tests draw small ones."""
+    copies.instructions, copies.takes_all = "emulated", True
 
 
 @dataclass(frozen=True)
@@ -178,7 +198,7 @@ def _prepared(context: Context, problem: Problem) -> PreparedProduct | None:
         return None
     is_turned = problem.along == (False, True)
     problem = problem.turned() if is_turned else problem
-    needed = [copied_kernel(BLOCK, problem.along, _INSTRUCTIONS), wide_total_kernel("float32")]
+    needed = [copied_kernel(BLOCK, problem.along, copies.instructions), wide_total_kernel("float32")]
     kernels = try_compile(needed, context, "a product by copied tiles", "Products load tiles through registers")
     return None if kernels is None else PreparedProduct(plan(problem, BLOCK, profile.compute_units), kernels, is_turned)
 

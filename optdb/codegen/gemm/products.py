@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
-from optdb.codegen.gemm.blocks import Block, by_library, chosen, has_large_tiles
+from optdb.codegen.gemm.blocks import Block, by_library, chosen
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
@@ -93,8 +93,9 @@ def _may_be_copied(context: Context, dtype: str, planned: GemmPlan) -> bool:
 
     Their kernels have the instructions of one vendor's devices, so none is written to a file.
     """
-    is_large = dtype == "float32" and has_large_tiles(planned.launches[0].kernel)
-    return is_large and context.profile.has_tensor_cores and tracing() is None
+    if dtype != "float32" or tracing() is not None or not context.profile.has_tensor_cores:
+        return False
+    return copied.copies.takes(planned.launches[0].kernel)
 
 
 def _by_library(
