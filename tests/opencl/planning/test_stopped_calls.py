@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from theano.ifelse import ifelse
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl.planning.overwriting import overwrites_state, state_of
 from optdb.opencl.type import OpenCLArrayType
+from tests.effort import examples
 from tests.opencl.simulator.execution.test_half_changed import ClaimsOneRow
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
@@ -103,9 +106,18 @@ def made(way, linker, update, output, raising):
     return [v, w], f
 
 
+@functools.cache
+def made_on_host(update, output, raising):
+    """Return variables, the values that they begin with, and a function of the host; all ways are compared with it."""
+    variables, f = made(*HOST, update, output, raising)
+    return variables, [var.get_value() for var in variables], f
+
+
 def check(way, linker, update, output, raising):
     variables, f = made(way, linker, update, output, raising)
-    wanted, on_host = made(*HOST, update, output, raising)
+    wanted, first, on_host = made_on_host(update, output, raising)
+    for var, value in zip(wanted, first, strict=True):
+        var.set_value(value)
     good = np.full(LENGTH, 2, "float32"), 1
     wrong = (np.full(LENGTH + 1, 3, "float32"), 1) if raising == "shape" else (good[0], 100)
     for call in (wrong, good, wrong, good, good, wrong, wrong, good):
@@ -131,9 +143,9 @@ COMBINATIONS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("way, linker", list(itertools.product(WAYS, LINKERS)))
 def test_a_call_that_raises_changes_nothing_in_any_combination(way, linker):
-    for combination in COMBINATIONS:
-        if combination[:2] == (way, linker):
-            check(*combination)
+    combinations = [combination for combination in COMBINATIONS if combination[:2] == (way, linker)]
+    for combination in random.Random(f"{way} {linker}").sample(combinations, examples(len(combinations))):
+        check(*combination)
 
 
 @pytest.mark.parametrize(
