@@ -14,8 +14,8 @@ from optdb.host.api.ops import Flatten, Rebroadcast, Reshape, SpecifyShape
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import Array, copy
-from optdb.runtime.device_profiles import profile_of
 
 __all__ = ["copy_views", "moving_views"]
 
@@ -56,10 +56,7 @@ def copy_views(node: Apply, linked: LinkedFunction, moving: Collection[Variable]
     """Let the cells of a node's moving views have copies, if these are small and lie in order."""
     for var in node.outputs:
         value = linked.value(var)
-        if var in moving and isinstance(value, Array) and value.flags.c_contiguous and _is_small(value):
-            linked.cells[var][0] = copy(value)
-
-
-def _is_small(array: Array) -> bool:
-    shares = profile_of(array.queue.device).shares_host_memory
-    return array.nbytes <= (MAX_SHARED_BYTES if shares else MAX_BYTES)
+        if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
+            shares = get_context(var.type.context_name).profile.shares_host_memory
+            if value.nbytes <= (MAX_SHARED_BYTES if shares else MAX_BYTES):
+                linked.cells[var][0] = copy(value)
