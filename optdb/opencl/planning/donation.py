@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from optdb.host.api.graph import Variable
 from optdb.opencl.planning.recording import Recording
-from optdb.runtime.arrays import lies_in_order
+from optdb.runtime.arrays import lies_in_order, root_of
 from optdb.runtime.buffer_assignment import Liveness
 from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
@@ -50,7 +50,7 @@ def find_donation(recording: Recording, live: Liveness) -> Donation:
     places: dict[Memory, tuple[cl.Buffer, int]] = {}
     is_final = False
     for memory, members in by_buffer.items():
-        if not values.is_result(memory) and all(
+        if values.may_be_overwritten(memory) and all(
             values.may_be_early(*pair) or values.is_late(*pair) for pair in members
         ):
             places.update(values.place(*pair) for pair in members)
@@ -66,6 +66,9 @@ class _Values:
         self._live = live
         self._users = _users(recording)
         self._scratch = recording.linked.scratch
+        given = {layout.memory for layout in recording.layouts.values() if layout.memory is not None}
+        #: By the handle of a buffer, in how many memories it is seen: the user's arrays may lie in parts of one.
+        self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
         #: The first and the last step that uses a memory.
         self._spans: dict[Memory, tuple[int, int]] = {}
         #: The variables that nodes or the caller read.
@@ -79,9 +82,9 @@ class _Values:
         #: Where the final part may begin: behind the last step that may compute in Python, or that may begin anew.
         self.final = min(recording.path.final, _first_steady(recording))
 
-    def is_result(self, memory: Memory) -> bool:
-        """Tell whether a result of the call, or what the plan keeps, lies in a memory."""
-        return bool(self._users[memory])
+    def may_be_overwritten(self, memory: Memory) -> bool:
+        """Tell whether neither a result, nor what the plan keeps, nor another array's buffer lies in a memory."""
+        return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 
     def place(self, var: Variable, following: Variable) -> tuple[Memory, tuple[cl.Buffer, int]]:
         """Return the memory of a next value, and where that of the present one is."""

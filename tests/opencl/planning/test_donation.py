@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pyopencl.array as cl_array
 import pytest
 import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
 
 import optdb  # noqa: F401  comes before theano
+from optdb.opencl import get_context
+from optdb.runtime import arrays
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default")]
 
@@ -136,6 +139,27 @@ def test_the_present_value_of_one_is_the_next_of_another():
     case = Case(lambda a, b, x, y, i: ([(a, tt.exp(x) + i), (b, a)], [b.sum()]))
     for argument in (1, 2, 2, 3):
         case.check(2, argument)
+
+
+def test_what_lies_in_the_same_buffer_is_read_as_it_was():
+    """The user's arrays may lie in parts of a buffer, which have handles of their own."""
+    n = 1024
+    whole = arrays.from_host(get_context("dev0"), np.ones(4 * n, "float32"))
+    part = cl_array.Array(whole.queue, (n,), "float32", data=whole.base_data.get_sub_region(4 * n, 4 * n))
+    x = theano.shared(numbers(0, n) - 1, target="dev0")
+    a, b, c = (theano.shared(np.zeros(size, "float32"), target="dev0") for size in (n, 4 * n, 4 * n))
+    a.set_value(part, borrow=True)
+    b.set_value(whole, borrow=True)
+    following = tt.exp(x)
+    updates = [(a, following), (c, tt.tanh(b) * following.sum()), (x, x / 2)]
+    f = theano.function([], [], updates=updates, mode=MODE)
+    values, exponents = np.ones(4 * n, "float32"), x.get_value()
+    for _ in range(5):
+        f()
+        wanted = np.exp(exponents)
+        np.testing.assert_allclose(np.array(c.get_value()), np.tanh(values) * wanted.sum(), rtol=1e-4)
+        values[n : 2 * n], exponents = wanted, exponents / 2
+        np.testing.assert_allclose(np.array(a.get_value()), wanted, rtol=1e-5)
 
 
 def test_a_new_value_between_calls():
