@@ -13,6 +13,13 @@ from profiles.interpret import Interpreter, vectorize
 RNG = np.random.RandomState(0)
 
 
+@pytest.fixture(autouse=True)
+def without_compiler():
+    """Compile no C: what the interpreter is compared with runs Python, too."""
+    with theano.configparser.change_flags(cxx=""):
+        yield
+
+
 def interpreted(inputs, outputs, optimizer="fast_run", **kwargs):
     return theano.function(inputs, outputs, mode=theano.Mode(Interpreter(), optimizer), **kwargs)
 
