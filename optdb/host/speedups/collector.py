@@ -14,6 +14,8 @@ from optdb.host.api.refcounting import RefCountedSetting
 
 #: How many objects may be promoted before a full collection: some 50 MB, if all are garbage.
 MOST_PROMOTED = 300_000
+#: How often nobody asks whether objects are frozen after they were: Python counts them all each time.
+UNASKED = 100
 
 
 def collector_paused() -> AbstractContextManager[None]:
@@ -46,6 +48,7 @@ class _Promotion:
     def __init__(self) -> None:
         self.is_due = False
         self._full_collections = 0
+        self._unasked = 0
         self._start_over()
 
     def _start_over(self) -> None:
@@ -61,7 +64,7 @@ class _Promotion:
         """
         self.is_due = False
         young = gc.get_count()[0]
-        if young > MOST_PROMOTED or gc.get_freeze_count():
+        if young > MOST_PROMOTED or self._are_frozen():
             return
         full_collections = gc.get_stats()[2]["collections"]
         if full_collections != self._full_collections:
@@ -76,6 +79,15 @@ class _Promotion:
                 return
         gc.freeze()
         gc.unfreeze()
+
+    def _are_frozen(self) -> bool:
+        """Tell whether somebody has frozen objects, or had a few promotions ago."""
+        if self._unasked:
+            self._unasked -= 1
+            return True
+        are_frozen = gc.get_freeze_count() > 0
+        self._unasked = UNASKED if are_frozen else 0
+        return are_frozen
 
 
 _promotion = _Promotion()

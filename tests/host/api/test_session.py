@@ -12,7 +12,8 @@ from theano.gof.op import COp
 
 from optdb.host.api.identity import numbers
 from optdb.host.api.session import optimizing
-from optdb.host.speedups.collector import MOST_PROMOTED
+from optdb.host.speedups import collector as collecting
+from optdb.host.speedups.collector import MOST_PROMOTED, UNASKED
 from tests.processes import output
 
 PATCHED = [(FunctionGraph, "execute_callbacks"), (FunctionGraph, "__import__"), (COp, "load_c_code")]
@@ -20,6 +21,11 @@ PATCHED = [(FunctionGraph, "execute_callbacks"), (FunctionGraph, "__import__"), 
 
 def state():
     return gc.isenabled(), numbers.users, len(numbers.of), [vars(owner)[name] for owner, name in PATCHED]
+
+
+@pytest.fixture(autouse=True)
+def nothing_promoted_before(monkeypatch):
+    monkeypatch.setattr(collecting, "_promotion", collecting._Promotion())
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +110,19 @@ def test_what_others_have_frozen_stays_so():
         assert gc.get_freeze_count() >= frozen - 10  # those that were freed since
     finally:
         gc.unfreeze()
+
+
+def test_frozen_objects_are_not_counted_each_time(monkeypatch):
+    answers = [7, 0]
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: answers.pop(0) if answers else 0)
+    for _ in range(1 + UNASKED):
+        with optimizing():
+            pass
+        assert answers == [0]
+    with optimizing():
+        grown = [[]]
+    assert not answers
+    assert id(grown[0]) not in young_ids()
 
 
 def test_an_exception_ends_it_as_well(collector):
