@@ -10,21 +10,10 @@ import theano.tensor as tt
 from fuzzing.operations import OPERATIONS
 from fuzzing.profiles import replace_profile
 from optdb.codegen.gemm import copied, quad_tiles
-from optdb.opencl import contexts, get_context
+from optdb.opencl import contexts
 from optdb.opencl.ops.blas import OpenCLBiasedDot22
 from optdb.opencl.ops.parts import OpenCLPad
 from optdb.opencl.registry import context_of
-
-
-@pytest.fixture
-def own_profile(monkeypatch):
-    """Let the device have its own profile, and products their own kernels, after the test."""
-    context = get_context(context_of())
-    monkeypatch.setattr(context, "profile", context.profile)
-    monkeypatch.setattr(context, "kept", {})
-    monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
-    for name, value in vars(copied.Copies()).items():
-        monkeypatch.setattr(copied.copies, name, value)
 
 
 @pytest.mark.usefixtures("own_profile")

@@ -12,26 +12,12 @@ from fuzzing.states.functions import compiled, shared_variables
 from fuzzing.states.model import Model
 from fuzzing.states.separate import of_file
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
-from optdb.codegen.gemm import copied, quad_tiles
-from optdb.opencl import get_context
-from optdb.opencl.registry import context_of
-
-
-@pytest.fixture
-def context(monkeypatch):
-    """Return the context of the device, whose profile is restored after the test."""
-    context = get_context(context_of())
-    monkeypatch.setattr(context, "profile", context.profile)
-    monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
-    for name, value in vars(copied.Copies()).items():
-        monkeypatch.setattr(copied.copies, name, value)
-    return context
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_profile_is_replaced(context, kernels, memory):
-    own = context.profile
+def test_a_profile_is_replaced(own_profile, kernels, memory):
+    context, own = own_profile, own_profile.profile
     replace_profile(kernels=kernels, memory=memory)
     assert context.profile.device_kind == (own.device_kind if kernels == "own" else "gpu")
     assert context.profile.has_tensor_cores == (own.has_tensor_cores or kernels == "copying gpu")
@@ -41,7 +27,7 @@ def test_a_profile_is_replaced(context, kernels, memory):
     assert (new.spec, new.profile) == (context.spec, context.profile)
 
 
-def test_a_file_is_computed_by_the_profile(context):
+def test_a_file_is_computed_by_the_profile(own_profile):
     replace_profile(kernels="gpu", memory="separate")
     kinds = (Kind("float32", 1),) * COUNT
     values = {k: np.ones(3, "float32") for k in range(COUNT)}
@@ -50,5 +36,5 @@ def test_a_file_is_computed_by_the_profile(context):
         shared = shared_variables(kinds, list(values.values()), frozenset())
         function = compiled(spec, kinds, shared, "simulator", "auto")
         stateful = of_file(function, Model(spec, kinds, frozenset()), values, (values[0], 0), "auto")
-    assert stateful.call.context.profile == context.profile
+    assert stateful.call.context.profile == own_profile.profile
     assert stateful.difference(values[0], 0) is None

@@ -11,6 +11,7 @@ Two kinds need neither:
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -41,46 +42,61 @@ def find_donation(recording: Recording, live: Liveness) -> Donation:
     Several shared variables may lie in one buffer. Either the next values of all of them are computed there, or none: a
     commit that copies into a buffer takes everything else in it for overwritten.
     """
-    values = _Values(recording, live)
     by_buffer: dict[Memory, list[tuple[Variable, Variable]]] = {}
     for var, following in recording.linked.updates.items():
         present = recording.layouts.get(var)
         if present is not None and present.memory is not None and present.memory.buffer is not None:
             by_buffer.setdefault(present.memory, []).append((var, following))
+    values = _Values(recording, live)
     places: dict[Memory, tuple[cl.Buffer, int]] = {}
-    is_final = False
+    final = recording.path.final
     for memory, members in by_buffer.items():
-        if values.may_be_overwritten(memory) and all(
-            values.may_be_early(*pair) or values.is_late(*pair) for pair in members
-        ):
+        late = [pair for pair in members if not values.may_be_early(*pair)]
+        if values.may_be_overwritten(memory) and all(values.is_late(*pair) for pair in late):
             places.update(values.place(*pair) for pair in members)
-            is_final = is_final or not all(values.may_be_early(*pair) for pair in members)
-    return Donation(places, values.final if is_final else recording.path.final)
+            final = values.final if late else final
+    return Donation(places, final)
 
 
 class _Values:
     """The present and the next values of a recorded call, and where its steps use them."""
 
     def __init__(self, recording: Recording, live: Liveness) -> None:
+        self._recording = recording
         self._layouts = recording.layouts
         self._live = live
-        self._users = _users(recording)
         self._scratch = recording.linked.scratch
-        given = {layout.memory for layout in recording.layouts.values() if layout.memory is not None}
-        #: By the handle of a buffer, in how many memories it is seen: the user's arrays may lie in parts of one.
-        self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
-        #: The first and the last step that uses a memory.
-        self._spans: dict[Memory, tuple[int, int]] = {}
-        #: The variables that nodes or the caller read.
-        self._read: set[Variable] = set(recording.linked.outputs)
-        for index, (_, node, segment) in enumerate(recording.steps):
-            inputs = recording.path.inputs_of(node)
-            self._read.update(inputs)
+
+    @functools.cached_property
+    def final(self) -> int:
+        """Where the final part may begin: behind the last step that may compute in Python, or that may begin anew."""
+        return min(self._recording.path.final, _first_steady(self._recording))
+
+    @functools.cached_property
+    def _users(self) -> Counter[Memory]:
+        return _users(self._recording)
+
+    @functools.cached_property
+    def _parts(self) -> Counter[int]:
+        """By the handle of a buffer, in how many memories it is seen: the user's arrays may lie in parts of one."""
+        given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
+        return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
+
+    @functools.cached_property
+    def _read(self) -> set[Variable]:
+        """The variables that nodes or the caller read."""
+        path = self._recording.path
+        return {*self._recording.linked.outputs, *(var for _, node in path.steps for var in path.inputs_of(node))}
+
+    @functools.cached_property
+    def _spans(self) -> dict[Memory, tuple[int, int]]:
+        """The first and the last step that uses a memory."""
+        spans: dict[Memory, tuple[int, int]] = {}
+        for index, (_, node, segment) in enumerate(self._recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())
-            for memory in (*operands, *self._memories((*inputs, *node.outputs))):
-                self._spans[memory] = self._spans.get(memory, (index,))[0], index
-        #: Where the final part may begin: behind the last step that may compute in Python, or that may begin anew.
-        self.final = min(recording.path.final, _first_steady(recording))
+            for memory in (*operands, *self._memories((*self._recording.path.inputs_of(node), *node.outputs))):
+                spans[memory] = spans.get(memory, (index,))[0], index
+        return spans
 
     def may_be_overwritten(self, memory: Memory) -> bool:
         """Tell whether neither a result, nor what the plan keeps, nor another array's buffer lies in a memory."""
@@ -99,8 +115,9 @@ class _Values:
         """Tell whether a next value is written in the final part alone, after all that reads the present one."""
         if not self._fits(var, following):
             return False
-        first, _ = self._spans[self._layouts[following].memory]
-        _, last_read = self._spans.get(self._layouts[var].memory, (-1, -1))
+        unused = -1, -1
+        first, _ = self._spans.get(self._layouts[following].memory, unused)
+        _, last_read = self._spans.get(self._layouts[var].memory, unused)
         return first >= self.final and last_read < first
 
     def _fits(self, var: Variable, following: Variable) -> bool:
@@ -110,7 +127,6 @@ class _Values:
             new is not None
             and new.is_whole
             and new.memory in self._live.ranges
-            and new.memory in self._spans
             and new.memory not in self._live.own_buffer
             and self._users[new.memory] == 1
             and new.memory.context == old.memory.context

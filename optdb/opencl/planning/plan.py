@@ -47,7 +47,7 @@ class Plan:
         self._recording = recording
         live = plan_liveness(recording)
         donation = find_donation(recording, live)
-        #: The index of the first step that overwrites inputs of the function; from there on, none raises but by Python.
+        #: The index of the first step that overwrites inputs of the function, or may do so.
         self._final = donation.final
         #: The buffers of its values.
         check = check_plan(linked, recording.layouts)
