@@ -16,10 +16,12 @@ from optdb.runtime.context import Context
 __all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
 
 #: For which device kernels are written: its own kind, or, on any device, a GPU, or one that copies tiles in the
-#: background, by functions that do as its instructions do.
+#: background, by functions that do as its instructions do, and has an item at once for each element of short arrays.
 KERNELS = ("own", "gpu", "copying gpu")
 #: The first compute capability of GPUs that copy in the background.
 _CAN_COPY = (8, 0)
+#: Those of a unit of a GPU.
+_ITEMS_AT_ONCE = 256
 #: Which memory the device has: its own kind, or, on any device, one that is not the host's, as most GPUs have.
 MEMORIES = ("own", "separate")
 
@@ -61,7 +63,9 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
         quad_tiles.take_none()
         copied.emulate()
         quirks = replace(context.profile.quirks, takes_ptx=True)
-        context.profile = replace(context.profile, quirks=quirks, compute_capability=_CAN_COPY)
+        context.profile = replace(
+            context.profile, quirks=quirks, compute_capability=_CAN_COPY, items_at_once=_ITEMS_AT_ONCE
+        )
     if memory == "separate":
         context.profile = replace(context.profile, shares_host_memory=False)
 

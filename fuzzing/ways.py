@@ -263,8 +263,11 @@ class Functions:
         simulated = Simulated(function, shared, self._device, chosen.way == "pickled simulator", loops)
         if chosen.way != "file":
             return simulated
-        call = next(call for call in self._program.calls if call.function == number)
-        return Loaded(simulated, shared, [tuple(self._program.arguments(call))], self._device)
+        calls = [call for call in self._program.calls if call.function == number]
+        # A trace is for more shapes than those of its example: the last call may have one of its own, others have not.
+        examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
+        arguments = [tuple(self._program.arguments(call)) for call in examples]
+        return Loaded(simulated, shared, arguments, self._device)
 
     def _function(self, number: int, chosen: Compilation) -> Any:
         """Compile a function; what Theano's own optimizer refuses, by the engine.

@@ -31,8 +31,6 @@ RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 #: Size of the caches of code, which operations that are alike share.
 CODES = 1024
 
-#: Items of a unit of a GPU that begin at once: where each has an element, fewer items with four each take longer.
-_ITEMS_OF_UNIT = 256
 #: The largest index that kernels compute in 32 bits.
 _NARROW = 2**31 - 1
 
@@ -137,9 +135,9 @@ class ElementKernels:
 
 
 def _is_short(context: Context, n: int) -> bool:
-    """Tell whether a GPU has an item at once for each of `n` elements."""
-    profile = context.profile
-    return not profile.is_processor and not isinstance(n, SymInt) and n <= _ITEMS_OF_UNIT * profile.compute_units
+    """Tell whether a GPU has an item at once for each of `n` elements; a file's device may be another one."""
+    items = context.profile.items_at_once
+    return items > 0 and n <= items * context.profile.compute_units
 
 
 @functools.lru_cache(maxsize=CODES)

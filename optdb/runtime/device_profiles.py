@@ -119,6 +119,9 @@ class KnownQuirk:
         return self.fixed_in is None or driver.version_numbers < self.fixed_in
 
 
+#: `DeviceProfile.items_at_once` of all devices but processors.
+_ITEMS_AT_ONCE = 256
+
 _POCL, _OCLGRIND, _NVIDIA = "Portable Computing Language", "Oclgrind", "NVIDIA CUDA"
 
 KNOWN_QUIRKS = (
@@ -250,6 +253,9 @@ class DeviceProfile:
     device_kind: DeviceKind  #: Which kernels are written for it. `as_kind` makes a profile with the others.
     is_processor: bool  #: Whether kernels run on the host's processor, in this process, which a fault in a kernel ends.
     compute_units: int  #: Over how many compute units work is divided.
+    #: How many work items a unit begins at once; 0 where kernels may not rely on it. Where each element of an array has
+    #: an item at once, fewer items with several elements each take longer.
+    items_at_once: int
     max_local_size: int  #: The most work items of a group.
     max_local_sizes: tuple[int, ...]  #: The same, in each dimension.
     local_memory_bytes: int  #: Of a group.
@@ -353,7 +359,7 @@ class DeviceProfile:
         """Return `as_kind` without what some drivers lack, or what some are wrong about: a file runs on any."""
         known = (quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions")
         quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known), takes_ptx=False)
-        return replace(self.as_kind(device_kind, compute_units), quirks=quirks)
+        return replace(self.as_kind(device_kind, compute_units), items_at_once=0, quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
         """Return why the profile has its quirks, by their names."""
@@ -378,6 +384,7 @@ def profile_of(device: cl.Device) -> DeviceProfile:
         device_kind="cpu" if is_processor else "gpu",
         is_processor=is_processor,
         compute_units=device.max_compute_units,
+        items_at_once=0 if is_processor else _ITEMS_AT_ONCE,
         max_local_size=device.max_work_group_size,
         max_local_sizes=tuple(device.max_work_item_sizes),
         local_memory_bytes=device.local_mem_size,

@@ -29,6 +29,8 @@ class ShapeEnv:
     def __init__(self) -> None:
         #: One for each SymInt, by its number.
         self.entries: list[Entry] = []
+        #: Their numbers in the example.
+        self.examples: list[Any] = []
         #: In the order of recording: all have to be true.
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
@@ -40,6 +42,7 @@ class ShapeEnv:
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
+            self.examples.append(value)
         return SymInt(self, number, value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen import elements
 from optdb.codegen.elementwise_programs import Elementwise, program_elements
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import chunks, collapse
@@ -150,9 +149,8 @@ def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
     ],
 )
 def test_kernels_of_a_gpu(monkeypatch, shape, items, kernel):
-    profile = replace(context().profile.as_kind("gpu"), is_processor=False, compute_units=1)
+    profile = replace(context().profile.as_kind("gpu"), items_at_once=items, compute_units=1)
     monkeypatch.setattr(context(), "profile", profile)
-    monkeypatch.setattr(elements, "_ITEMS_OF_UNIT", items)
     x, channels = np.ones(shape, "float32"), np.ones((1, shape[1], 1), "float32")
     operation = Elementwise(context(), Program.of(Scalar("Add", "float32"), ["float32"] * 2), [spec(x), spec(channels)])
     timer, arrays = Timer(), (device_array(x), device_array(channels))

@@ -205,9 +205,10 @@ class _States:
 def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
     """Tell whether a trace of an earlier example holds for the arguments of another one.
 
-    Evaluate the rules of shapes for the other example, and compare them, number by number, with a trace that
-    ``traced(True)`` makes for its shapes alone. Raise `Untraceable` if the trace says that it holds, and does something
-    else.
+    Trace the other example as well, and compare what both do in its call, number by number: what the earlier trace
+    computes from shapes by its rules, with what Python has computed for the other one. A trace for one shape would not
+    do: kernels take more for granted of lengths that are plain numbers. Raise `Untraceable` if the earlier trace says
+    that it holds, and does something else.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -216,10 +217,8 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     shapes = [values.numbers(list(map(operand, shape))) for shape in trace.arguments]
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
-    alone = traced(True)
-    # A trace for one shape has its own entries for numbers that the call gives.
-    values_alone = _rules(alone, names).values(call)
-    if _done_by(trace, values) != _done_by(alone, values_alone):
+    other, _ = _trace(traced)
+    if _done_by(trace, values) != _done_by(other, Values(other.rules.examples)):
         shapes = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"a trace of other shapes claims to be valid for {shapes}, and is not: this is a bug")
     return True

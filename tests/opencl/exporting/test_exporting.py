@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 
 import optdb  # comes before theano
-from optdb.opencl import as_opencl_variable
+from optdb.opencl import as_opencl_variable, get_context
 from optdb.opencl.exporting import Untraceable, of_function
 from optdb.opencl.exporting.writing import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
@@ -111,6 +112,25 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
     there = load(tmp_path / "f.optdb")
     for n in (3, 4, 9):
         same(there(floats(n, 3)), function(floats(n, 3)))
+
+
+@DEVICE_KINDS
+@pytest.mark.parametrize("name", ["elements", "row", "normalized"])
+@pytest.mark.parametrize("items_at_once", [0, 256])
+def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
+    """Kernels for rows of fours, and for few elements, are chosen by plain numbers alone, and not where one is open."""
+    context = get_context(default)
+    monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
+    inputs, outputs, values = formulas()[name]
+    outputs = [as_opencl_variable(out, "dev0") for out in (outputs if isinstance(outputs, list) else [outputs])]
+    function = on_device(inputs, outputs)
+    sizes = [(6, 5, 4), (40, 32, 20), (64, 64, 64)]
+    reports = export(tmp_path / "f.optdb", [values(*lengths) for lengths in sizes], f=function)
+    if name != "normalized":
+        assert any(report.covered for report in reports if report.device_kind == "gpu")
+    there = load(tmp_path / "f.optdb", context_of_kind(device_kind))
+    for lengths in (*sizes, (33, 28, 3)):
+        same(there(*values(*lengths)), function(*values(*lengths)), rtol=1e-4, atol=1e-4)
 
 
 def formulas():
