@@ -86,6 +86,29 @@ def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(reversed(strides))
 
 
+def backwards(x: Array) -> DeviceArray:
+    """Return a view of an array whose first axis runs the other way."""
+    return subtensor(x, [slice(None, None, -1)])
+
+
+def in_one_order(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return two arrays, or views of both whose first axes run the other way, for a sum over the two leading axes.
+
+    Both orders have the same sum. The one is chosen in which more of the arrays have strides for a reshape that makes
+    the two axes one.
+    """
+    if x.shape[:2] != y.shape[:2]:
+        return x, y
+    turned = backwards(x), backwards(y)
+    return turned if _are_merged(*turned) > _are_merged(x, y) else (x, y)
+
+
+def _are_merged(*arrays: Array) -> int:
+    """Return for how many arrays the two leading axes can become one without a copy."""
+    shapes = [(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
+    return sum(strides_for(x, shape) is not None for x, shape in zip(arrays, shapes, strict=True))
+
+
 def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
     """Return a view of the diagonals along two axes; the axis along them is the last.
 

@@ -12,6 +12,7 @@ import_host()
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.functions.compiled import wrap_compilation
+from optdb.opencl import backwards as _backwards  # noqa: F401  registers itself
 from optdb.opencl import biases as _biases  # noqa: F401  registers itself
 from optdb.opencl import blas, inplace, next_values, pickling, placing, planning, shared, stacking, transfers, variables
 from optdb.opencl import hoisting as _hoisting  # noqa: F401  registers itself

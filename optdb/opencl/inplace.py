@@ -27,10 +27,11 @@ from optdb.opencl.ops.advanced import (
 )
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
-from optdb.opencl.ops.contiguous import OpenCLContiguous
+from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.random import OpenCLMRGUniform
+from optdb.opencl.ops.views import OpenCLSubtensor
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.inplace import InplaceElemwise
 
@@ -100,7 +101,7 @@ def _is_temporary(var: Variable) -> bool:
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
     """Return an array that is allocated for one node alone if it is for several: graphs merge equal allocations."""
     views = [var]
-    while isinstance(views[-1].owner.op, OpenCLContiguous):
+    while isinstance(views[-1].owner.op, (OpenCLContiguous, OpenCLSubtensor)):
         views.append(views[-1].owner.inputs[0])
     allocation = views.pop()
     is_one = all(len(clients(fgraph, view)) == 1 for view in (*views, allocation))
@@ -108,15 +109,20 @@ def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
         return var
     apart = allocation.owner.clone().outputs[0]
     for view in reversed(views):
-        apart = view.owner.op(apart)
+        apart = view.owner.op(apart, *view.owner.inputs[1:])
     return apart
+
+
+def _in_order_by_steps(var: Variable) -> Variable:
+    """Return a state that is copied only if a step's part is not in C order: to overwrite it, a loop needs no more."""
+    return opencl_sequence(var.owner.inputs[0]) if isinstance(var.owner.op, OpenCLContiguous) else var
 
 
 def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> Apply | None:
     """Return a loop that computes some states in place; None if the graph refuses it."""
     inputs = list(loop.inputs)
     for slot in slots.values():
-        inputs[slot] = _allocated_apart(fgraph, inputs[slot])
+        inputs[slot] = _in_order_by_steps(_allocated_apart(fgraph, inputs[slot]))
     op = scan_overwriting(loop.op, {number: [slot] for number, slot in slots.items()})
     outputs = op.make_node(*inputs).outputs
     pairs = list(zip(loop.outputs, outputs, strict=True))

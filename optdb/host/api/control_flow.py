@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from theano.compile.pfunc import rebuild_collect_shared
@@ -11,9 +11,11 @@ from theano.gof.graph import inputs as graph_inputs
 from theano.ifelse import IfElse
 from theano.scan_module import scan_utils
 from theano.scan_module.scan_op import Scan
+from theano.tensor import as_tensor_variable
+from theano.tensor.opt import Shape_i
 
 from optdb.host.api.databases import DB, Query, compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clone_get_equiv, io_toposort, node_ancestors
 
 __all__ = [
     "IfElse",
@@ -23,10 +25,12 @@ __all__ = [
     "inner_graph",
     "inner_nodes",
     "optimized_until",
+    "part_lengths",
     "recompute",
     "scan_around",
     "scan_overwriting",
     "scan_saving",
+    "scan_storing_in",
     "scan_with_sequences",
     "state_slots",
     "watching_mode",
@@ -147,6 +151,81 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
     outputs = scan(*loop.inputs[:first_length], steps, *loop.inputs[first_length:], return_list=True)
     saved = outputs.pop(last_outside)
     return outputs, saved
+
+
+def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
+    """Return the outputs of a loop that stores a result, which is no state, in an array that the graph allocates.
+
+    The loop takes the result for a state that no step reads. So the array, and the result, have one part more than
+    there are steps: the first one, which stays as it is.
+
+    Parameters
+    ----------
+    loop : Apply
+        Of a Scan that keeps the results of all steps.
+    number : int
+        Which of the results that are no states.
+    memory : Variable
+        The array.
+    """
+    op = loop.op
+    inside, outside = op.n_seqs + sum(map(len, op.tap_array[: op.n_outs])), op.shared_arg_offset
+    states = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot
+    body, arguments = list(op.outputs), list(loop.inputs)
+    kept = body.pop(states + number)
+    body.insert(states, kept)
+    del arguments[op.nit_sot_arg_offset + number]
+    arguments.insert(outside, memory)
+    taps = [*op.tap_array[: op.n_outs], [-1]]
+    info = {**op.info, "n_sit_sot": op.n_sit_sot + 1, "n_nit_sot": op.n_nit_sot - 1, "tap_array": taps}
+    if "gpu_hash" in info:
+        info["gpu_hash"] = hash((info["gpu_hash"], "storing", number))
+    unread = kept.type()
+    scan = Scan([*op.inputs[:inside], unread, *op.inputs[inside:]], body, info, typeConstructor=_array_types(op))
+    scan.mode_instance = op.mode_instance
+    outputs = scan(*arguments, return_list=True)
+    outputs.insert(op.n_outs + number, outputs.pop(op.n_outs))
+    return outputs
+
+
+def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
+    """Return the lengths of what a loop computes in a step, from those of its inputs; None if these do not tell.
+
+    Parameters
+    ----------
+    loop : Apply
+        Of a Scan.
+    number : int
+        Which of the results that are no states.
+    """
+    op = loop.op
+    taken = {var: (outside, skipped) for var, outside, skipped in _taken(loop)}
+    shapes = [_shape(var) for var in op.inputs]
+    (shape,) = scan_utils.infer_shape([op.inner_nitsot_outs(op.outputs)[number]], op.inputs, shapes)
+    inside = [] if shape is None else list(map(as_tensor_variable, shape))
+    lengths: dict[Variable, Variable] = {}
+    for node in node_ancestors(inside):
+        if isinstance(node.op, Shape_i) and node.inputs[0] in taken:
+            outside, skipped = taken[node.inputs[0]]
+            lengths[node.outputs[0]] = Shape_i(node.op.i + skipped)(outside)
+    known = clone_get_equiv(list(lengths), inside, copy_inputs=False, copy_orphans=False, memo=lengths)
+    found = [known[var] for var in inside]
+    return None if shape is None or not set(op.inputs).isdisjoint(graph_inputs(found)) else found
+
+
+def _shape(var: Variable) -> tuple[Variable, ...] | None:
+    return tuple([Shape_i(axis)(var) for axis in range(var.type.ndim)]) if hasattr(var.type, "ndim") else None
+
+
+def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
+    """Yield the inputs of a loop's body: the variable inside, the one outside, and how many axes are for the steps."""
+    op, inputs = loop.op, loop.inputs
+    yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
+    states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
+    within = op.inputs[op.n_seqs : op.n_seqs + len(states)]
+    yield from ((*pair, 1) for pair in zip(within, states, strict=True))
+    staying = [*op.outer_shared(inputs), *op.outer_non_seqs(inputs)]
+    yield from ((*pair, 0) for pair in zip(op.inputs[op.n_seqs + len(states) :], staying, strict=True))
 
 
 def has_unneeded_sequences(op: Scan) -> bool:

@@ -1,4 +1,4 @@
-"""Products of the states of loops, which the loops may have saved."""
+"""Products of the states of loops, which the loops may have saved, and products of all steps, in either order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.recurrence import SavedProducts
+from optdb.codegen.views import full_shape, in_one_order
 from optdb.host.api.config import config
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.opencl.ops.counterpart_base import Performed
 from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLSavedProducts(Shell):
@@ -32,3 +35,38 @@ class OpenCLSavedProducts(Shell):
 
     def operation(self, node: Apply) -> Operation:
         return SavedProducts(self.get_context(node), spec_of(node.inputs[2]), config.optdb.matmul_precision)
+
+
+class OpenCLInOneOrder(Performed, Op):
+    """Two sequences, or both backwards: a product that sums over all rows of their parts has the same sum.
+
+    The inputs are the sequences, of three axes, and the lengths of the matrices that the product takes, into which the
+    sequences are reshaped. They run backwards where fewer of these reshapes copy then.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        Which of the lengths of each matrix is that of the last axis of a part. The other one is that of the sum.
+    """
+
+    __props__ = ("widths",)
+    view_map = {0: [0], 1: [1]}  # noqa: RUF012  (the host's protocol)
+
+    def __init__(self, widths: tuple[int, int]) -> None:
+        self.widths = widths
+
+    def make_node(self, x: Variable, y: Variable, of_x: Variable, of_y: Variable) -> Apply:
+        """Return the node for arrays of the device, and lengths on the host."""
+        return Apply(self, [x, y, of_x, of_y], [x.type(), y.type()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return shapes[:2]
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        arrays, lengths = inputs[:2], map(lengths_of, inputs[2:])
+        # A reshape may do something else than to make the leading axes one.
+        is_merging = all(
+            full_shape(x.shape, wanted, 2)[width] == x.shape[2]
+            for x, wanted, width in zip(arrays, lengths, self.widths, strict=True)
+        )
+        outputs[0][0], outputs[1][0] = in_one_order(*arrays) if is_merging else arrays
