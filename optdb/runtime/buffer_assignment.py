@@ -163,7 +163,6 @@ class BufferAssignment:
         io: IOBinding | None = None,
         donated: Mapping[Memory, tuple[cl.Buffer, int]] | None = None,
     ) -> None:
-        self._check = check
         #: How much memory there would be with a buffer for each memory, in bytes.
         self.nbytes_without_reuse = live.nbytes_without_reuse
         #: How much there is, in all contexts.
@@ -176,18 +175,19 @@ class BufferAssignment:
         donated = donated or {}
         ranges = {memory: span for memory, span in live.ranges.items() if memory not in donated}
         for context in dict.fromkeys(memory.context for memory in ranges):
-            self._allocate(context, {memory: span for memory, span in ranges.items() if memory.context == context})
+            here = {memory: span for memory, span in ranges.items() if memory.context == context}
+            self._allocate(context, here, check)
         self._handles = {buffer.int_ptr for buffer, _ in self._ranges.values()}
         self._ranges.update(donated)
 
-    def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]]) -> None:
+    def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]], check: Check) -> None:
         """Allocate as few buffers in a context as the device allows, and assign each memory a range."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
         offsets, totals = pack(values, profile_of(context.devices[0]).max_allocation_bytes)
         nbytes = sum(totals) + sum(memory.nbytes for memory in alone)
-        self._check(context, nbytes, ranges)
+        check(context, nbytes, ranges)
         arenas = [_buffer(context, total) for total in totals]
         self._ranges.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, offsets)})
         alone = [memory for memory in alone if memory not in self._external]

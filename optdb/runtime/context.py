@@ -7,11 +7,12 @@ array need not wait for the one that fills it.
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import threading
+import weakref
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "comp
 )
 _DOUBLE = frozenset(["float64", "complex128"])
 
-_contexts: WeakSet[Context] = WeakSet()
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Context:
@@ -52,8 +53,7 @@ class Context:
         self.profile = profile_of(self.device)
         self._pid = os.getpid()
         try:
-            self._cl_context = cl.Context([self.device])
-            self._queue = cl.CommandQueue(self._cl_context, self.device)
+            self._cl_context, self._queue = _made(self.device)
         except cl.Error as error:
             raise DeviceError(
                 f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
@@ -64,6 +64,8 @@ class Context:
         #: Held by the thread that calls a function on the device.
         self.turn = Turn(self)
         _contexts.add(self)
+        # A context that ends before the program does: see `_finish_all`.
+        weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name).atexit = False
 
     @property
     def cl_context(self) -> cl.Context:
@@ -79,8 +81,7 @@ class Context:
 
     def check_process(self) -> None:
         """Raise ForkedContext in a child of the process that made the context: the driver's threads are not there."""
-        if os.getpid() != self._pid:
-            check_process()
+        _check_process(self._pid)
 
     def unsupported_reason(self, dtype: object) -> str | None:
         """Return why arrays of a dtype cannot be held or computed with, None if they can."""
@@ -109,16 +110,32 @@ class Turn:
     """
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        # Not the context itself: outside of cycles, it ends with the last thing that uses it, and frees its memory.
+        self._pid = context._pid
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         # In a forked process, a thread that does not exist there may hold the lock.
-        self._context.check_process()
+        _check_process(self._pid)
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+
+def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
+    """Return a context and its queue; where the driver refuses, try again without those that are garbage."""
+    try:
+        context = cl.Context([device])
+    except cl.Error:
+        gc.collect()
+        context = cl.Context([device])
+    return context, cl.CommandQueue(context, device)
+
+
+def _check_process(pid: int) -> None:
+    if os.getpid() != pid:
+        check_process()
 
 
 @atexit.register
@@ -129,10 +146,13 @@ def _finish_all() -> None:
     when the process shuts LLVM down.
     """
     for context in list(_contexts):
-        if os.getpid() != context._pid:
-            continue
-        try:
-            context._queue.finish()
-        except cl.Error as error:
-            name = context.profile.name
-            logging.getLogger(__name__).error("commands failed on %s when the program ended: %s", name, error)
+        _finish(context._pid, context._queue, context.profile.name)
+
+
+def _finish(pid: int, queue: cl.CommandQueue, name: str) -> None:
+    if os.getpid() != pid:
+        return
+    try:
+        queue.finish()
+    except cl.Error as error:
+        logging.getLogger(__name__).error("the last commands on %s failed: %s", name, error)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +35,46 @@ def test_a_driver_that_refuses_another_context(monkeypatch):
     monkeypatch.setattr(context_module.cl, "Context", refuse)
     with pytest.raises(DeviceError, match=r"OUT_OF_HOST_MEMORY.*python -m optdb devices"):
         Context("opencl")
+
+
+def test_a_driver_that_has_room_once_others_are_gone(monkeypatch):
+    """Contexts that nothing uses may be in cycles with what they keep."""
+    kept = Context("opencl")
+    kept.kept["a cycle"] = kept
+    gone, made = weakref.ref(kept), context_module.cl.Context
+    del kept
+
+    def refuse(devices):
+        if gone() is not None:
+            raise context_module.cl.RuntimeError("Context failed: OUT_OF_HOST_MEMORY")
+        return made(devices)
+
+    monkeypatch.setattr(context_module.cl, "Context", refuse)
+    assert Context("opencl").queue
+
+
+def test_a_context_ends_with_its_last_use():
+    gc.disable()
+    try:
+        context = Context("opencl")
+        with context.turn:
+            gone = weakref.ref(context)
+        del context
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_context_that_ends_waits_for_its_queue():
+    context, cl = Context("opencl"), context_module.cl
+    gate, memory = cl.UserEvent(context.cl_context), cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 64)
+    event = cl.enqueue_fill_buffer(context.queue, memory, b"0", 0, 64, wait_for=[gate])
+    context.queue.flush()
+    opening = threading.Timer(0.1, gate.set_status, [cl.command_execution_status.COMPLETE])
+    opening.start()
+    del context
+    assert event.command_execution_status == cl.command_execution_status.COMPLETE
+    opening.join()
 
 
 def test_dtypes(context, monkeypatch):

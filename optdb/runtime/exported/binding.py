@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,6 +88,11 @@ class Resources:
             self.constants[id(constant)] = buffer_with(self.context, constant)
         return self.constants[id(constant)]
 
+    def check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
+        """Refuse more memory than the file may take, or than the device has."""
+        self.budget.reserve_device(nbytes, "what is computed in a call")
+        check_device_memory(context, nbytes, memories)
+
 
 def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
     """Return a new buffer with an array in C order."""
@@ -115,7 +121,8 @@ class Bound:
     ) -> None:
         self._trace = trace
         self._values = values
-        self._resources = resources
+        # Their budget keeps this object: without a cycle, a file that is dropped frees its device's memory at once.
+        self._resources = weakref.proxy(resources)
         #: Host bytes that this and a call of it take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
@@ -123,13 +130,16 @@ class Bound:
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
-        self._results = [self._result(result) for result in trace.results]
+        #: Where results lie on the device; of others, how a call makes them.
+        self._results = [
+            self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
+        ]
         live = self._liveness(commands)
         # Before buffers are assigned, which takes long where there are many memories.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
         self._check_work(commands)
-        self._buffers = BufferAssignment(live, self._check_device_memory)
+        self._buffers = BufferAssignment(live, resources.check_device_memory)
         #: Device bytes that its values take.
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
@@ -168,7 +178,7 @@ class Bound:
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
         self._commands.enqueue()
-        results = [result(call) for result in self._results]
+        results = [self._result(result, call) for result in self._results]
         last_events.clear()
         return results
 
@@ -211,11 +221,6 @@ class Bound:
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
         nbytes += sum(_space(command) for command in commands if isinstance(command, EnqueueUpload))
         self._resources.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
-
-    def _check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        """Refuse more memory than the file may take, or than the device has."""
-        self._resources.budget.reserve_device(nbytes, "what is computed in a call")
-        check_device_memory(context, nbytes, memories)
 
     def _memory(self, spec: MemorySpec) -> Memory:
         context = self._resources.context.cl_context
@@ -323,17 +328,16 @@ class Bound:
     def _numbers(self, dtype: str, values: Sequence[Any]) -> np.ndarray:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
-    def _result(self, result: Result) -> Callable[[Call], np.ndarray]:
-        """Return the function that gives a result after a call."""
+    def _result(self, result: Result | ArrayLayout, call: Call) -> np.ndarray:
+        """Return a result of a call whose commands are in the queue."""
         match result:
             case NumbersResult():
-                return lambda call: self._numbers(result.dtype, result.numbers).reshape(result.shape)
+                return self._numbers(result.dtype, result.numbers).reshape(result.shape)
             case ConstantResult():
-                return lambda call: result.array.copy()
+                return result.array.copy()
             case HostResult():
-                return lambda call: np.array(self._source(result.value, call))
-        layout = self._layout(result)
-        return lambda call: to_host(self._buffers.array(layout))
+                return np.array(self._source(result.value, call))
+        return to_host(self._buffers.array(result))
 
     def _layout(self, result: ArrayResult) -> ArrayLayout:
         shape, strides = self._values.numbers(result.shape), self._values.numbers(result.strides)

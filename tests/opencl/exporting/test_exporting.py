@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from optdb.opencl import as_opencl_variable, get_context
 from optdb.opencl.exporting import Untraceable, of_function
 from optdb.opencl.exporting.writing import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.expressions import AxisLength
 from optdb.runtime.sizes import as_int
@@ -463,6 +466,23 @@ def test_a_number_that_kernels_are_given(tmp_path, device_kind):
         assert "rate" in str(error)
     else:
         same(got, step(*given[:2], np.float32(0)))
+
+
+def test_a_file_that_is_dropped_frees_the_device_at_once(tmp_path):
+    x, w = tt.fmatrix("x"), shared(np.eye(4), "w")
+    outputs = [as_opencl_variable(tt.tanh(x.dot(w)), "dev0"), x.shape[0], x]
+    export(tmp_path / "f.optdb", [[floats(3, 4)], [floats(9, 4)]], f=on_device([x], outputs))
+    context = Context("opencl")
+    gone, there = weakref.ref(context), load(tmp_path / "f.optdb", context)
+    del context
+    for rows in (3, 9, 3):
+        there(floats(rows, 4))
+    gc.disable()
+    try:
+        del there
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 @DEVICE_KINDS
