@@ -172,7 +172,15 @@ def test_few_features_of_few_channels_are_no_work_for_tiles():
     assert tiles.suits(plans, 3, 4, 81) and tiles.suits(plans, 64, 1, 81) and not tiles.suits(plans, 3, 3, 81)
 
 
-def test_tiles_have_room_for_rows_and_parts_for_all_units():
+@pytest.fixture
+def without_tensor_cores(monkeypatch, as_a_graphics_card):
+    """Let the device be a GPU of four units, without tensor cores and copies in the background."""
+    profile = context().profile
+    quirks = replace(profile.quirks, takes_ptx=False)
+    monkeypatch.setattr(context(), "profile", replace(profile, compute_units=4, quirks=quirks))
+
+
+def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
     float32, rows = tile_shapes.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
     assert [tile_shapes.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
     both = [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8)]
@@ -241,7 +249,7 @@ def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     assert tiles._compiled(context(), "CORRELATE", tile_shapes.COPIED_TILES["CORRELATE"][0]) is None
 
 
-def test_tiles_fit_local_memory(monkeypatch):
+def test_tiles_fit_local_memory(monkeypatch, without_tensor_cores):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=32768))
     for dtype in DTYPES:
         for tile in (*tile_shapes.correlate_tiles(context(), dtype), *tile_shapes.weight_tiles(context(), dtype)):
@@ -287,7 +295,7 @@ def test_numbers_are_rounded_for_tensor_cores():
     assert (got == 2).all()
 
 
-def test_the_precision_chooses_tiles(monkeypatch):
+def test_the_precision_chooses_tiles(monkeypatch, without_tensor_cores):
     quirks = replace(context().profile.quirks, takes_ptx=True)
     profile = replace(context().profile, quirks=quirks, compute_capability=(9, 0))
     for precision, dtype, has in [

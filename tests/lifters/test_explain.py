@@ -67,6 +67,7 @@ def test_what_is_no_function():
 
 
 def test_a_picture_as_text(function, tmp_path):
+    pytest.importorskip("graphviz")
     path = optdb.explain(function).picture(tmp_path / "graph.dot")
     text = path.read_text()
     assert text.startswith("digraph")
@@ -76,10 +77,12 @@ def test_a_picture_as_text(function, tmp_path):
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's program dot is not installed")
 def test_a_picture(function, tmp_path):
+    pytest.importorskip("graphviz")
     assert b"<svg" in optdb.explain(function).picture(tmp_path / "graph.svg").read_bytes()
 
 
 def test_a_picture_without_the_program(function, tmp_path, monkeypatch):
+    pytest.importorskip("graphviz")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="apt install graphviz"):
         optdb.explain(function).picture(tmp_path / "graph.svg")

@@ -64,6 +64,13 @@ def default():
         yield "dev0"
 
 
+@pytest.fixture
+def as_a_processor(monkeypatch):
+    """Write kernels for a processor, for the device that there is."""
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", context.profile.as_kind("cpu"))
+
+
 @pytest.fixture(params=["cpu", "gpu"])
 def each_device_kind(request, monkeypatch):
     """Write kernels for a processor, then as for a graphics card, for the device that there is."""

@@ -21,6 +21,10 @@ WIDTH = 5
 pytestmark = pytest.mark.usefixtures("default")
 
 
+#: What asks the device.
+IS_QUICKER = hoisting.is_quicker
+
+
 @pytest.fixture(autouse=True)
 def like_a_gpu(monkeypatch):
     monkeypatch.setattr(hoisting, "is_quicker", lambda kind: True)
@@ -96,8 +100,8 @@ def test_a_loop_that_may_end_early_keeps_its_products():
     assert compared([looped(step)]) == [2]
 
 
-def test_a_processor_keeps_products_in_loops(monkeypatch):
-    monkeypatch.undo()
+def test_a_processor_keeps_products_in_loops(monkeypatch, as_a_processor):
+    monkeypatch.setattr(hoisting, "is_quicker", IS_QUICKER)
     assert compared([looped(plain)]) == [2]
 
 

@@ -135,7 +135,7 @@ def test_a_transfer_between_other_buffers_goes_through_pyopencl():
     [
         lambda queue, buffer: launch(queue, buffer, items=(7, 1), group=(4, 1)),
         lambda queue, buffer: EnqueueCopy(queue, memory_of(buffer), 32, memory_of(buffer), 0, 64),
-        lambda queue, buffer: EnqueueFill(queue, memory_of(buffer), 0, 6, np.float32(1)),
+        lambda queue, buffer: EnqueueFill(queue, memory_of(buffer), 32, 64, np.float32(1)),
     ],
     ids=["launch", "copy", "fill"],
 )

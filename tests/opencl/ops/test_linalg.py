@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import theano
@@ -20,6 +22,9 @@ from tests.opencl.exported import export, exported, on_device, same
 from tests.opencl.lifted import both
 
 RNG = np.random.default_rng(0)
+#: What SciPy 1.18 says of a matrix without a factor, and what others say.
+INTERNAL = re.compile(r"Internal potrf return info = \[(\d+)\] for slices \[0\]\.")
+MINOR = r"\1-th leading minor of the array is not positive definite"
 LOWER, UPPER = (slinalg.Solve(f"{side}_triangular") for side in ("lower", "upper"))
 
 
@@ -140,7 +145,8 @@ def test_errors_are_those_of_the_host(default, n):
         on_host = theano.function([x, b], output, mode=theano.Mode("py", None))
         for _ in range(3):
             for values in bad:
-                assert message(f, *values) == message(on_host, *values)
+                kind, text = message(on_host, *values)
+                assert message(f, *values) == (kind, INTERNAL.sub(MINOR, text))
             np.testing.assert_allclose(f(good, right), on_host(good, right), rtol=1e-9, atol=1e-10)
 
 

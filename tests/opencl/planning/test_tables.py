@@ -77,7 +77,8 @@ def test_classes_change_and_no_node_computes(how, monkeypatch):
         else:
             got = sim.run_async(*args).wait() if how == "run_async" else sim.call_n_times(3, *args)
         assert_alike(got, expected)
-        np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-6)
+        # What a device rounds otherwise adds up, over as many as 39 steps.
+        np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
         if number == 2:
             assert len(uploads_of(sim)) == 2
             let_nodes_fail(sim, monkeypatch)
