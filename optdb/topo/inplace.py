@@ -96,6 +96,8 @@ class _InplacePass:
         """Return the inputs that output `i` can overwrite by type, the best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
+        if self.rewriter.op is not Elemwise:
+            slots = [slot for slot in slots if not _is_number(node.inputs[slot])]
         if len(node.outputs) > 1 and type(node.op) is Elemwise:
             slots = [slot for slot in slots if not reads_after_storing(node.op, i, slot)]
         updated = self._updated_by(out)
@@ -140,3 +142,11 @@ class _InplacePass:
         if op is None:
             op = self.ops[key] = self.rewriter.op(inplace_scalar_op(node.op, node.outputs, pattern), pattern)
         return op
+
+
+def _is_number(var: Variable) -> bool:
+    """Tell whether a variable is an array of one element that a node has computed.
+
+    To overwrite it saves nothing, and nodes that read it had to be done before: on a device, they wait.
+    """
+    return var.owner is not None and all(var.type.broadcastable)

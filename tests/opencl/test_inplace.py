@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.scalar import Inv
 from theano.scan_module.scan_op import Scan
 from theano.tensor import blas
 
@@ -42,6 +43,18 @@ def test_what_was_computed_is_overwritten_and_inputs_are_not(mode):
     g = theano.function([x], [there.sum(axis=0), OpenCLElemwise(theano.scalar.exp)(there), there], mode=mode)
     np.testing.assert_array_equal(np.asarray(g(a)[2]), a)
     assert node_of(g, OpenCLElemwise).op.inplace_pattern == {}
+
+
+def test_a_number_is_not_overwritten_lest_its_readers_come_first(default):
+    x = tt.fmatrix()
+    total = x.sum()
+    mode = ENGINES["engine"](theano.Mode("py", "fast_run").including("opencl").excluding("fusion"))
+    f = theano.function([x], [x * total, tt.inv(total)], mode=mode)
+    inverse = next(node for node in f.maker.fgraph.toposort() if isinstance(getattr(node.op, "scalar_op", None), Inv))
+    assert isinstance(inverse.op, OpenCLElemwise) and inverse.op.inplace_pattern == {}
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    for got, expected in zip(f(a), (a * 15, 1 / 15)):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_an_update_overwrites_its_shared_variable(mode):
