@@ -15,14 +15,19 @@ from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
-from optdb.codegen.kernels.programs import TranslationUnit
-from optdb.runtime.arrays import DeviceArray, from_host, to_host
+from optdb.codegen.kernels.prelude import PRELUDE
+from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.runtime.arrays import DeviceArray, from_host, overwrite, to_host
+from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+from optdb.runtime.timing import Timer
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
 #: The axes of a matrix in memory, after that of the batch.
 ROWS, COLUMNS = (0, 1, 2), (0, 2, 1)
+TILES = (quad_tiles.TILE, quad_tiles.HALF_TILE)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,39 @@ def test_products_up_to_twice_a_tile(context, kernels, b_order, z_order, batch, 
     z = put(context, np.full((batch, m, n), np.nan, "float32"), z_order, z_gap, shift)
     with pytest.MonkeyPatch.context() as patch:
         assert reads_quads(context, kernels, a, b, y, z, beta, patch)
+
+
+@pytest.mark.parametrize("z_order", [ROWS, COLUMNS])
+@pytest.mark.parametrize("b_order", [ROWS, COLUMNS])
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 128, 64, 512), (2, 16, 36, 132), (3, 48, 32, 4), (1, 4, 4, 68)])
+def test_halves_of_tiles_have_the_same_sums(context, kernels, z_order, b_order, batch, m, n, k):
+    turned = z_order == COLUMNS
+    a = put(context, sample(batch, m, k), ROWS if not turned or b_order == ROWS else COLUMNS)
+    b = put(context, sample(batch, k, n), COLUMNS if turned else b_order)
+    y, z = put(context, sample(batch, m, n)), put(context, np.full((batch, m, n), np.nan, "float32"), z_order)
+    timer = Timer()
+    with listened(timer):
+        matmul(kernels, context, a, b, z, -1.5, y, 0.5)
+    timer.finish()
+    whole = to_host(z)
+    (command,) = (timed.command for timed in timer.commands if timed.command.kind == "launch")
+    unit, name = origin(command.kernel)
+    halves = quad_tiles.halves(name, command.args)
+    assert bodies_of(unit).kernels[halves.kernel].synchronizes
+    overwrite(z, put(context, np.full((batch, m, n), np.nan, "float32"), z_order))
+    (b_along,) = (along for along in (False, True) if quad_tiles.HALF_TILE.kernel_name(along) == halves.kernel)
+    kernel = quad_tiles.quad_kernel(quad_tiles.HALF_TILE, b_along)
+    program = cl.Program(context.cl_context, PRELUDE + kernel.code).build()
+    items = quad_tiles.HALF_TILE.items
+    getattr(program, kernel.name)(context.queue, (halves.groups * items,), (items,), *halves.args)
+    np.testing.assert_array_equal(to_host(z), whole)
+
+
+def test_other_launches_are_not_halved(context):
+    assert quad_tiles.halves("matmul_32x32_tf32_quads_n", ()) is None
+    problem = Problem(1, 30, 36, 4096, (0, 4096, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
+    launch = quad_tiles.plan(problem, 64).launches[0]
+    assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # parts of the sums give all units work
 
 
 @pytest.mark.parametrize("b_order", [ROWS, COLUMNS])
@@ -218,7 +256,7 @@ def test_few_terms_are_of_the_highest_precision(emulated):
 
 @pytest.mark.parametrize("b_along", [False, True])
 def test_other_kernels_run_them_as_a_part(b_along):
-    for kernel in (quad_tiles.tensor_quad_kernel(b_along), quad_tiles.quad_kernel(quad_tiles.TILE, b_along)):
+    for kernel in (quad_tiles.tensor_quad_kernel(b_along), *(quad_tiles.quad_kernel(tile, b_along) for tile in TILES)):
         bodies = bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
         assert list(bodies) == [kernel.name]
         assert bodies[kernel.name].synchronizes

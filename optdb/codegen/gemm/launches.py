@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Items of a group that adds up parts of tiles, and how many neighbours an item adds up at once.
 _TOTAL, _WIDE = 64, 4
+#: Where the second numbers of `by_tiles` tell parts, matrices, and how tiles are divided by.
+PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
 @dataclass(frozen=True)

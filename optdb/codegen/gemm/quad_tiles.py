@@ -14,15 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.blocks import chosen, is_default
 from optdb.codegen.gemm.gpu import parts_of
 from optdb.codegen.gemm.launches import (
+    BATCH,
+    DIVISORS,
+    PARTS,
     GemmPlan,
     PreparedProduct,
     by_tiles,
+    pack,
     product_kernel,
+    reciprocal,
     run_prepared,
     wide_total_kernel,
 )
@@ -39,13 +44,11 @@ if TYPE_CHECKING:
 
 #: Numbers that are read at once, and their bytes.
 _QUAD, _QUAD_NBYTES = 4, 16
-#: Rows of an item's sums; columns are a quad.
-_ITEM_ROWS = 8
 
 
 @dataclass(frozen=True)
 class QuadTile:
-    """The tile that a group computes; each of its items has eight rows of four sums."""
+    """The tile that a group computes; each of its items has some rows of four sums."""
 
     rows: int
     cols: int
@@ -53,11 +56,12 @@ class QuadTile:
     depth: int
     #: How many items share the terms of each sum.
     splits: int
+    item_rows: int = 8
 
     @property
     def items(self) -> int:
         """Work items in a group."""
-        return self.rows * self.cols // (_ITEM_ROWS * _QUAD) * self.splits
+        return self.rows * self.cols // (self.item_rows * _QUAD) * self.splits
 
     @property
     def pitch(self) -> int:
@@ -77,6 +81,8 @@ class QuadTile:
 #: Measured on an NVIDIA H200. Of half as many terms, a product of 64 x 512 by 512 x 2048 takes a microsecond more, and
 #: with four rows for each item a fifth of one.
 TILE = QuadTile(32, 32, 64, 8)
+#: Half of a tile, where whole ones leave half of the units idle. Sums are the same in all bits.
+HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
 #: The rows and columns of a tile on tensor cores, the items of a group, and how many steps these read at once.
 _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
 #: Terms that each 32 items multiply in a step.
@@ -107,7 +113,7 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
         _with_statements("MATMUL"),
         "float32",
         **words,
-        ITEM_ROWS=_ITEM_ROWS,
+        ITEM_ROWS=tile.item_rows,
         TEAM=tile.items // tile.splits,
         PITCH=tile.pitch,
         TURNS=max(tile.rows * tile.cols // _QUAD // tile.items, 1),
@@ -195,11 +201,50 @@ def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> Prep
     items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (TILE.items, TILE.local_quads(b_along))
     if profile.max_local_size < items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
         return None
-    kernel = tensor_quad_kernel(b_along) if by_tensor_cores else quad_kernel(TILE, b_along)
-    needed = [kernel, wide_total_kernel("float32")]
+    by_quads = [quad_kernel(tile, b_along) for tile in (TILE, HALF_TILE)]
+    needed = [tensor_quad_kernel(b_along)] if by_tensor_cores else by_quads
+    needed.append(wide_total_kernel("float32"))
     kernels = try_compile(needed, context, "a small product", "Small products are computed by other kernels")
     planned = plan(problem, profile.compute_units, by_tensor_cores)
     return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What a launch by halves of tiles takes."""
+
+    #: The name, which a unit has beside that for whole tiles.
+    kernel: str
+    groups: int
+    args: tuple[Any, ...]
+
+
+def half_kernel(name: str) -> str | None:
+    """Return the name of the kernel by halves of tiles, for that by whole ones; None for another kernel."""
+    return next((HALF_TILE.kernel_name(along) for along in (False, True) if name == TILE.kernel_name(along)), None)
+
+
+def halves(name: str, args: Sequence[Any]) -> Halves | None:
+    """Return what computes a product by halves of tiles, in place of a launch by whole ones; None for another launch.
+
+    A launch of other kernels that runs these as a part of it has room for them or not, as only that launch knows.
+
+    Parameters
+    ----------
+    name : str
+        Of the kernel.
+    args : sequence
+        What it is launched with.
+    """
+    kernel = half_kernel(name)
+    if kernel is None:
+        return None
+    (m, n, *_), numbers = (list(packed.item()) for packed in args[:2])
+    if numbers[PARTS] > 1:
+        return None
+    across, down = -(-n // HALF_TILE.cols), -(-m // HALF_TILE.rows)
+    numbers[DIVISORS] = map(reciprocal, (across, down))
+    return Halves(kernel, across * down * numbers[BATCH], (args[0], pack(*numbers), *args[2:]))
 
 
 def reads_quads(problem: Problem) -> bool:

@@ -6,8 +6,8 @@ device runs at once. Elsewhere one group does everything, which is of use to tes
 
 Unless the user wants it at once, the program is compiled in the background, when the launches that it would have saved
 have taken a quarter of that time; or soon, if an earlier process has left it on disk. Then some steps with persistent
-launches of all small commands, some of the smallest alone, and some without are timed (``runtime.step_trials``), and
-the quickest way stays.
+launches of all small commands, some of long runs or of the smallest alone, and some without are timed
+(``runtime.step_trials``), and the quickest way stays.
 
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
 more groups than that. Commands change places with such launches where they do not depend on them.
@@ -19,6 +19,7 @@ import itertools
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -26,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.blocks import has_large_tiles
+from optdb.codegen.gemm.quad_tiles import Halves
 from optdb.codegen.kernels.bodies import KernelBody, bodies_of
 from optdb.codegen.kernels.copies import addresses_of
 from optdb.codegen.kernels.persistent import (
@@ -80,9 +83,10 @@ _POLLS = 1 << 24
 _MAX_PATTERN_NBYTES = 16
 #: Fewer commands are not merged.
 _MIN_COMMANDS = 2
-#: The same where launches are merged to gain time. When a phase took 5 to 7 us, as long as a launch of its own, runs of
-#: two to seven commands made a step of cifar_resnet 3 % slower on an H200.
-_MIN_COMMANDS_TO_GAIN = 8
+#: The ways that steps are timed with: how many tiles of a command each group has at most, and the fewest commands of a
+#: run. When a phase took 5 to 7 us, as long as a launch of its own, runs of two to seven commands made a step of
+#: cifar_resnet 3 % slower on an H200; one takes 2.1 to 2.5 now. The first way merges whatever another one does.
+_WAYS = (_MAX_ROUNDS, _MIN_COMMANDS), (_MAX_ROUNDS, 4), (_MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Of ways that take as long, to within this, the one with the fewest launches is taken: it needs the host least, which
 #: may be busier at other times.
 _AS_QUICK = 1.03
@@ -150,8 +154,7 @@ def residency(context: Context, wish: str) -> Residency | None:
     barrier = usable_barrier(context)
     if barrier is None:
         return None
-    least = _MIN_COMMANDS_TO_GAIN if wish == "auto" else _MIN_COMMANDS
-    return Residency(context, barrier, context.device.max_compute_units, items, min_commands=least)
+    return Residency(context, barrier, context.device.max_compute_units, items)
 
 
 def is_decided(context: Context, wish: str) -> bool:
@@ -258,10 +261,12 @@ class PersistentMerging:
 
     def _look(self) -> None:
         """Find what can be merged, and whether that is on disk."""
-        rounds = (_MAX_ROUNDS, _MAX_ROUNDS_OF_SMALLEST) if self._is_timed else (_MAX_ROUNDS,)
         merged = {0}
-        for most in rounds:
-            chosen = {handle: replace(resident, max_rounds=most) for handle, resident in self._residencies.items()}
+        for most, least in _WAYS if self._is_timed else _WAYS[:1]:
+            chosen = {
+                handle: replace(resident, max_rounds=most, min_commands=least)
+                for handle, resident in self._residencies.items()
+            }
             way = [list(_runs(segment, chosen, self._accesses)) for segment in self._segments]
             count = sum(len(run) for run, handle in itertools.chain(*way) if handle)
             # Those that merge as many commands are the same.
@@ -420,11 +425,16 @@ class PersistentProgram:
         context = self._resident.context
         buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
         addresses = addresses_of(context, buffers)
-        entries = [self._entry(command, addresses) for command in run]
+        counts = list(map(self._resident.tiles_of, run))
+        is_long = list(map(_synchronizes, run))
+        phases_of_run = roomy_phases_of(list(map(accesses, run)), counts, is_long, self._resident.groups)
+        halved = self._halved(run, counts, phases_of_run)
+        entries = [self._entry(command, addresses, halved.get(number)) for number, command in enumerate(run)]
         if None in entries:
             return list(run)
+        counts = [halved[number].groups if number in halved else count for number, count in enumerate(counts)]
         starts = [0, *itertools.accumulate(map(len, entries))]
-        tiles, bounds = self._tiles(run, accesses, starts)
+        tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
         table = [word for entry in entries for word in entry] + [0] * ENTRY_WORDS
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
@@ -435,17 +445,40 @@ class PersistentProgram:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
         return [self._launch(tables, buffers, 0, phases)]
 
-    def _tiles(self, run: Sequence[Any], accesses: Accesses, starts: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
+        """Return the products that are computed by halves of tiles, by number: where their phase leaves groups idle."""
+        filled: Counter[int] = Counter()
+        for phase, count in zip(phases, counts, strict=True):
+            filled[phase] += count
+        halved = {}
+        for number, command in enumerate(run):
+            halves = self._halves(command)
+            if halves is None:
+                continue
+            more = halves.groups - counts[number]
+            if filled[phases[number]] + more <= self._resident.groups:
+                filled[phases[number]] += more
+                halved[number] = halves
+        return halved
+
+    def _halves(self, command: Any) -> Halves | None:
+        """Return what does a product by halves of tiles; None if the command is something else."""
+        if not isinstance(command, EnqueueKernel) or command.local_size != (self._resident.items,):
+            return None
+        unit, name = origin(command.kernel)
+        halves = quad_tiles.halves(name, command.args)
+        return halves if halves is not None and (unit, halves.kernel) in self._cases else None
+
+    def _tiles(
+        self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
         """Return the tiles of a run, phase by phase, and where in this list phases begin, and the last one ends.
 
         A tile is a number: the index of the command's entry in the table, of `starts`, and in the upper half which of
         the command's tiles it is. Where phases are launches of their own, their tiles are in any order.
         """
         by_phase: dict[int, list[int]] = {}
-        counts = list(map(self._resident.tiles_of, run))
-        is_long = list(map(_synchronizes, run))
-        phases_of_run = roomy_phases_of(list(map(accesses, run)), counts, is_long, self._resident.groups)
-        for number, phase in enumerate(phases_of_run):
+        for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
         tiles: list[int] = []
         bounds = [0]
@@ -468,8 +501,11 @@ class PersistentProgram:
             context.queue, kernel, (groups * items,), (items,), args, kept_alive=tuple(buffers)
         ).prepare()
 
-    def _entry(self, command: Any, addresses: Mapping[int, int]) -> list[int] | None:
+    def _entry(self, command: Any, addresses: Mapping[int, int], halves: Halves | None) -> list[int] | None:
         match command:
+            case EnqueueKernel() if halves is not None:
+                case = self._cases[origin(command.kernel)[0], halves.kernel]
+                return launch_entry(case, command.local_size, (halves.groups,), halves.args, addresses)
             case EnqueueKernel():
                 case = self._cases[origin(command.kernel)]
                 # The driver chooses the groups of a launch without: groups of one item.
@@ -521,10 +557,13 @@ def body_of(command: EnqueueKernel) -> KernelBody | None:
 
 
 def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
-    """Return the kernels that some commands launch, each with its smallest group."""
+    """Return the kernels that commands launch or that may take their place, each with its smallest group."""
     kernels: dict[KernelKey, int] = {}
     for command in commands:
         if isinstance(command, EnqueueKernel):
             key, group = origin(command.kernel), math.prod(command.local_size or ())
             kernels[key] = min(kernels.get(key, group), group)
+            half = quad_tiles.half_kernel(key[1])
+            if half is not None:
+                kernels[key[0], half] = group
     return kernels

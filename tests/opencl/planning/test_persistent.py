@@ -15,6 +15,8 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen.gemm import quad_tiles
+from optdb.codegen.gemm.problem import CLASSES
 from optdb.codegen.kernels import persistent_launches
 from optdb.opencl import get_context
 from optdb.opencl.planning import plan as planning
@@ -114,6 +116,33 @@ def test_loops_copies_and_fills(each_device_kind, persist):
             for got, expected in zip(sim(data), f(data)):
                 np.testing.assert_allclose(got, expected, rtol=1e-4)
         assert plan_of(sim).enqueued < plan_of(sim).commands
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("groups", "are_halved"), [(3, False), (4, True), (64, True)])
+def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, monkeypatch, groups, are_halved):
+    if each_device_kind != "gpu":
+        pytest.skip("a processor has other kernels")
+    halved = []
+    launches_of = persistent_launches.PersistentProgram._halved
+    monkeypatch.setattr(
+        persistent_launches.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
+    )
+    monkeypatch.setattr(persistent_launches, "_SPLIT_GROUPS", groups)
+    monkeypatch.setattr(quad_tiles, "_classes", set(CLASSES))
+    x = tt.fmatrix("x")
+    rng = np.random.RandomState(0)
+    first, second = (theano.shared(rng.uniform(-1, 1, (64, 64)).astype("float32")) for _ in range(2))
+    got = {}
+    data = rng.uniform(-1, 1, (32, 64)).astype("float32")
+    for wish in ("never", "split"):
+        persist(wish)
+        f, sim = simulated([x], [tt.tanh(tt.tanh(tt.tanh(x).dot(first)).dot(second)).dot(first) + 1])
+        for _ in range(CALLS):
+            (got[wish],) = sim(data)
+    np.testing.assert_allclose(got["split"], f(data)[0], atol=1e-4)
+    np.testing.assert_array_equal(got["split"], got["never"])
+    assert any(halved) == are_halved
 
 
 @pytest.mark.slow
@@ -245,12 +274,13 @@ def test_no_device_has_persistent_launches_by_default(persist):
 def pays(persist, monkeypatch):
     """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial."""
 
-    def say(calls=3, medians=(2.0, 1.0, 3.0)):
+    def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
         context = get_context("dev0")
         # A chain of three has some ten commands, and fewer kernels.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+        monkeypatch.setattr(persistent_launches, "_WAYS", ways)
         monkeypatch.setattr(step_trials.StepTrial, "medians", medians)
 
     return say
@@ -315,6 +345,34 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
     most, some, *_ = sorted(set(enqueued))
     assert plan_of(sim).enqueued == [max(enqueued), most, some][quickest]
+
+
+@pytest.mark.parametrize("quickest", [1, 2])
+def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
+    """A product that has a launch of its own stands between a run of some commands and a longer one."""
+    pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
+    monkeypatch.setattr(
+        persistent_launches.Residency,
+        "max_tiles",
+        lambda _, command: 10**6 * (not getattr(command, "name", "").startswith("matmul")),
+    )
+    x, w = tt.fmatrix("x"), theano.shared(np.linspace(-1, 1, 12).reshape(3, 4).astype("float32"), "w")
+    value = tt.nnet.softmax(x) - x.sum(axis=0)
+    value = value.dot(w)
+    for _ in range(4):
+        value = tt.nnet.softmax(value - value.sum(axis=0))
+    f, sim = simulated([x], value, updates=[(w, w * np.float32(0.9))])
+    enqueued = []
+
+    def is_done(plan):
+        enqueued.append(plan.enqueued)
+        return plan._merging.done
+
+    data = np.ones((2, 3), "float32")
+    called_until(sim, is_done, lambda sim: np.testing.assert_allclose(sim(data), f(data), rtol=1e-5))
+    np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+    most, some, *_ = sorted(set(enqueued))
+    assert plan_of(sim).enqueued == [most, some][quickest - 1]
 
 
 def test_steps_of_many_are_merged_too(pays):
