@@ -22,6 +22,7 @@ from rich.table import Table
 
 import optdb
 from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.plan import Plan
 from profiles import models, screen
 from profiles.gpu import jax_nets
 from profiles.report import geometric_mean
@@ -43,6 +44,8 @@ TOLD = ("n", "heads")
 PRECISIONS = ("highest", "default")
 #: Calls before the first that is timed: the first one is recorded, and the second one planned.
 _WARM_UP = 5
+#: So many seconds a compiler has at most, to build in the background what merges small launches.
+_MOST_TRAINING_S = 120.0
 
 
 @dataclass
@@ -79,16 +82,15 @@ class Step:
 
 
 def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, training: float) -> Step:
-    """Time a model on a device, after some seconds of training."""
+    """Time a model on a device, after some seconds of training, and until it is decided which launches are merged."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
     with optdb.SimulatorOCL(compiled(model), device) as sim:
         costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
-        until = time.monotonic() + training
-        while time.monotonic() < until:
-            sim.call_n_times(repeat, *data)
-        machine = sim._executable.run
-        commands = machine.plans[-1].enqueued if isinstance(machine, PlannedVM) and machine.plans else 0
+        if training:
+            settle(sim, lambda: sim.call_n_times(repeat, *data), training)
+        plan = _last_plan(sim)
+        commands = 0 if plan is None else plan.enqueued
         call = _median_ms(lambda: sim(*data), repeat)
         resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
         returned, done = [], []
@@ -99,6 +101,21 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
             done.append(begin + _elapsed_ms(pending[0].wait))
         queued = _elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
     return Step(name, commands, resident, call, statistics.median(returned), statistics.median(done), queued, costs)
+
+
+def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> None:
+    """Call for some seconds at least, and until it is decided which launches are merged."""
+    began = time.monotonic()
+    while (elapsed := time.monotonic() - began) < _MOST_TRAINING_S:
+        call()
+        plan = _last_plan(sim)
+        if elapsed >= least_s and (plan is None or plan.is_settled):
+            return
+
+
+def _last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
+    machine = sim._executable.run
+    return machine.plans[-1] if isinstance(machine, PlannedVM) and machine.plans else None
 
 
 def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
@@ -184,8 +201,10 @@ def numpy_table(steps: list[Step]) -> Table:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Steps of each kind.")
-@click.option("--training", default=5.0, show_default=True, help="Seconds before: small launches are merged meanwhile.")
+@click.option("--repeat", type=click.IntRange(min=1), default=100, show_default=True, help="Steps of each kind.")
+@click.option(
+    "--training", default=5.0, show_default=True, help="Seconds before, at least: small launches are merged meanwhile."
+)
 @click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Whether to compare with JAX.")
 @click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
 def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax: bool, small: bool) -> None:

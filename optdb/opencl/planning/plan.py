@@ -181,6 +181,11 @@ class Plan:
         """How many commands a run enqueues now if nothing changes: merged ones count once."""
         return sum(len(step.commands) for step in self._steps)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is decided which launches are merged."""
+        return self._merging.done
+
     def expect(self, times: int) -> bool:
         """Credit `times` calls that may run without Python; return whether one has to run with it first."""
         return self._merging.expect(times)
