@@ -7,7 +7,7 @@ A plan is a list of launches, made from numbers alone and cached, and the size o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Launch:
     group: tuple[int, ...]
     #: Its numbers, packed.
     sizes: tuple[np.ndarray, ...]
-    #: The arrays that it takes, a letter each: a, b, y, z, or w for scratch memory.
+    #: The arrays that it takes, a letter each: a, b, y, z, or w for scratch memory, and others for copies.
     arrays: str
     #: Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
     factors: str = ""
@@ -53,6 +53,8 @@ class GemmPlan:
     launches: Sequence[Launch]
     #: Elements of scratch memory, of the dtype to compute in.
     memory: int = 0
+    #: The same of copies of matrices, by letter.
+    copies: Mapping[str, int] = field(default_factory=dict)
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
@@ -157,11 +159,11 @@ def run(
             operands = [arrays[letter] for letter in step.arrays]
             kernels[step.kernel].call(step.items, step.group, *step.sizes, *factors[step.factors], *operands)
 
-    if not plan.memory:
+    if not plan.memory and not plan.copies:
         launch(arrays)
         return
-    with scratch(context, work, plan.memory) as (w,):
-        launch({**arrays, "w": w})
+    with scratch(context, work, plan.memory, *plan.copies.values()) as (w, *copies):
+        launch({**arrays, "w": w, **dict(zip(plan.copies, copies, strict=True))})
 
 
 @dataclass(frozen=True)
