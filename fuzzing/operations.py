@@ -228,6 +228,19 @@ def _class_is_certain(var: Any, index: Any) -> Any:
     return _exact(tt.eq(entropies, 0), var)
 
 
+def _loss_of_classes(var: Any, index: Any) -> Any:
+    """Return for each element whether the gradient of a cross entropy moves it far down, or up, or not.
+
+    The softmax of a row is near 0, but for its largest elements, of which one is near 1, two near a half, and so on.
+    A row whose class is not among them has a large loss, and counts twice. No power of e is 0 in float32.
+    """
+    scores = 8 * tt.clip(var, -4, 4)
+    losses = tt.nnet.categorical_crossentropy(tt.nnet.softmax(scores), tt.clip(index, 0, var.shape[1] - 1))
+    of_scores = tt.grad(losses.sum(), scores)
+    is_lost = tt.gt(losses, 6).dimshuffle(0, "x")
+    return _exact((tt.cast(tt.gt(of_scores, 0.4), "int8") - tt.lt(of_scores, -0.4)) * (1 + is_lost), var)
+
+
 def _softmax_winner(var: Any) -> Any:
     """Return 1 for an element of a row that is its largest, alone or with another one: exact, as a softmax is not."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
@@ -575,6 +588,14 @@ OPERATIONS: dict[str, Operation] = {
         lambda a, i, _: _class_is_certain(a, i),
         lambda a, i: i.shape,
         (_float_matrix, lambda i, a: _indexes(i) and i.shape == a.shape[:1]),
+    ),
+    "loss_of_classes": Operation(
+        lambda a, i, _: _loss_of_classes(a, i),
+        _same,
+        (
+            lambda a: _float_matrix(a) and a.var.dtype != "float16",
+            lambda i, a: _indexes(i) and i.shape == a.shape[:1],
+        ),
     ),
     "softmax_winner": Operation(lambda a, _: _softmax_winner(a), _same, (_float_matrix,)),
     "gradient": Operation(lambda a, _: _gradient(a), _same, (_float,)),

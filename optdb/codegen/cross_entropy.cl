@@ -1,7 +1,9 @@
 /*
 Kernels that go over the rows of matrices: softmax and cross entropies.
 
-In softmax, INPUTS are its parameters, ELEMENT is element j of row i, and RESULT what becomes of it.
+In softmax, INPUTS are its parameters, ELEMENT is element j of row i, and RESULT what becomes of it. In crossentropy,
+GRADIENT is a parameter for the gradient of the entropies if there is one, READ_GRADIENT reads that of a row, and
+STORE_WEIGHT stores the weight of element j, or the gradient.
 */
 
 OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, INPUTS, ARRAY T *z)
@@ -39,7 +41,7 @@ OUTLINED_KERNEL void softmax_gradient(ga_size rows, ga_size columns, ARRAY T *dy
 }
 
 OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
-    ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y,
+    ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y GRADIENT,
     ARRAY T *nll, ARRAY T *sm, ARRAY INDEX *am)
 {
 #define AT(j) (LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + LOAD(b[(ga_ssize)(j) * b0]))
@@ -56,8 +58,12 @@ OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
         W sum = 0;
         for (ga_size j = 0; j < columns; ++j)
             sum += exp(AT(j) - largest);
-        for (ga_size j = 0; j < columns; ++j)
-            sm[i * columns + j] = STORE(exp(AT(j) - largest) / sum);
+        GLOBAL_MEM T *sm_row = sm + i * columns;
+        READ_GRADIENT
+        for (ga_size j = 0; j < columns; ++j) {
+            const W weight = exp(AT(j) - largest) / sum;
+            STORE_WEIGHT
+        }
         nll[i] = STORE(largest - AT(y[i]) + log(sum));
         am[i] = (INDEX)place;
     }

@@ -25,6 +25,18 @@ _KERNELS = functions("cross_entropy.cl")
 
 #: The parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
+#: What is stored of the weights of a softmax: themselves, or the gradient of the cross entropies with respect to what
+#: the softmax is of.
+_WEIGHTS = {
+    "GRADIENT": "",
+    "READ_GRADIENT": "",
+    "STORE_WEIGHT": "sm_row[j] = STORE(weight);",
+}
+_GRADIENT = {
+    "GRADIENT": ", ARRAY T *dy, ga_ssize dy0",
+    "READ_GRADIENT": "const W by = LOAD(dy[(ga_ssize)i * dy0]);\nconst ga_size its_class = (ga_size)y[i];",
+    "STORE_WEIGHT": "const W part = by * weight; sm_row[j] = STORE(j == its_class ? part - by : part);",
+}
 #: Element j of row i of a matrix, and of a vector that all rows share.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
 
@@ -79,25 +91,35 @@ class SoftmaxGradient(_OfRows):
 class SoftmaxCrossEntropy(Operation):
     """For each row of a matrix: how unlikely its class is, the softmax, and the likeliest class.
 
-    The inputs are the matrix, a vector that is added to each row, and the classes, of the host.
+    The inputs are the matrix, a vector that is added to each row, and the classes, of the host. With
+    `gives_gradient`, the gradient of the entropies comes after them, one number or one for each row, and the gradient
+    of the matrix replaces the softmax: what `SoftmaxCrossEntropyGradient` makes of that.
     """
 
     #: The dtype of the matrix and of the vector, which is one of floats.
     dtype: str
     #: The dtype of the likeliest classes.
     index_dtype: str
+    gives_gradient: bool = False
 
     reads_tables_alone = True
 
+    @property
+    def _name(self) -> str:
+        return "crossentropy_and_gradient" if self.gives_gradient else "crossentropy"
+
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(row_kernel("crossentropy", self.context), self.dtype, INDEX=ctype(self.index_dtype)))]
+        words = {**(_GRADIENT if self.gives_gradient else _WEIGHTS), "crossentropy": self._name}
+        code = filled(row_kernel("crossentropy", self.context), **words)
+        return [Kernel(typed(code, self.dtype, INDEX=ctype(self.index_dtype)))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        x, b, y = inputs
+        x, b, y, *given = inputs
         rows, columns = x.shape
         if b.shape[0] != columns:
             raise ValueError(f"{self} has a bias of {b.shape[0]} numbers for {columns} columns")
         classes = _classes(self, y, x.shape)
+        gradient = [arg for dy in given for arg in (dy, _step_of_rows(self, dy, rows))]
         results = [
             output_array(storage, self.context, shape, dtype)
             for storage, shape, dtype in zip(
@@ -105,8 +127,8 @@ class SoftmaxCrossEntropy(Operation):
             )
         ]
         if x.size:
-            args = [columns, x, *steps_of(x), b, *steps_of(b), classes, *results]
-            launch_rows(kernels["crossentropy"], self.context, rows, *args)
+            args = [columns, x, *steps_of(x), b, *steps_of(b), classes, *gradient, *results]
+            launch_rows(kernels[self._name], self.context, rows, *args)
 
 
 @dataclass(eq=False)
@@ -128,12 +150,10 @@ class SoftmaxCrossEntropyGradient(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         dy, sm, y = inputs
         rows, columns = sm.shape
-        if dy.ndim and dy.shape[0] not in (1, rows):
-            raise ValueError(f"{self} has {dy.shape[0]} gradients for {rows} rows")
+        dy_step = _step_of_rows(self, dy, rows)
         classes = _classes(self, y, sm.shape)
         dx = output_array(outputs[0], self.context, sm.shape, sm.dtype)
         if sm.size:
-            dy_step = steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
             args = [columns, dy, dy_step, sm, *steps_of(sm), classes, dx]
             launch_rows(kernels["crossentropy_gradient"], self.context, rows, *args)
 
@@ -187,6 +207,13 @@ class CrossEntropyGradient(Operation):
         dp = output_zeros(outputs[0], self.context, p.shape, p.dtype)
         args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), columns, dp]
         launch_each(kernels["lookup_gradient"], self.context, rows, *args)
+
+
+def _step_of_rows(operation: Operation, dy: Array, rows: int) -> int:
+    """Return the step from one row's gradient to that of the next: 0 if there is one for all."""
+    if dy.ndim and dy.shape[0] not in (1, rows):
+        raise ValueError(f"{operation} has {dy.shape[0]} gradients for {rows} rows")
+    return steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
 
 
 def _classes(operation: Operation, y: np.ndarray, shape: Sequence[int]) -> Array:

@@ -64,27 +64,55 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     }
 }
 
-/* Of equal elements, the first one is the largest, and the first NaN of all. */
+/* Of equal elements, the first one is the largest, and the first NaN of all. What is written could overlap what is read,
+   as far as a compiler knows: so some elements are read before the first of them is used. */
 KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
-    ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y,
+    ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y GRADIENT,
     ARRAY T *nll, ARRAY T *sm, ARRAY INDEX *am)
 {
 #define AT(j) (LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + LOAD(b[(ga_ssize)(j) * b0]))
+#define NEAR(j) (LOAD(x_row[j]) + LOAD(b[j]))
+#define WALK(INDEX_TYPE, READ, first, USE) { \
+        const INDEX_TYPE end = (INDEX_TYPE)columns; \
+        INDEX_TYPE next = (first); \
+        for (; next + (UNROLLED - 1) * team < end; next += UNROLLED * team) { \
+            W few[UNROLLED]; \
+            _Pragma("unroll") \
+            for (uint u = 0; u < UNROLLED; ++u) \
+                few[u] = READ(next + u * team); \
+            _Pragma("unroll") \
+            for (uint u = 0; u < UNROLLED; ++u) { \
+                const W v = few[u]; \
+                const INDEX_TYPE j = next + u * team; \
+                USE \
+            } \
+        } \
+        for (; next < end; next += team) { \
+            const W v = READ(next); \
+            const INDEX_TYPE j = next; \
+            USE \
+        } \
+    }
+    /* Short indexes of neighbours are quicker to work out. */
+#define OVER_ROW(first, USE) \
+    if (is_near) \
+        WALK(uint, NEAR, first, USE) \
+    else \
+        WALK(ga_size, AT, first, USE)
     LOCAL_MEM W shared[GROUP];
     LOCAL_MEM ga_size shared_index[GROUP];
     TEAM
+    const bool is_near = x1 == 1 && b0 == 1 && columns < (1u << 31);
+    const GLOBAL_MEM T *x_row = x + (ga_ssize)i * x0;
     W largest = 0, sum = 0;
     ga_size index = lane;
     if (i < rows) {
         largest = AT(lane);
-        #pragma unroll UNROLLED
-        for (ga_size j = lane + team; j < columns; j += team) {
-            const W v = AT(j);
+        OVER_ROW(lane + team,
             if (v > largest || (isnan(v) && !isnan(largest))) {
                 largest = v;
                 index = j;
-            }
-        }
+            })
     }
     shared[LID_0] = largest;
     shared_index[LID_0] = index;
@@ -105,23 +133,26 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     index = shared_index[begin];
     local_barrier();
     if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team)
-            sum += exp(AT(j) - largest);
+        OVER_ROW(lane, sum += exp(v - largest);)
     }
     shared[LID_0] = sum;
     FOLD(u + v)
     sum = shared[begin];
     if (i < rows) {
-        #pragma unroll UNROLLED
-        for (ga_size j = lane; j < columns; j += team)
-            sm[i * columns + j] = STORE(exp(AT(j) - largest) / sum);
+        GLOBAL_MEM T *sm_row = sm + i * columns;
+        READ_GRADIENT
+        OVER_ROW(lane,
+            const W weight = exp(v - largest) / sum;
+            STORE_WEIGHT)
         if (lane == 0) {
             nll[i] = STORE(largest - AT(y[i]) + log(sum));
             am[i] = (INDEX)index;
         }
     }
 #undef AT
+#undef NEAR
+#undef WALK
+#undef OVER_ROW
 }
 
 KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,
@@ -131,9 +162,10 @@ KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, 
     if (i >= rows)
         return;
     const W by = LOAD(dy[(ga_ssize)i * dy0]);
+    const ga_size its_class = (ga_size)y[i];
     #pragma unroll UNROLLED
     for (ga_size j = lane; j < columns; j += team) {
         const W part = by * LOAD(sm[(ga_ssize)i * sm0 + (ga_ssize)j * sm1]);
-        dx[i * columns + j] = STORE(j == (ga_size)y[i] ? part - by : part);
+        dx[i * columns + j] = STORE(j == its_class ? part - by : part);
     }
 }

@@ -17,6 +17,7 @@ from optdb.opencl import biases as _biases  # noqa: F401  registers itself
 from optdb.opencl import blas, inplace, next_values, pickling, placing, planning, shared, stacking, transfers, variables
 from optdb.opencl import hoisting as _hoisting  # noqa: F401  registers itself
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
+from optdb.opencl import losses as _losses  # noqa: F401  registers itself
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db

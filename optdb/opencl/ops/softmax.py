@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.cross_entropy import (
@@ -87,6 +88,32 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 
     def operation(self, node: Apply) -> Operation:
         return SoftmaxCrossEntropyGradient(self.get_context(node), node.inputs[1].type.dtype)
+
+
+class OpenCLCrossentropyAndGradient(Shell):
+    """For each row: how unlikely its class is, the gradient of the matrix, and the likeliest class.
+
+    The inputs are those of the cross entropy, and the gradient of its first result, a number or one for each row.
+    """
+
+    __props__ = ()
+
+    def make_node(self, x: Variable, b: Variable, y: Variable, dy: Variable) -> Apply:
+        """Return the node for arrays of the device of one dtype, but for the classes, which are the host's."""
+        if not x.type.dtype == b.type.dtype == dy.type.dtype:
+            raise TypeError(f"{self} takes arrays of one dtype")
+        host_node = OpenCLCrossentropySoftmaxArgmax1HotWithBias().make_node(x, b, y)
+        return Apply(self, [*host_node.inputs, dy], [out.type() for out in host_node.outputs])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        x, _, y, _ = shapes
+        return [y, x, y]
+
+    def operation(self, node: Apply) -> Operation:
+        _, gradient, likeliest = node.outputs
+        return SoftmaxCrossEntropy(
+            self.get_context(node), gradient.type.dtype, likeliest.type.dtype, gives_gradient=True
+        )
 
 
 class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCategorical1Hot):

@@ -1,0 +1,74 @@
+"""The cross entropy of a softmax and its gradient are computed together where the softmax is needed for nothing else.
+
+Training needs the loss, and its gradient with respect to what the softmax is of. The first writes the softmax, and the
+second reads it and writes as much again: of a language model, the largest arrays that there are. The gradient of the
+loss itself is known before, as that of a mean is: so what writes the softmax can write the gradient instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optdb.codegen.source import work_dtype
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, FunctionGraph, clients, node_ancestors
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.opencl.branches import ALWAYS, Needs, needs_of
+from optdb.opencl.ops.softmax import (
+    OpenCLCrossentropyAndGradient,
+    OpenCLCrossentropySoftmax1HotWithBiasDx,
+    OpenCLCrossentropySoftmaxArgmax1HotWithBias,
+)
+
+#: After fusion, before any in-place rewrite.
+POSITION = 48.73
+
+
+class LossesWithGradients(Optimizer):
+    """Lets cross entropies give their gradients."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        attach_validation(fgraph)
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Replace the cross entropies whose softmax is needed by their gradient alone."""
+        needs = needs_of(fgraph)
+        for node in fgraph.toposort():
+            if type(node.op) is not OpenCLCrossentropySoftmax1HotWithBiasDx or not _can_be_one(fgraph, node, needs):
+                continue
+            gradient, softmax, classes = node.inputs
+            entropies = softmax.owner
+            matrix, bias, _ = entropies.inputs
+            loss, dx, likeliest = OpenCLCrossentropyAndGradient()(matrix, bias, classes, gradient)
+            pairs = [(entropies.outputs[0], loss), (node.outputs[0], dx), (entropies.outputs[2], likeliest)]
+            if any(old.type != new.type for old, new in pairs):
+                continue
+            for old, new in pairs:
+                copy_trace(old, new)
+            replace_all(fgraph, pairs, reason=type(self).__name__)
+
+
+def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
+    """Tell whether a gradient can be computed with the entropies, at the same time and as exactly."""
+    gradient, softmax, classes = node.inputs
+    entropies = softmax.owner
+    if entropies is None or type(entropies.op) is not OpenCLCrossentropySoftmaxArgmax1HotWithBias:
+        return False
+    if softmax is not entropies.outputs[1] or entropies.inputs[2] is not classes:
+        return False
+    # The gradient would be that of a softmax which is not rounded.
+    if work_dtype(softmax.type.dtype) != softmax.type.dtype:
+        return False
+    if len({x.type.dtype for x in (gradient, softmax, *entropies.inputs[:2])}) > 1:
+        return False
+    is_for_one = [client for client, _ in clients(fgraph, softmax)] == [node]
+    if not is_for_one or needs.get(node, ALWAYS) != needs.get(entropies, ALWAYS):
+        return False
+    return entropies not in node_ancestors([gradient])
+
+
+compile_db().register("opencl_losses", LossesWithGradients(), POSITION, "opencl")
