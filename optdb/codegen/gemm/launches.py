@@ -7,7 +7,7 @@ A plan is a list of launches, made from numbers alone and cached, and the size o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Items of a group that adds up parts of tiles, and how many neighbours an item adds up at once.
-_TOTAL, _WIDE = 64, 4
+#: How many neighbours an item adds up at once.
+_WIDE = 4
 #: Where the second numbers of `by_tiles` tell parts, matrices, and how tiles are divided by.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
@@ -128,10 +128,11 @@ def by_tiles(
     multiply = Launch(kernel, (tiles * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
-    columns = -(-min(p.n, 1 << 16) // (_TOTAL * _WIDE)) * _TOTAL
-    adding_up = total(p.m, p.n, p.batch, parts, p.add, (0, *p.y), (0, *p.z), columns, _TOTAL)
-    adding_up = replace(adding_up, kernel="matmul_total_wide")
-    return GemmPlan([multiply, adding_up], parts * p.batch * p.m * p.n)
+    size, items_of_row = p.batch * p.m * p.n, -(-p.n // _WIDE)
+    items = p.batch * p.m * items_of_row
+    sizes = pack(p.m, p.n, parts, size, int(p.add), 0, items, items_of_row), pack(0, *p.y, 0, *p.z)
+    adding_up = Launch("matmul_total_wide", (-(-items // group) * group,), (group,), sizes, "yzw", "ab")
+    return GemmPlan([multiply, adding_up], parts * size)
 
 
 def reciprocal(divisor: int) -> int:

@@ -139,54 +139,70 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef KEEP_TILES
 }
 
-/* Adds up the parts of sums that some groups had, WIDE neighbours at a time. */
+/* Adds up the parts of sums that some groups had, WIDE neighbours of a row at a time. */
 KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
-    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, row = get_global_id(1);
-    if (row * n >= size)
+    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, items = s.s6, items_of_row = s.s7;
+    const ga_ssize item = get_global_id(0);
+    if (item >= items)
         return;
-    /* To divide takes as long as the rest. */
+    /* To divide takes as long as the rest, and long numbers take longer. */
+    const ga_ssize row = items >> 32 ? item / items_of_row : (ga_ssize)((uint)item / (uint)items_of_row);
     const ga_ssize batch = size == m * n ? 0 : row / m, i = row - batch * m, y_step = t.s3, z_step = t.s7;
+    const ga_ssize j = (item - row * items_of_row) * WIDE;
     const bool add = s.s4;
-    y += t.s0 + batch * t.s1 + i * t.s2;
-    z += t.s4 + batch * t.s5 + i * t.s6;
-    w += s.s5 + row * n;
-    const bool is_whole = n % WIDE == 0 && size % WIDE == 0 && (size_t)w % sizeof(WORDS) == 0;
-    for (ga_ssize j = get_global_id(0) * WIDE; j < n; j += get_global_size(0) * WIDE) {
-        W sum[WIDE];
-        #pragma unroll
-        for (int e = 0; e < WIDE; ++e)
-            sum[e] = 0;
-        if (is_whole) {
-            #pragma unroll 4
-            for (ga_ssize p = 0; p < parts; ++p) {
-                W few[WIDE];
-                VSTORE(*(GLOBAL_MEM const WORDS *)(w + p * size + j), 0, few);
-                #pragma unroll
-                for (int e = 0; e < WIDE; ++e)
-                    sum[e] += few[e];
-            }
-        } else {
-            for (ga_ssize p = 0; p < parts; ++p)
-                #pragma unroll
-                for (int e = 0; e < WIDE; ++e)
-                    sum[e] += j + e < n ? w[p * size + j + e] : 0;
-        }
-        #pragma unroll
-        for (int e = 0; e < WIDE; ++e) {
-            sum[e] *= alpha;
-            if (add && j + e < n)
-                sum[e] += beta * LOAD(y[(j + e) * y_step]);
-        }
-#if STORES_WHOLE
-        if (is_whole && z_step == 1 && (size_t)(z + j) % sizeof(WORDS) == 0) {
-            *(GLOBAL_MEM WORDS *)(z + j) = VLOAD(0, sum);
-            continue;
-        }
-#endif
-        #pragma unroll
-        for (int e = 0; e < WIDE; ++e)
-            if (j + e < n)
-                z[(j + e) * z_step] = STORE(sum[e]);
+    y += t.s0 + batch * t.s1 + i * t.s2 + j * y_step;
+    z += t.s4 + batch * t.s5 + i * t.s6 + j * z_step;
+    w += s.s5 + row * n + j;
+    const int there = (int)min((ga_ssize)WIDE, n - j);
+    W sum[WIDE], added[WIDE];
+    /* What is added comes beside the parts. */
+    #pragma unroll
+    for (int e = 0; e < WIDE; ++e) {
+        sum[e] = 0;
+        added[e] = 0;
     }
+#if STORES_WHOLE
+    const bool adds_whole = there == WIDE && y_step == 1 && (size_t)y % sizeof(WORDS) == 0;
+    if (add && adds_whole)
+        VSTORE(*(GLOBAL_MEM const WORDS *)y, 0, added);
+#else
+    const bool adds_whole = false;
+#endif
+    if (add && !adds_whole) {
+        #pragma unroll
+        for (int e = 0; e < WIDE; ++e)
+            added[e] = e < there ? LOAD(y[e * y_step]) : 0;
+    }
+    if (there == WIDE && size % WIDE == 0 && (size_t)w % sizeof(WORDS) == 0) {
+        #pragma unroll 4
+        for (ga_ssize p = 0; p < parts; ++p) {
+            W few[WIDE];
+            VSTORE(*(GLOBAL_MEM const WORDS *)(w + p * size), 0, few);
+            #pragma unroll
+            for (int e = 0; e < WIDE; ++e)
+                sum[e] += few[e];
+        }
+    } else {
+        for (ga_ssize p = 0; p < parts; ++p)
+            #pragma unroll
+            for (int e = 0; e < WIDE; ++e)
+                sum[e] += e < there ? w[p * size + e] : 0;
+    }
+    #pragma unroll
+    for (int e = 0; e < WIDE; ++e) {
+        sum[e] *= alpha;
+        if (add)
+            sum[e] += beta * added[e];
+    }
+#if STORES_WHOLE
+    if (there == WIDE && z_step == 1 && (size_t)z % sizeof(WORDS) == 0) {
+        *(GLOBAL_MEM WORDS *)z = VLOAD(0, sum);
+        return;
+    }
+#endif
+    #pragma unroll
+    for (int e = 0; e < WIDE; ++e)
+        if (e < there)
+            z[e * z_step] = STORE(sum[e]);
 }
