@@ -80,7 +80,8 @@ def test_classes_change_and_no_node_computes(how, monkeypatch):
         # What a device rounds otherwise adds up, over as many as 39 steps.
         np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
         if number == 2:
-            assert len(uploads_of(sim)) == 2
+            # The entropies and their gradient come of one node.
+            assert len(uploads_of(sim)) == 1
             let_nodes_fail(sim, monkeypatch)
 
 
@@ -89,8 +90,8 @@ def test_commands_around_the_node_stay_together():
     for turn in TURNS:
         sim(X, LABELS[turn])
     steps = plan_of(sim)._steps
-    assert [len(step.commands) for step in steps[:2]] == [0, 0]
-    assert len(steps) <= 4
+    assert [len(step.commands) for step in steps[:1]] == [0]
+    assert len(steps) <= 3
 
 
 def test_tables_are_written_behind_commands_where_these_are_separated_anyway():
