@@ -159,20 +159,21 @@ void LOOP_ACROSS()
                 base = side * STAGE_WORDS;
             }
             READ_TERM((l + 1) % 2, (l + 1) % DEPTH)
+            W x1[ITEM_ROWS], v1[ITEM_COLS];
             #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; r += 4) {
-                W x1[4];
-                vstore4(xs[l % 2][r / 4], 0, x1);
+            for (int r = 0; r < ITEM_ROWS; r += 4)
+                vstore4(xs[l % 2][r / 4], 0, x1 + r);
+            #pragma unroll
+            for (int c = 0; c < ITEM_COLS; c += 4)
+                vstore4(vs[l % 2][c / 4], 0, v1 + c);
+            /* Column by column, each other one backwards: each multiplication finds a factor of the one before. */
+            #pragma unroll
+            for (int c = 0; c < ITEM_COLS; ++c)
                 #pragma unroll
-                for (int d = 0; d < 4; ++d)
-                    #pragma unroll
-                    for (int c = 0; c < ITEM_COLS; c += 4) {
-                        acc[r + d][c] += x1[d] * vs[l % 2][c / 4].x;
-                        acc[r + d][c + 1] += x1[d] * vs[l % 2][c / 4].y;
-                        acc[r + d][c + 2] += x1[d] * vs[l % 2][c / 4].z;
-                        acc[r + d][c + 3] += x1[d] * vs[l % 2][c / 4].w;
-                    }
-            }
+                for (int i = 0; i < ITEM_ROWS; ++i) {
+                    const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
+                    acc[r][c] += x1[r] * v1[c];
+                }
         }
     }
 #undef READ_TERM
