@@ -29,8 +29,9 @@ KIND, _ARITHMETIC = "tensor cores", "tf32"
 #: How much a unit computes with one group on it, with two, and so on, in 1e12 operations a second. It holds no more of
 #: them than are listed.
 Rates = Mapping[TensorBlock, tuple[float, ...]]
-#: Of an NVIDIA H200. Tiles of 32 terms take 64 KiB of local memory.
+#: Of an NVIDIA H200, and the first one of an H100. Tiles of 32 terms take 96 or 64 KiB of local memory.
 DEFAULTS: Rates = {
+    TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
     TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
     TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
