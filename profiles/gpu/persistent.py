@@ -83,7 +83,7 @@ class Variant:
         self._barrier, self._groups, self._registers = barrier, groups, registers
         self._inline, self._teams = inline, teams
         if rounds:
-            persistent_launches._WAYS = ((rounds, persistent_launches._WAYS[0][1]),)
+            persistent_launches._MAX_ROUNDS = rounds
         # A launch that hangs is given up after a second or two.
         persistent_launches._POLLS = 1 << 21
         self._choose = planning.residency
