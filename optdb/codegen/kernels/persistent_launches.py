@@ -84,9 +84,9 @@ _MAX_PATTERN_NBYTES = 16
 #: Fewer commands are not merged.
 _MIN_COMMANDS = 2
 #: The ways that steps are timed with: how many tiles of a command each group has at most, and the fewest commands of a
-#: run. A phase takes 2.1 to 2.5 us, and a launch of its own hardly more: a step of cifar_resnet (width 16) takes 6.31 ms
-#: on an H100 with runs of eight and more, 6.43 with those of four, 6.67 with those of two, and 6.75 without. The first
-#: way merges whatever another one does.
+#: run. A phase takes 2.1 to 2.5 us, and a launch of its own hardly more: a step of cifar_resnet (width 16) takes 6.31
+#: ms on an H100 with runs of eight and more, 6.43 with those of four, 6.67 with those of two, and 6.75 without. The
+#: first way merges whatever another one does.
 _WAYS = (_MAX_ROUNDS, 4), (_MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Of ways that take as long, to within this, the one with the fewest launches is taken: it needs the host least, which
 #: may be busier at other times.
