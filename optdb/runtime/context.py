@@ -19,6 +19,7 @@ import numpy as np
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError, ForkedContext
+from optdb.runtime.grid_failures import forget_words
 from optdb.runtime.library import check_process, cl
 
 __all__ = ["Context", "ForkedContext", "Turn"]
@@ -154,5 +155,6 @@ def _finish(pid: int, queue: cl.CommandQueue, name: str) -> None:
         return
     try:
         queue.finish()
+        forget_words(queue)
     except cl.Error as error:
         logging.getLogger(__name__).error("the last commands on %s failed: %s", name, error)

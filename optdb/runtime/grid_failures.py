@@ -7,30 +7,25 @@ is returned as a value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
-__all__ = ["WORD_COUNT", "check_launches", "check_words", "grid_words", "known_words"]
+__all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_words", "known_words"]
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: By the handle of a context that has persistent launches; a buffer keeps its context.
+#: By the handle of a context that has persistent launches; a buffer keeps the OpenCL context.
 _words: dict[int, cl.Buffer] = {}
 
 
-def grid_words(context: Context) -> cl.Buffer:
+def grid_words(context: cl.Context) -> cl.Buffer:
     """Return the words of a context, which count groups and tell whether a launch failed (``grid_barriers``)."""
-    handle = context.cl_context.int_ptr
+    handle = context.int_ptr
     if handle not in _words:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        _words[handle] = cl.Buffer(context.cl_context, flags, hostbuf=_NO_WORDS)
+        _words[handle] = cl.Buffer(context, flags, hostbuf=_NO_WORDS)
     return _words[handle]
 
 
@@ -42,11 +37,21 @@ def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
 def check_launches(queue: cl.CommandQueue) -> None:
     """Wait for a queue, and raise DeviceError if a persistent launch in it failed; do nothing if there was none."""
     words = known_words(queue)
-    if words is None:
-        return
+    if words is not None:
+        check_words(queue, _read(queue, words))
+
+
+def forget_words(queue: cl.CommandQueue) -> None:
+    """Wait for the queue of a context that ends, and forget its words, unless a launch failed: results may be left."""
+    words = known_words(queue)
+    if words is not None and not _read(queue, words)[-1]:
+        del _words[queue.context.int_ptr]
+
+
+def _read(queue: cl.CommandQueue, words: cl.Buffer) -> np.ndarray:
     values = np.empty_like(_NO_WORDS)
     cl.enqueue_copy(queue, values, words, is_blocking=True)
-    check_words(queue, values)
+    return values
 
 
 def check_words(queue: cl.CommandQueue, values: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.runtime import arrays
+from optdb.runtime import arrays, grid_failures
 from optdb.runtime import context as context_module
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
@@ -75,6 +75,19 @@ def test_a_context_that_ends_waits_for_its_queue():
     del context
     assert event.command_execution_status == cl.command_execution_status.COMPLETE
     opening.join()
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_context_that_ends_leaves_no_words_of_launches_that_are_done(has_failed):
+    context, cl = Context("opencl"), context_module.cl
+    queue, words = context.queue, grid_failures.grid_words(context.cl_context)
+    cl.enqueue_copy(queue, words, np.array([1, 0, has_failed], np.uint32))
+    del context
+    assert (grid_failures.known_words(queue) is words) == has_failed
+    if has_failed:
+        with pytest.raises(DeviceError, match="was given up"):
+            grid_failures.check_launches(queue)
+        del grid_failures._words[queue.context.int_ptr]
 
 
 def test_dtypes(context, monkeypatch):

@@ -494,7 +494,7 @@ class PersistentProgram:
     def _launch(self, tables: Sequence[cl.Buffer], buffers: Sequence[cl.Buffer], first: int, end: int) -> EnqueueKernel:
         resident = self._resident
         context, groups, items = resident.context, resident.groups, resident.items
-        words = grid_words(context)
+        words = grid_words(context.cl_context)
         args = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
         kernel = cl.Kernel(self._program, PERSISTENT)
         kernel.set_args(*args)

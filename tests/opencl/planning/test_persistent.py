@@ -244,7 +244,7 @@ def test_a_grid_barrier_of_one_group_computes_the_same(persist, monkeypatch):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     words = np.ones(3, np.uint32)
     queue = get_context("dev0").queue
-    grid_failures.cl.enqueue_copy(queue, words, grid_failures.grid_words(get_context("dev0")))
+    grid_failures.cl.enqueue_copy(queue, words, grid_failures.grid_words(get_context("dev0").cl_context))
     assert not words.any()
 
 
