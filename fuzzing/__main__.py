@@ -20,7 +20,7 @@ from fuzzing.operations import OPERATIONS
 from fuzzing.pairs import Pairs, shown
 from fuzzing.runner import run_chunks, run_worker
 from fuzzing.strategies import chosen_values
-from fuzzing.switches import Compilation, Process, Surroundings, values_of
+from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
 #: Examples of one process: what a process compiles stays in its memory. With a C compiler, all of it is new C code.
@@ -133,11 +133,29 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return all combinations of the switches of a process, shuffled."""
+    """Return all combinations of the switches of a process that leave others a value, shuffled.
+
+    Raises
+    ------
+    click.UsageError
+        If there is none.
+    """
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
-    random.Random(seed).shuffle(processes)
-    return processes
+    possible = [process for process in processes if _excludes(process, only) is None]
+    if not possible:
+        raise click.UsageError(f"--only leaves nothing to draw: {_excludes(processes[0], only)}")
+    random.Random(seed).shuffle(possible)
+    return possible
+
+
+def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
+    """Return why a process excludes all values that a switch is confined to; None if it does so for no switch."""
+    for name, values in only.items():
+        rules = [exclusion((name, value), dataclasses.asdict(process)) for value in values]
+        if all(rules):
+            return f"{name}={', '.join(values)}: {rules[0].reason}"
+    return None
 
 
 #: What is added to the seed where a process has died and another one runs the rest.

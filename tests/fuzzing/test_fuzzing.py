@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import theano
+from click.testing import CliRunner
 
 from fuzzing import __main__ as command
 from fuzzing import comparing
@@ -185,3 +186,23 @@ def test_excluded_values_are_not_asked_for():
         (name, values), (other, others) = rule.first, rule.second
         for value, excluded in itertools.product(values, others):
             assert frozenset({(name, value), (other, excluded)}) not in missing
+
+
+def test_processes_leave_confined_switches_a_value():
+    only = {"persistent_launches": ["always", "split"], "way": ["file"]}
+    processes = command._processes("none", 0, only)
+    assert {process.kernels for process in processes} == {"own"}
+    assert {
+        process.kernels for process in command._processes("none", 0, {**only, "persistent_launches": ["auto"]})
+    } == {
+        "own",
+        "gpu",
+        "copying gpu",
+    }
+
+
+def test_a_restriction_that_excludes_another_one_is_told():
+    only = [f"--only={text}" for text in ("kernels=gpu", "persistent_launches=split", "compiler=none")]
+    done = CliRunner().invoke(command.main, ["--examples", "1", *only])
+    assert done.exit_code == 2
+    assert "persistent_launches=split: PoCL 3.1 hangs" in " ".join(done.output.replace("│", " ").split())
