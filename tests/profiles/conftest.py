@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+_FOLDER = Path(__file__).parent
+#: Whether the objects of other tests are left out of collections.
+_IS_FROZEN = pytest.StashKey[bool]()
 
-@pytest.fixture(autouse=True, scope="module")
-def unwalked_heap() -> Iterator[None]:
-    """Leave the objects of other tests out of collections: each timed call begins with one, which takes a second."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+# Each timed call begins with a collection, which takes a second where other tests have left their objects. To leave
+# those out walks them all, so it is done once for all tests of this folder that run one after the other.
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave the objects of other tests out of collections."""
+    if not item.config.stash.get(_IS_FROZEN, False):
+        gc.collect()
+        gc.freeze()
+        item.config.stash[_IS_FROZEN] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Take them in again before a test of another folder."""
+    if nextitem is None or _FOLDER not in nextitem.path.parents:
+        gc.unfreeze()
+        item.config.stash[_IS_FROZEN] = False
