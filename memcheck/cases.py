@@ -52,6 +52,7 @@ from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (
+    OpenCLCrossentropyAndGradient,
     OpenCLCrossentropyCategorical1Hot,
     OpenCLCrossentropyCategorical1HotGrad,
     OpenCLCrossentropySoftmax1HotWithBiasDx,
@@ -371,6 +372,10 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
     Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
+    *(
+        Case(OpenCLCrossentropyAndGradient(), floats(5, columns), floats(columns), CLASSES, floats(rows))
+        for columns, rows in ((7, 5), (1300, 1))
+    ),
     Case(OpenCLCrossentropyCategorical1Hot(), floats(5, 7), CLASSES),
     Case(OpenCLCrossentropyCategorical1HotGrad(), floats(5), floats(5, 7), CLASSES),
 ]
