@@ -246,15 +246,14 @@ def plan(problem: Problem, block: CopiedBlock, units: int, turns: Turns = (False
     """
     before: list[Launch] = []
     sizes: dict[str, int] = {}
-    letters = {"a": "a", "b": "b"}
-    for letter, turn, is_asked in zip("ab", (turn_left, turn_right), turns, strict=True):
+    for copy, turn, is_asked in zip("AB", (turn_left, turn_right), turns, strict=True):
         if is_asked:
-            letters[letter] = letter.upper()
-            problem, launch, sizes[letter.upper()] = turn(problem, letter.upper())
+            problem, launch, sizes[copy] = turn(problem, copy)
             before.append(launch)
     tiles = problem.tiles(block.rows, block.cols)
     parts = max(min(_GROUPS * units // tiles, problem.k // PART), 1)
     by_copies = by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
     multiply, *rest = by_copies.launches
-    arrays = "".join([letters.get(letter, letter) for letter in multiply.arrays])
+    # A copy stands for the array with the small letter.
+    arrays = multiply.arrays.translate(str.maketrans({copy.lower(): copy for copy in sizes}))
     return GemmPlan([*before, replace(multiply, arrays=arrays), *rest], by_copies.memory, sizes)
