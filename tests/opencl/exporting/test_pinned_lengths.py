@@ -28,6 +28,7 @@ INDEXED_BY_ARGUMENTS = {
     "OpenCLCrossentropySoftmax1HotWithBiasDx",
     "OpenCLCrossentropyCategorical1Hot",
     "OpenCLCrossentropyCategorical1HotGrad",
+    "OpenCLCrossentropyAndGradient",
 }
 
 _PLACES = "the host turns indexes into places, for which it asks how the array lies"
