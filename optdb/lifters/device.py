@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optdb.host.api.graph import Op, Variable
-from optdb.host.api.lifting import is_host_array
+from optdb.host.api.variables import is_host_array
 
 #: Name of a context, or None for the default one.
 ContextName = str | None

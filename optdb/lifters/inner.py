@@ -26,7 +26,7 @@ from optdb.host.api.control_flow import (
     watching_mode,
 )
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.lifting import HostArrayType, is_host_array
+from optdb.host.api.variables import TensorType, is_host_array
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lift import GraphToGPU
 from optdb.lifters.lifter import Lifter, op_lifter
@@ -67,7 +67,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
         def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
             if _goes(device, dtype, context_name):
                 return device.array_type(dtype, broadcastable, context_name=context_name)
-            return HostArrayType(dtype, broadcastable)
+            return TensorType(dtype, broadcastable)
 
         lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database, tag=device.name)
         outside = list(inputs)

@@ -27,10 +27,10 @@ from optdb.host.api.c_code import progress
 from optdb.host.api.config import logger
 from optdb.host.api.databases import Query
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
-from optdb.host.api.lifting import attach_validation, copy_trace, rebuild, replace_all
-from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.rewriters import GraphRewriter, rebuild, replace_all
 from optdb.host.api.session import optimizing
-from optdb.host.api.testvalues import copy_test_value, without_test_values
+from optdb.host.api.testvalues import copy_test_value
+from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import Device, keep_database
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
@@ -40,7 +40,7 @@ from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB
 
 
-class GraphToGPU(Optimizer):
+class GraphToGPU(GraphRewriter):
     """Move a graph to a device, as far as there are lifters for it.
 
     Parameters
@@ -72,16 +72,6 @@ class GraphToGPU(Optimizer):
         self.name = f"GraphToGPU[{device.name}]"
         self.report: LiftReport | None = None
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Attach what validates the replacement.
-
-        Parameters
-        ----------
-        fgraph : FunctionGraph
-            The graph, which gets Theano's feature for it.
-        """
-        attach_validation(fgraph)
-
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
         """Lift a graph; where the new graph is not valid, the old one stays.
 
@@ -95,11 +85,11 @@ class GraphToGPU(Optimizer):
         LiftReport
             The placement of each node, with the reasons.
         """
-        # Variables of a device have no test values.
-        with optimizing(), without_test_values(), progress.phase("lifting"):
-            return self._apply(fgraph)
+        with optimizing(), progress.phase("lifting"):
+            return super().apply(fgraph)
 
-    def _apply(self, fgraph: FunctionGraph) -> LiftReport:
+    def rewrite(self, fgraph: FunctionGraph) -> LiftReport:
+        """Lift a graph, within `apply`."""
         start = time.perf_counter()
         nodes = fgraph.toposort()
         plan = PlacementPlan(fgraph, self.device, self._by_op(), nodes).make()
@@ -109,8 +99,7 @@ class GraphToGPU(Optimizer):
             pairs = builder.build()
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
-        if pairs:
-            replace_all(fgraph, pairs, reason=self.name)
+        replace_all(fgraph, pairs, reason=self.name)
         # ``on_change_input`` names only the outputs: this callback gives features the inner variables, too.
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.host.api.graph import Apply, Op, PureOp, Variable, clients, is_output
-from optdb.host.api.lifting import copy_trace
 from optdb.host.api.rewriters import LocalOptimizer
+from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import ContextName, Device, devices, only_database
 
 LiftFunction = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], Any]

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.host.api.lifting import is_host_array
 from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
+from optdb.host.api.variables import is_host_array
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lifter import Lifter
 

@@ -10,7 +10,6 @@ steps, in either order: so both are turned over.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from optdb.host.api import ops, scalars
 from optdb.host.api.control_flow import Scan, part_lengths, scan_storing_in
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
@@ -39,14 +36,10 @@ _FACTORS = {OpenCLDot22: (0, 1), OpenCLGemm: (2, 3)}
 _SWAPPED, _LAST_FIRST = (1, 0), (2, 0, 1)
 
 
-class BackwardResults(Optimizer):
+class BackwardResults(GraphRewriter):
     """Lets loops store their results backwards where these are turned over."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the results that are turned over, and the products of these."""
         for node in fgraph.toposort():
             if not isinstance(node.op, Scan) or node.op.as_while:
@@ -77,8 +70,6 @@ def _stored_backwards(fgraph: FunctionGraph, loop: Apply, number: int) -> Apply:
 
 
 def _replace(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:
-    for old, new in pairs:
-        copy_trace(old, new)
     replace_all(fgraph, pairs, reason=BackwardResults.__name__)
 
 

@@ -8,14 +8,10 @@ stores with another matrix; the bias is one whose rows are all the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.fusing.groups import can_fuse, node_program
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
@@ -26,19 +22,14 @@ from optdb.opencl.transfers import OpenCLFromHost
 POSITION = 48.72
 
 
-class BiasedProducts(Optimizer):
+class BiasedProducts(GraphRewriter):
     """Replaces sums of a product and a bias by products that add it."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the sums whose products are needed for nothing else."""
         for node in fgraph.toposort():
             made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0].type) else None
             if made is not None and made.type == node.outputs[0].type:
-                copy_trace(node.outputs[0], made)
                 replace_all(fgraph, [(node.outputs[0], made)], reason=type(self).__name__)
 
 

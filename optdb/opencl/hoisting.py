@@ -11,7 +11,6 @@ A loop that may end early keeps its products: it may need few of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,7 @@ from optdb.host.api import ops, scalars
 from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_with_sequences
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import opencl_sequence
@@ -35,23 +32,16 @@ from optdb.opencl.stacking import is_quicker
 POSITION = 48.5
 
 
-class HoistedProducts(Optimizer):
+class HoistedProducts(GraphRewriter):
     """Moves products out of loops."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the loops whose products need no state."""
         for node in fgraph.toposort():
             if isinstance(node.op, Scan):
                 outputs = _hoisted(fgraph, node)
                 if outputs is not None:
-                    pairs = list(zip(node.outputs, outputs, strict=True))
-                    for old, new in pairs:
-                        copy_trace(old, new)
-                    replace_all(fgraph, pairs, reason=type(self).__name__)
+                    replace_all(fgraph, list(zip(node.outputs, outputs, strict=True)), reason=type(self).__name__)
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:

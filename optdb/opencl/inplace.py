@@ -15,8 +15,7 @@ from optdb.host.api.control_flow import Scan, scan_overwriting, state_slots
 from optdb.host.api.databases import compile_db
 from optdb.host.api.destroy import DestroyHandler
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import FunctionNodeRewriter, Optimizer, TopoOptimizer
+from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOptimizer, replace_all
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
@@ -64,15 +63,14 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return inplace(*node.inputs, return_list=True)
 
 
-class InplaceLoops(Optimizer):
+class InplaceLoops(GraphRewriter):
     """Lets loops compute their states where the first values are, in place of a copy of each whole array."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
+        super().add_requirements(fgraph)
         fgraph.attach_feature(DestroyHandler())
 
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Change the loops on the device, the last ones first: what they read is then overwritten by nobody yet."""
         for node in reversed(fgraph.toposort()):
             if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
@@ -125,11 +123,8 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
         inputs[slot] = _in_order_by_steps(_allocated_apart(fgraph, inputs[slot]))
     op = scan_overwriting(loop.op, {number: [slot] for number, slot in slots.items()})
     outputs = op.make_node(*inputs).outputs
-    pairs = list(zip(loop.outputs, outputs, strict=True))
-    for old, new in pairs:
-        copy_trace(old, new)
     try:
-        replace_all(fgraph, pairs, reason=InplaceLoops.__name__)
+        replace_all(fgraph, list(zip(loop.outputs, outputs, strict=True)), reason=InplaceLoops.__name__)
     except (ValueError, InconsistencyError):
         return None
     return outputs[0].owner

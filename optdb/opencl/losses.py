@@ -8,14 +8,11 @@ loss itself is known before, as that of a mean is: so what writes the softmax ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from optdb.codegen.source import work_dtype
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, clients, node_ancestors
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyAndGradient,
@@ -27,14 +24,10 @@ from optdb.opencl.ops.softmax import (
 POSITION = 48.73
 
 
-class LossesWithGradients(Optimizer):
+class LossesWithGradients(GraphRewriter):
     """Lets cross entropies give their gradients."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the cross entropies whose softmax is needed by their gradient alone."""
         needs = needs_of(fgraph)
         for node in fgraph.toposort():
@@ -47,8 +40,6 @@ class LossesWithGradients(Optimizer):
             pairs = [(entropies.outputs[0], loss), (node.outputs[0], dx), (entropies.outputs[2], likeliest)]
             if any(old.type != new.type for old, new in pairs):
                 continue
-            for old, new in pairs:
-                copy_trace(old, new)
             replace_all(fgraph, pairs, reason=type(self).__name__)
 
 

@@ -6,14 +6,11 @@ elementwise op has written over a view, flipped or with axes exchanged, does not
 
 from __future__ import annotations
 
-from typing import Any
-
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.lifting import copy_trace
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter
+from optdb.host.api.traces import copy_trace
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.planning.waiting import begins_copy
@@ -26,11 +23,10 @@ POSITION = 75.7
 _REORDERING = (ops.DimShuffle, ops.Subtensor)
 
 
-class NextValuesInOrder(Optimizer):
+class NextValuesInOrder(GraphRewriter):
     """Puts next values of shared arrays in C order, where they may lie otherwise."""
 
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Change the outputs of a function's graph that are updates."""
         mapping = getattr(fgraph, "update_mapping", None) or {}
         for index in mapping:

@@ -18,9 +18,7 @@ from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.memory import OpenCLAlloc
@@ -61,14 +59,10 @@ class _Chain:
         return tuple([(part.start, part.stop) for part in self.parts])
 
 
-class PlacedParts(Optimizer):
+class PlacedParts(GraphRewriter):
     """Replaces chains of changes of zeros by arrays of parts."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the longest chains."""
         needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
@@ -80,10 +74,7 @@ class PlacedParts(Optimizer):
                 pairs = _padded(node)
             else:
                 pairs = _by_elementwise_op(fgraph, node, chain, needs) or _by_copies(node, chain)
-            for old, new in pairs:
-                copy_trace(old, new)
-            if pairs:
-                replace_all(fgraph, pairs, reason=type(self).__name__)
+            replace_all(fgraph, pairs, reason=type(self).__name__)
 
 
 def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from optdb.host.api.control_flow import Scan, inner_nodes, scan_saving
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.api.lifting import copy_trace, replace_all
+from optdb.host.api.rewriters import replace_all
 from optdb.opencl.aliasing import view_root
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import OpenCLContiguous
@@ -46,10 +46,7 @@ def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Var
     product, *sequences = found
     outputs, saved = scan_saving(loop, product)
     index = loop.outputs.index(states)
-    pairs = list(zip(loop.outputs, outputs, strict=True))
-    for old, new in pairs:
-        copy_trace(old, new)
-    replace_all(fgraph, pairs, reason="saved products")
+    replace_all(fgraph, list(zip(loop.outputs, outputs, strict=True)), reason="saved products")
     return [saved, outputs[index], *sequences]
 
 

@@ -10,16 +10,13 @@ products, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from optdb.host.api import ops, scalars
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.fusing.groups import can_fuse
@@ -40,14 +37,10 @@ _STEP = OpenCLSubtensor([scalars.scalar_type("int64")])
 Product = tuple[Variable, Variable]
 
 
-class StackedProducts(Optimizer):
+class StackedProducts(GraphRewriter):
     """Replaces sums of products by products of joined matrices."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the longest sums."""
         joins = _Joins()
         # Sums before their terms.
@@ -55,11 +48,8 @@ class StackedProducts(Optimizer):
             if node in fgraph.apply_nodes and (_is_sum(node) or _added(node) is not None):
                 stacked = _stacked(fgraph, node, joins)
                 if stacked is not None:
-                    copy_trace(node.outputs[0], stacked)
                     replace_all(fgraph, [(node.outputs[0], stacked)], reason=type(self).__name__)
         for pairs in list(_of_steps(fgraph, joins)):
-            for old, new in pairs:
-                copy_trace(old, new)
             replace_all(fgraph, pairs, reason=type(self).__name__)
 
 

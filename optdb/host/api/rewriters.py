@@ -24,13 +24,17 @@ from theano.gof.opt import (
     SeqOptimizer,
     TopoOptimizer,
 )
+from theano.gof.toolbox import ReplaceValidate
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable, clients
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.traces import copy_trace
 
 __all__ = [
     "BadReplacement",
     "EquilibriumOptimizer",
     "FunctionNodeRewriter",
+    "GraphRewriter",
     "LocalOptGroup",
     "LocalOptimizer",
     "MergeFeature",
@@ -40,6 +44,8 @@ __all__ = [
     "SeqOptimizer",
     "TopoOptimizer",
     "name_of",
+    "rebuild",
+    "replace_all",
     "replacement_pairs",
     "report_failure",
     "transform_of",
@@ -107,6 +113,56 @@ class FunctionNodeRewriter(LocalOptimizer):
 
     def __str__(self) -> str:
         return self.__name__
+
+
+class GraphRewriter(Optimizer):
+    """A rewriter that changes a whole graph of a device, by :func:`replace_all`: a subclass defines `rewrite`."""
+
+    def rewrite(self, fgraph: FunctionGraph) -> Any:
+        """Change a graph; variables made meanwhile have no test values, as those of a device cannot.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph, with Theano's feature that undoes replacements which break it.
+
+        Returns
+        -------
+        object
+            What Theano's ``profile_optimizer`` keeps, if anything.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define rewrite(fgraph)")
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Attach what validates replacements."""
+        fgraph.attach_feature(ReplaceValidate())
+
+    @without_test_values()
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Theano's call."""
+        return self.rewrite(fgraph)
+
+
+def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
+    """Replace all first variables by the second ones, at once; these get the stack traces of those.
+
+    Raises
+    ------
+    InconsistencyError
+        If that breaks the graph, which stays as it was.
+    """
+    if not pairs:
+        return
+    for old, new in pairs:
+        copy_trace(old, new)
+    fgraph.replace_all_validate(list(pairs), reason=reason)
+
+
+def rebuild(node: Apply, inputs: list[Variable]) -> Apply:
+    """Return `node` with other inputs of the same types; `node` itself if they are the same."""
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    return node.clone_with_new_inputs(inputs)
 
 
 def _check_signature(function: NodeFunction, name: str) -> None:

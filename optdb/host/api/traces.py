@@ -12,7 +12,7 @@ from theano.gof.utils import get_variable_trace_string
 
 from optdb.host.api.graph import Variable
 
-__all__ = ["creation_trace", "source_location", "user_line"]
+__all__ = ["copy_trace", "creation_trace", "source_location", "user_line"]
 
 #: Whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
@@ -44,6 +44,13 @@ def _nearest(var: Variable) -> Variable | None:
         seen.update(following)
         todo.extend(following)
     return None
+
+
+def copy_trace(old: Variable, new: Variable) -> None:
+    """Copy the stack trace of `old` to its replacement `new`: the user's line, not optdb's."""
+    trace = getattr(old.tag, "trace", None)
+    if trace and new.owner is not None:
+        new.tag.trace = trace
 
 
 def creation_trace(var: Variable) -> str:

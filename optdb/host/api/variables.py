@@ -33,9 +33,15 @@ __all__ = [
     "add_transfer",
     "as_tensor_variable",
     "constant_slice",
+    "is_host_array",
     "patternbroadcast",
     "shared_constructor",
 ]
+
+
+def is_host_array(var: Variable) -> bool:
+    """Tell whether a variable is a dense array on the host."""
+    return isinstance(var.type, TensorType)
 
 
 def add_transfer(

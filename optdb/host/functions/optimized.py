@@ -37,7 +37,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
 from optdb.host.api.control_flow import Scan, scan_overwriting
 from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
-from optdb.host.api.lifting import copy_trace
+from optdb.host.api.traces import copy_trace
 from optdb.host.functions.declared import declare_lengths
 
 __all__ = ["change_output", "plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.api.rewriters import Optimizer
-from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.recomputing import recompute
@@ -22,18 +18,14 @@ from optdb.opencl.fusing.splitting import split_wide_nodes
 POSITION = 48.7
 
 
-class OpenCLFusion(Optimizer):
+class OpenCLFusion(GraphRewriter):
     """Puts elementwise ops of the device that belong together into one kernel each.
 
     The operands that only a reduction uses join its kernel, and so do the ops on its result. Reductions of the same
     arrays become one, and kernels recompute what others would store for them.
     """
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        attach_validation(fgraph)
-
-    @without_test_values()
-    def apply(self, fgraph: FunctionGraph) -> Any:
+    def rewrite(self, fgraph: FunctionGraph) -> None:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         self._replace(fgraph, list(shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
@@ -51,10 +43,7 @@ class OpenCLFusion(Optimizer):
         share_kernels(fgraph)
 
     def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:
-        for old, new in pairs:
-            copy_trace(old, new)
-        if pairs:
-            replace_all(fgraph, pairs, reason=type(self).__name__)
+        replace_all(fgraph, pairs, reason=type(self).__name__)
 
 
 compile_db().register("opencl_fusion", OpenCLFusion(), POSITION, "opencl", "fusion")

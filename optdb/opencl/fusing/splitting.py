@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.host.api.lifting import copy_trace, replace_all
+from optdb.host.api.rewriters import replace_all
+from optdb.host.api.traces import copy_trace
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 
@@ -108,7 +109,7 @@ def _split(fgraph: FunctionGraph, node: Apply, parts: list[list[Variable]]) -> l
     (old,), (new,) = node.outputs, made[-1].outputs
     if new.type != old.type:
         return []
-    for part_node in made:
+    for part_node in made[:-1]:
         copy_trace(old, part_node.outputs[0])
     replace_all(fgraph, [(old, new)], reason="split_wide_nodes")
     return made[:-1]

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.api.lifting import is_host_array
-from optdb.host.api.variables import as_tensor_variable
+from optdb.host.api.variables import as_tensor_variable, is_host_array
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable

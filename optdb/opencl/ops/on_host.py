@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.api.lifting import is_host_array
 from optdb.host.api.ops import LINEAR_ALGEBRA, ShapeError
-from optdb.host.api.variables import TensorType, as_tensor_variable
+from optdb.host.api.variables import TensorType, as_tensor_variable, is_host_array
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.lifting import Inputs, lifts

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, Constant, Op, Variable
-from optdb.host.api.lifting import is_host_array
 from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.api.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.api.tensor import Elemwise
 from optdb.host.api.user_inplace import is_overwritten_by_user
+from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 

@@ -20,14 +20,13 @@ from optdb.host.api import ops
 from optdb.host.api.databases import Query, compile_db
 from optdb.host.api.destroy import Supervisor
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, clone_get_equiv, is_output
-from optdb.host.api.lifting import is_host_array
 from optdb.host.api.linking import DeepCopyOp, deep_copy_op
 from optdb.host.api.ops import mrg_uniform_base
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.session import optimizing
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
-from optdb.host.api.variables import SharedVariable
+from optdb.host.api.variables import SharedVariable, is_host_array
 from optdb.host.functions.optimized import plain_copy, without_copies
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.aliasing import may_lie_in, view_root
