@@ -130,7 +130,7 @@ def by_tiles(
         return GemmPlan([multiply])
     size, items_of_row = p.batch * p.m * p.n, -(-p.n // _WIDE)
     items = p.batch * p.m * items_of_row
-    sizes = pack(p.m, p.n, parts, size, int(p.add), 0, items, items_of_row), pack(0, *p.y, 0, *p.z)
+    sizes = pack(p.m, p.n, parts, size, int(p.add), items, items_of_row), pack(*p.y, *p.z)
     adding_up = Launch("matmul_total_wide", (-(-items // group) * group,), (group,), sizes, "yzw", "ab")
     return GemmPlan([multiply, adding_up], parts * size)
 

@@ -142,18 +142,18 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 /* Adds up the parts of sums that some groups had, WIDE neighbours of a row at a time. */
 KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
-    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, items = s.s6, items_of_row = s.s7;
+    const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, items = s.s5, items_of_row = s.s6;
     const ga_ssize item = get_global_id(0);
     if (item >= items)
         return;
     /* To divide takes as long as the rest, and long numbers take longer. */
     const ga_ssize row = items >> 32 ? item / items_of_row : (ga_ssize)((uint)item / (uint)items_of_row);
-    const ga_ssize batch = size == m * n ? 0 : row / m, i = row - batch * m, y_step = t.s3, z_step = t.s7;
+    const ga_ssize batch = size == m * n ? 0 : row / m, i = row - batch * m, y_step = t.s2, z_step = t.s5;
     const ga_ssize j = (item - row * items_of_row) * WIDE;
     const bool add = s.s4;
-    y += t.s0 + batch * t.s1 + i * t.s2 + j * y_step;
-    z += t.s4 + batch * t.s5 + i * t.s6 + j * z_step;
-    w += s.s5 + row * n + j;
+    y += batch * t.s0 + i * t.s1 + j * y_step;
+    z += batch * t.s3 + i * t.s4 + j * z_step;
+    w += row * n + j;
     const int there = (int)min((ga_ssize)WIDE, n - j);
     W sum[WIDE], added[WIDE];
     /* What is added comes beside the parts. */
