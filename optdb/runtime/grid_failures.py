@@ -34,11 +34,20 @@ def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
     return _words.get(queue.context.int_ptr) if _words else None
 
 
-def check_launches(queue: cl.CommandQueue) -> None:
-    """Wait for a queue, and raise DeviceError if a persistent launch in it failed; do nothing if there was none."""
+def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None) -> None:
+    """Raise DeviceError if a persistent launch in a queue failed; do nothing if there was none.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        The queue.
+    reader : pyopencl.CommandQueue, optional
+        The queue of the same context that reads the words, and is waited for. It is `queue` if it is None; another one
+        reads them before later commands of `queue` are done.
+    """
     words = known_words(queue)
     if words is not None:
-        check_words(queue, _read(queue, words))
+        check_words(queue, _read(reader or queue, words))
 
 
 def forget_words(queue: cl.CommandQueue) -> None:

@@ -112,8 +112,8 @@ class CommandRange:
     def __init__(self, context: Context) -> None:
         self._queue = context.queue
         if __name__ not in context.kept:
-            context.kept[__name__] = timed_beside(self._queue)
-        self._clock = context.kept[__name__]
+            context.kept[__name__] = timed_beside(self._queue), cl.CommandQueue(context.cl_context, self._queue.device)
+        self._clock, self._reader = context.kept[__name__]
         self._first = self._mark()
         self._last: Any = None
 
@@ -129,9 +129,9 @@ class CommandRange:
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
     def wait(self) -> None:
-        """Wait until it is done; raise pyopencl.Error or DeviceError if the device failed."""
+        """Wait until it is done, but for nothing later; raise pyopencl.Error or DeviceError if the device failed."""
         self._last.wait()
-        check_launches(self._queue)
+        check_launches(self._queue, self._reader)
 
     def times(self) -> Times:
         """Wait until it is done, and tell when that was."""

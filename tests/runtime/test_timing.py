@@ -1,16 +1,19 @@
-"""Commands that are timed while other threads use the same device."""
+"""Commands that are timed while others are in the same device's queue."""
 
 from __future__ import annotations
 
 import threading
 
 import numpy as np
+import pytest
 
+from optdb.runtime import grid_failures
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
+from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
-from optdb.runtime.timing import Timer
+from optdb.runtime.timing import CommandRange, Timer
 
 
 def test_a_constant_array_is_on_the_device_before_others_may_use_it():
@@ -32,3 +35,31 @@ def test_a_constant_array_is_on_the_device_before_others_may_use_it():
     gate.set_status(cl.command_execution_status.COMPLETE)
     thread.join(60)
     assert not early and to_host(made[0]).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_range_waits_for_no_later_commands(has_failed):
+    context, errors = Context("opencl"), []
+    queue, gate = context.queue, cl.UserEvent(context.cl_context)
+    words = np.array([1, 0, has_failed], np.uint32)
+    cl.enqueue_copy(queue, grid_failures.grid_words(context.cl_context), words)
+    span = CommandRange(context)
+    from_host(context, np.zeros(3))
+    span.stop()
+
+    def wait():
+        try:
+            span.wait()
+        except DeviceError as error:
+            errors.append(error)
+
+    cl.enqueue_barrier(queue, wait_for=[gate])
+    thread = threading.Thread(target=wait)
+    thread.start()
+    # An error is told when the launches that would fail, too, are done: the words begin anew after them.
+    thread.join(0.2 if has_failed else 60)
+    was_waiting = thread.is_alive()
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    thread.join(60)
+    assert was_waiting == has_failed == bool(errors)
+    assert not has_failed or "was given up" in str(errors[0])
