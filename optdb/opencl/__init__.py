@@ -12,16 +12,12 @@ import_host()
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.functions.compiled import wrap_compilation
-from optdb.opencl import backwards as _backwards  # noqa: F401  registers itself
-from optdb.opencl import biases as _biases  # noqa: F401  registers itself
-from optdb.opencl import blas, inplace, next_values, pickling, placing, planning, shared, stacking, transfers, variables
-from optdb.opencl import hoisting as _hoisting  # noqa: F401  registers itself
+from optdb.opencl import blas, pickling, planning, rewriters, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
-from optdb.opencl import losses as _losses  # noqa: F401  registers itself
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
-from optdb.opencl.fusing import rewriters as _rewriters  # noqa: F401  registers itself
+from optdb.opencl.fusing import rewriters as _fusion  # noqa: F401  registers itself
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
@@ -47,14 +43,11 @@ __all__ = [
     "empty",
     "get_context",
     "infer_context_name",
-    "inplace",
     "lifters_db",
-    "next_values",
     "pickling",
-    "placing",
     "planning",
+    "rewriters",
     "shared",
-    "stacking",
     "transfers",
     "variables",
     "zeros",

@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.host.functions.optimized import plain_copy
-from optdb.opencl.inplace import PLAIN
+from optdb.opencl.rewriters.inplace import PLAIN
 
 pytestmark = pytest.mark.usefixtures("default")
 

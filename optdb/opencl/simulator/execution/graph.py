@@ -31,7 +31,7 @@ from optdb.host.functions.optimized import plain_copy, without_copies
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.aliasing import may_lie_in, view_root
 from optdb.opencl.device import OPENCL, POSITION, TAG
-from optdb.opencl.inplace import PLAIN
+from optdb.opencl.rewriters.inplace import PLAIN
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.runtime.context import Context

@@ -15,7 +15,7 @@ from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.opencl.fusing.groups import can_fuse, node_program
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
-from optdb.opencl.stacking import is_quicker
+from optdb.opencl.rewriters.stacking import is_quicker
 from optdb.opencl.transfers import OpenCLFromHost
 
 #: After fusion, before any in-place rewrite.

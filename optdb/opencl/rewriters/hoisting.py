@@ -25,8 +25,8 @@ from optdb.opencl.ops.contiguous import opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.saving import WantedProduct, product_of, saved_products
-from optdb.opencl.stacking import is_quicker
+from optdb.opencl.rewriters.saving import WantedProduct, product_of, saved_products
+from optdb.opencl.rewriters.stacking import is_quicker
 
 #: After the lift, before sums of products are stacked.
 POSITION = 48.5

@@ -8,10 +8,10 @@ import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
 
-from optdb.opencl import stacking
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
 from optdb.opencl.ops.parts import OpenCLJoin
 from optdb.opencl.ops.views import OpenCLReshape
+from optdb.opencl.rewriters import stacking
 
 HOST = theano.Mode("py", "fast_run")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")

@@ -8,8 +8,8 @@ import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
 
-from optdb.opencl import biases
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
+from optdb.opencl.rewriters import biases
 
 HOST = theano.Mode("py", "fast_compile")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")

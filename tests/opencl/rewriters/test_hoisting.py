@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scan_module.scan_op import Scan
 
-from optdb.opencl import hoisting
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
+from optdb.opencl.rewriters import hoisting
 from tests.effort import examples
 
 HOST = theano.Mode("py", "fast_run")
