@@ -48,7 +48,7 @@ from hypothesis import settings  # noqa: E402
 import optdb  # noqa: E402, F401 (before any test imports Theano)
 from optdb.runtime import driver_batches  # noqa: E402
 from tests.effort import examples  # noqa: E402
-from tests.slow_cases import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
+from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # noqa: E402, F401 (hooks)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -18,15 +18,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.slow
 build = pytest.importorskip("build", reason="built by the package build: pip install '.[dev]'")
+filelock = pytest.importorskip("filelock", reason="one process builds at a time: pip install '.[dev]'")
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
     """Build both files as ``make dist`` does: the wheel from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    # Files are put together in the checkout: another process that tests waits, since they are in its way.
+    (ROOT / "build").mkdir(exist_ok=True)
+    with filelock.FileLock(ROOT / "build" / "dist.lock"):
+        done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return folder
 
@@ -116,6 +119,7 @@ print(optdb.__file__, profiles.__file__, f([1.0, 2.0]).tolist())
     assert values == "[4.0, 16.0]"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_its_commands_work_where_it_is_installed(installed, tmp_path):
     assert optdb.__version__ in _run(installed, tmp_path, "-m", "optdb", "--version").stdout

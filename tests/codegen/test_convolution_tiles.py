@@ -275,6 +275,14 @@ def tensor_kernels_of(dtype, tile):
     return compile_kernels(unique.values(), checker(), "a test")
 
 
+@pytest.mark.thorough_cases(
+    "1-Tile(rows=32, cols=32, depth=16, item_rows=2, item_cols=8, tensor=True, stages=0)",
+    "1-Tile(rows=16, cols=64, depth=8, item_rows=2, item_cols=8, tensor=True, stages=0)",
+    "1-Tile(rows=32, cols=64, depth=8, item_rows=4, item_cols=16, tensor=True, stages=3)",
+    "2-Tile(rows=32, cols=32, depth=16, item_rows=2, item_cols=8, tensor=True, stages=0)",
+    "2-Tile(rows=16, cols=64, depth=8, item_rows=2, item_cols=8, tensor=True, stages=0)",
+    "2-Tile(rows=32, cols=32, depth=16, item_rows=2, item_cols=8, tensor=True, stages=2)",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("tile", TENSOR, ids=str)
 @pytest.mark.parametrize("parts", [1, 2])

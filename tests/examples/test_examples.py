@@ -58,6 +58,7 @@ def test_runs(name, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_script_that_does_not_import_optdb_learns_the_same_in_every_way():
     assert "import optdb" not in (EXAMPLES / SCRIPT).read_text()
@@ -96,6 +97,7 @@ def test_checks_use_the_device(name):
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_several_processes_come_to_the_same(tmp_path):
     pytest.importorskip("distributed")

@@ -32,6 +32,7 @@ def test_some_hundred_mutants(tmp_path):
     assert "load: FileError" in console.export_text()
 
 
+@pytest.mark.thorough_cases("hang-hangs in load")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),

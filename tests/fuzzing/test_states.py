@@ -36,6 +36,7 @@ def test_shared_variables_are_what_a_model_says(seed):
     run(seed, examples(50), STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 12))
 def test_shared_variables_are_what_a_model_says_in_more_runs(seed):
@@ -64,6 +65,7 @@ def test_a_result_that_changes_later_is_seen(monkeypatch):
         run(0, 50, STEPS, shorten=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_half_changed_variable_is_seen(monkeypatch):
     monkeypatch.setattr(HeldCommands, "takes_bound", True)

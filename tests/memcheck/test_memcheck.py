@@ -164,6 +164,7 @@ def test_slow_cases_are_named():
     assert "for a" not in screen.file.getvalue()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_command_with_a_selection():
     done = CliRunner().invoke(main, ["-k", "OpenCLDot22(9x5"])

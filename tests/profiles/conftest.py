@@ -11,15 +11,14 @@ _FOLDER = Path(__file__).parent
 #: Whether the objects of other tests are left out of collections.
 _IS_FROZEN = pytest.StashKey[bool]()
 
-# Each timed call begins with a collection, which takes a second where other tests have left their objects. To leave
-# those out walks them all, so it is done once for all tests of this folder that run one after the other.
+# Each timed call begins with a collection, which takes seconds where other tests have left their objects. They are left
+# out, garbage among them, for all tests of this folder that run one after the other.
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave the objects of other tests out of collections."""
     if not item.config.stash.get(_IS_FROZEN, False):
-        gc.collect()
         gc.freeze()
         item.config.stash[_IS_FROZEN] = True
 

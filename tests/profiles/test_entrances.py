@@ -9,6 +9,7 @@ import pytest
 from profiles import entrances
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="counts compilers")
 def test_all_ways_start_equally_many_compilers_and_none_with_full_caches():

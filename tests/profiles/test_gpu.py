@@ -41,6 +41,7 @@ def test_jax_computes_the_models(name):
         np.testing.assert_allclose(cost, function(*model.data)[0], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_errors_of_each_precision_are_listed_and_curves_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "curves.png"

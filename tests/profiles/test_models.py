@@ -24,6 +24,7 @@ def runs_to_finite_values(name):
     assert all(np.isfinite(value).all() for value in values.values())
 
 
+@pytest.mark.thorough_cases("lstm", "mixture", "gp", "vae")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
@@ -32,6 +33,7 @@ def test_model_optimizes_and_runs(name):
         runs_to_finite_values(name)
 
 
+@pytest.mark.thorough_cases("sb_resnet", "resnet50")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_convolutional_model_optimizes_and_runs(name):

@@ -66,6 +66,7 @@ def test_race_takes_turns():
     assert {name: len(turns) for name, turns in seconds.items()} == {"a": 3, "b": 3}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_command(tmp_path, interpreted, monkeypatch):
     monkeypatch.setattr(operations, "SETTLE", 0.1)

@@ -28,6 +28,15 @@ def test_what_a_context_has(context):
     assert not context.queue.properties
 
 
+@pytest.fixture
+def alone():
+    """Leave the objects of other tests out of collections, which take many seconds with them."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_driver_that_refuses_another_context(monkeypatch):
     def refuse(*args):
         raise context_module.cl.RuntimeError("Context failed: OUT_OF_HOST_MEMORY")
@@ -37,6 +46,7 @@ def test_a_driver_that_refuses_another_context(monkeypatch):
         Context("opencl")
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_driver_that_has_room_once_others_are_gone(monkeypatch):
     """Contexts that nothing uses may be in cycles with what they keep."""
     kept = Context("opencl")

@@ -184,6 +184,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.thorough_cases("escaped quotes", "texts", "lists", "fractions", "exponents", "spaces")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_manifests_are_read_in_linear_time(tmp_path, context, name):
@@ -213,6 +214,7 @@ def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
     assert there(*range(4000)) == sum(range(4000))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_as_much_as_is_estimated_is_enough(tmp_path, context):
     """What objects a manifest becomes takes no more than is counted for it."""

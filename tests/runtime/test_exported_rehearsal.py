@@ -68,6 +68,7 @@ def test_who_says_so_and_processors_alone(context, monkeypatch):
         assert rehearsal.is_wanted(not said, context) is not said
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_kernel_that_has_no_end(tmp_path, context, started):
     endless = SOURCE.replace("z[i] = 2 * x[i];", "while (x[i] > 0) z[i] = 2 * x[i];")

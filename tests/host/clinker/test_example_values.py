@@ -47,6 +47,7 @@ def test_small_test_values_need_no_compiler(tmp_path):
     assert compilers_before_the_function(3, tmp_path) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_large_ones_and_those_of_theano_alone_do(tmp_path):
     assert compilers_before_the_function(5000, tmp_path / "large") > 0

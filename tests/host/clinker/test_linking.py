@@ -309,6 +309,7 @@ def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path,
     assert len(units) <= 4
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_processes_on_one_empty_compiledir_some_of_them_killed(tmp_path):
     code = OPS + textwrap.dedent("""

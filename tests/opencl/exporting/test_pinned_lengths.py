@@ -111,8 +111,15 @@ def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
     return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
 
 
-@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+#: Every other case is thorough on a processor, and the others on a GPU.
+CASES_BY_KIND = [
+    pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.thorough] * ((number + place) % 2))
+    for number, case in enumerate(CASES)
+    for place, kind in enumerate(["cpu", "gpu"])
+]
+
+
+@pytest.mark.parametrize("case, device_kind", CASES_BY_KIND)
 def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
     function, arguments = function_of(case)
     if getattr(function.maker.fgraph.outputs[0].owner.op, "destroy_map", None):

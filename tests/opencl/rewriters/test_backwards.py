@@ -62,18 +62,21 @@ def test_the_gradient_of_a_net_copies_no_sequence():
     assert compared(tt.grad(loss, [w, u])) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_results_that_the_caller_gets_too():
     states = states_of(x.dot(u))
     results = [states, states[::-1], *tt.grad((states**2).sum(), [w, u, x])]
     assert compared(results) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_two_layers():
     inner = states_of(x.dot(u))
     upper = states_of(tt.concatenate([inner, inner], axis=2))
     assert compared(tt.grad((upper**2).sum(), [w, u]))[0] == 2
 
 
+@pytest.mark.thorough_cases("options0", "options1")
 @pytest.mark.parametrize("options", [{"go_backwards": True}, {"truncate_gradient": 2}, {"n_steps": 1}])
 def test_loops_over_parts(options):
     compared(tt.grad((states_of(x.dot(u), **options) ** 2).sum(), [w, u]))

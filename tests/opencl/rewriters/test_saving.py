@@ -68,6 +68,7 @@ def test_gates_are_saved():
     assert compared([loss, *tt.grad(loss, [w, x])], steps=1) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_two_layers():
     upper = looped(sequence=tt.concatenate([looped()] * 2, axis=2))
     assert compared(tt.grad((upper**2).sum(), [w, x])) == (2, 0)
@@ -80,6 +81,7 @@ def test_products_to_which_nothing_is_added():
     assert compared(tt.grad((looped(step) ** 2).sum(), [u, x])) == (1, 0)
 
 
+@pytest.mark.thorough_cases("options1", "options2")
 @pytest.mark.parametrize("options", [{"n_steps": 3}, {"go_backwards": True}, {"truncate_gradient": 2}])
 def test_loops_over_parts(options):
     loss = (looped(**options) ** 2).sum()

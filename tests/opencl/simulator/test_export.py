@@ -94,6 +94,7 @@ def test_an_index_that_the_device_computes_is_refused_in_words(tmp_path):
         optdb.SimulatorOCL(f).export(tmp_path / "f.optdb", [(np.zeros(3, "float32"),)])
 
 
+@pytest.mark.thorough_cases("gpu")
 @pytest.mark.slow
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_loop(tmp_path, device_kind):

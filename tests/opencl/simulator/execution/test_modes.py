@@ -339,6 +339,11 @@ LIFTED = "any('OpenCL' in type(node.op).__name__ for node in f.maker.fgraph.topo
 RESULT = "[14.828, 26.828, 50.828] [8.0, 8.0]"
 
 
+@pytest.mark.thorough_cases(
+    "linker=opencl--type(f.fn).__name__-Executable",
+    "linker=opencl,optdb.topo=True--type(f.fn).__name__-Executable",
+    "optdb.device=opencl-, mode='OPENCL'-type(f.fn).__name__-Executable",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, mode, where, seen",

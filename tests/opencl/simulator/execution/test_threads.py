@@ -193,6 +193,7 @@ def test_many_threads_give_the_answers_of_one(make, monkeypatch):
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_processes_give_the_same_answers():
     f, batch = trained()
@@ -205,7 +206,17 @@ def test_processes_give_the_same_answers():
     assert [losses for _, losses in results] == [expected] * 2
 
 
-FORKED = """
+#: What children that are forked after a device was used attempt.
+ATTEMPTS = [
+    "sim(np.ones(3, 'float32'))",
+    "optdb.SimulatorOCL(f)",
+    "theano.function([x], x + 1, mode='OPENCL')(np.ones(3, 'float32'))",
+    "g(np.ones(3, 'float32'))",
+    "sim.sync_to_theano()",
+    "sim.set(sim.shared[0], 1)",
+    "import pickle; pickle.dumps(sim)",
+]
+FORKED = f"""
     import os, sys
     import numpy as np
     import optdb, theano, theano.tensor as tt
@@ -216,36 +227,25 @@ FORKED = """
     sim(np.ones(3, "float32"))
     g = theano.function([x], x * 3, mode="OPENCL")
     g(np.ones(3, "float32"))
-    if os.fork() == 0:
-        DO
-        os._exit(1)
-    os.wait()
+    for attempt in {ATTEMPTS}:
+        print("attempt:", attempt, flush=True)
+        if os.fork() == 0:
+            try:
+                exec(attempt)
+            except BaseException as error:
+                print(type(error).__name__, error, flush=True)
+            os._exit(0)
+        os.wait()
     print(sim(np.ones(3, "float32")).tolist())
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "do",
-    [
-        "sim(np.ones(3, 'float32'))",
-        "optdb.SimulatorOCL(f)",
-        "theano.function([x], x + 1, mode='OPENCL')(np.ones(3, 'float32'))",
-        "g(np.ones(3, 'float32'))",
-        "sim.sync_to_theano()",
-        "sim.set(sim.shared[0], 1)",
-        "import pickle; pickle.dumps(sim)",
-    ],
-)
-def test_a_fork_after_use_is_refused(do):
-    attempt = f"""
-        try:
-            {do}
-        except BaseException as error:
-            print(type(error).__name__, error, flush=True)
-            os._exit(0)
-    """
-    done = run_code(FORKED.replace("        DO\n", attempt.strip("\n").rstrip() + "\n"))
+def test_a_fork_after_use_is_refused():
+    done = run_code(FORKED)
     assert done.returncode == 0, done.stderr
-    assert "ForkedContext" in done.stdout and "multiprocessing.set_start_method('spawn')" in done.stdout
+    _, *attempts = done.stdout.split("attempt: ")
+    assert len(attempts) == len(ATTEMPTS)
+    for found in attempts:
+        assert "ForkedContext" in found and "multiprocessing.set_start_method('spawn')" in found, found
     assert done.stdout.splitlines()[-1] == "[2.0, 2.0, 2.0]"

@@ -1,4 +1,4 @@
-"""The mark `slow_cases`."""
+"""The marks of tests that take long."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ def test_numbers(number, kind):
 
 def test_alone():
     pass
+
+@pytest.mark.thorough
+def test_deeply():
+    pass
+
+@pytest.mark.thorough_cases("1")
+@pytest.mark.parametrize("number", [1, 2])
+def test_more(number):
+    pass
 """
 
 
@@ -24,13 +33,14 @@ def test_alone():
 def run(tmp_path):
     """Return a function that runs pytest in a folder that has the mark, and returns the exit status and the output."""
     (tmp_path / "conftest.py").write_text(
-        "from tests.slow_cases import pytest_collection_modifyitems, pytest_runtest_setup\n"
+        "from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup\n"
     )
-    (tmp_path / "pytest.ini").write_text('[pytest]\naddopts = -m "not slow"\nmarkers =\n    slow:\n    slow_cases:\n')
+    marks = "".join(f"    {mark}:\n" for mark in ("slow", "slow_cases", "thorough", "thorough_cases"))
+    (tmp_path / "pytest.ini").write_text(f'[pytest]\naddopts = -m "not slow"\nmarkers =\n{marks}')
 
-    def run(*arguments, more=""):
+    def run(*arguments, more="", effort=""):
         (tmp_path / "test_some.py").write_text(TESTS.format(more=more))
-        env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPTDB_TESTS": effort}
         done = python("-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments, env=env, cwd=tmp_path)
         return done.returncode, done.stdout + done.stderr
 
@@ -39,15 +49,21 @@ def run(tmp_path):
 
 def test_cases_that_are_named_are_slow(run):
     status, quick = run()
-    assert status == 0 and "4 passed, 1 deselected" in quick
+    assert status == 0 and "7 passed, 1 deselected" in quick
     assert "[2-cpu]" not in quick and "[1-cpu]" in quick and "test_alone" in quick
     _, slow = run("-m", "slow")
-    assert "[2-cpu]" in slow and "1 passed, 4 deselected" in slow
+    assert "[2-cpu]" in slow and "1 passed, 7 deselected" in slow
 
 
 def test_a_case_that_is_missing_fails_the_others(run):
     status, output = run(more=', "3-cpu"')
-    assert status == 1 and "1 passed, 1 deselected, 3 errors" in output
+    assert status == 1 and "4 passed, 1 deselected, 3 errors" in output
     assert "['3-cpu'] are no cases of this test: correct its mark slow_cases" in output
     status, _ = run("test_some.py::test_numbers[1-cpu]", more=', "3-cpu"')
     assert status == 0
+
+
+def test_thorough_ones_are_left_out_where_few_are_to_run(run):
+    _, output = run("-m", "", effort="quick")
+    assert "6 passed, 2 deselected" in output
+    assert "test_deeply" not in output and "test_more[1]" not in output and "test_more[2]" in output

@@ -1,0 +1,73 @@
+"""The marks that tell how long tests take: `slow_cases`, `thorough` and `thorough_cases`.
+
+``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids that
+several parameters or a fixture make up; a value of a single parameter can also be marked itself, by ``pytest.param``.
+
+`thorough` is for tests that take several seconds and go deeper into what others test as well, such as a further model.
+They are left out where tests make a part of their examples. ``thorough_cases`` names cases, as ``slow_cases`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.effort import is_quick
+
+#: The marks that name cases, and what they mark them with.
+_MARKS = {"slow_cases": "slow", "thorough_cases": "thorough"}
+#: Of each item, what is wrong with its marks.
+_WRONG = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cases, before `-m` selects tests by their marks, and leave out thorough tests where few are to run."""
+    whole_files = _collects_whole_files(config)
+    for by_cases, meaning in _MARKS.items():
+        for cases in _tests_with(by_cases, items):
+            missing = _mark(cases, by_cases, meaning)
+            if missing and whole_files:
+                for item in cases:
+                    item.stash[_WRONG] = f"{missing} are no cases of this test: correct its mark {by_cases}"
+    if is_quick():
+        thorough = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if item not in set(thorough)]
+        config.hook.pytest_deselected(items=thorough)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose mark names a case that there is not: another one would be slow without the mark."""
+    wrong = item.stash.get(_WRONG, None)
+    if wrong is not None:
+        pytest.fail(wrong, pytrace=False)
+
+
+def _tests_with(mark: str, items: Iterable[pytest.Item]) -> Iterable[list[pytest.Item]]:
+    """Return the cases of each test with a mark."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker(mark):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return tests.values()
+
+
+def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str]:
+    """Mark those cases of a test that a mark names, and return the ids that no case has."""
+    missing: set[str] = set()
+    found: set[str] = set()
+    for item in cases:
+        case = item.nodeid.partition("[")[2].removesuffix("]")
+        for mark in item.iter_markers(by_cases):
+            missing.update(mark.args)
+            if case in mark.args:
+                found.add(case)
+                item.add_marker(meaning)
+    return sorted(missing - found)
+
+
+def _collects_whole_files(config: pytest.Config) -> bool:
+    """Return whether all cases of a test are collected: neither single ones nor those that failed last."""
+    paths = config.getoption("file_or_dir")
+    return not any("::" in path for path in paths) and not config.getoption("lf", False)
