@@ -42,6 +42,7 @@ def _set_environment() -> None:
 
 _set_environment()
 
+import pyopencl  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -59,6 +60,10 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.delenv(KERNEL_OPTIONS)
         yield
 
+
+# PoCL keeps what it compiled by source and options. PyOpenCL adds the folder of its headers, which no kernel of ours
+# includes; without it, the environments with Theano and without it share what is kept.
+pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 
 # Small functions have batches of commands, too.
 driver_batches.make_smallest()
