@@ -149,8 +149,8 @@ class Run:
         return " ".join([str(self.case), *words])
 
 
-def load(table: str, select: str = "") -> list[Run]:
-    """Return the runs of a table whose names contain a text.
+def load(table: str, select: str = "", every: int = 1) -> list[Run]:
+    """Return the runs of a table whose names contain a text, all of them or one in so many.
 
     Parameters
     ----------
@@ -158,9 +158,19 @@ def load(table: str, select: str = "") -> list[Run]:
         The name of a module with a sequence of cases, called CASES.
     select : str
         The text; all runs if it is empty.
+    every : int
+        Of each case, one in so many, but at least one. Its dtypes, and neighbouring cases, take turns in which layouts
+        they have.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
-    return [run for case in cases for run in case.runs() if select in str(run)]
+    return [run for number, case in enumerate(cases) for run in _some(case, number, every) if select in str(run)]
+
+
+def _some(case: Case, number: int, every: int) -> list[Run]:
+    """Return one in so many of a case's runs; `number` is which case it is."""
+    runs = list(case.runs())
+    chosen = [run for run in runs if (run.turn + LAYOUTS.index(run.layout) + number) % every == 0]
+    return chosen or runs[:1]
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

@@ -105,12 +105,13 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
 @click.option("--table", required=True, help="The module with the cases.")
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
+@click.option("--every", default=1, help="One in so many runs of each case.")
 @click.option("--first", default=0, help="The index of the first run.")
 @click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
 def main(
-    table: str, device_kind: str, select: str, first: int, share: tuple[int, int], log: Path, write_to: Path
+    table: str, device_kind: str, select: str, every: int, first: int, share: tuple[int, int], log: Path, write_to: Path
 ) -> None:
     """Run the cases of a table under the memory checker."""
     contexts.register(NAME, "Oclgrind")
@@ -123,7 +124,7 @@ def main(
     quad_tiles.TILE = QUAD_TILE
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        for index, run in of_share(load(table, select), *share):
+        for index, run in of_share(load(table, select, every), *share):
             if index < first:
                 continue
             writer.start(index, str(run), str(run.case))

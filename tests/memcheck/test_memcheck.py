@@ -14,6 +14,7 @@ from memcheck import runner
 from memcheck.__main__ import main
 from memcheck.case import load
 from memcheck.coverage import gaps, op_classes
+from memcheck.layouts import LAYOUTS
 from memcheck.log import Finding, parse
 from memcheck.records import Result
 from memcheck.report import show
@@ -115,6 +116,16 @@ def test_runs_of_a_case_are_of_one_share():
     assert sorted(index for share in shares for index, _ in share) == list(range(len(runs)))
     cases = [{str(run.case) for _, run in share} for share in shares]
     assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
+
+
+def test_one_in_so_many_runs_of_each_case():
+    all_runs, some = load("memcheck.cases"), load("memcheck.cases", every=4)
+    assert set(some) < set(all_runs) and len(some) < len(all_runs) / 3
+    assert {run.case for run in some} == {run.case for run in all_runs}
+    assert {run.layout for run in some} == set(LAYOUTS)
+    products = [run for run in some if "OpenCLDot22" in str(run)]
+    assert {run.dtype for run in products} >= {"float16", "float32", "float64"}
+    assert load("memcheck.cases", "OpenCLDot22", every=4) == products
 
 
 def test_what_was_not_run(results):
