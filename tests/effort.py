@@ -7,7 +7,7 @@ import os
 #: Tests make one of so many of their examples, but at least the fewest, with OPTDB_TESTS=quick, which `make test` and
 #: `.ci/run` set. Seeds are fixed: more examples are mostly the same ones in each run. Thorough tests are left out then.
 SHARE = 4
-FEWEST = 5
+FEWEST = 2
 
 
 def is_quick() -> bool:

@@ -13,7 +13,7 @@ from tests.effort import examples
 TESTS = Path(__file__).parent
 
 
-@pytest.mark.parametrize(("count", "fewer"), [(300, 75), (20, 5), (12, 5), (4, 4), (1, 1)])
+@pytest.mark.parametrize(("count", "fewer"), [(300, 75), (20, 5), (12, 3), (4, 2), (1, 1)])
 def test_a_smaller_effort_makes_a_part_of_the_examples(monkeypatch, count, fewer):
     monkeypatch.setenv("OPTDB_TESTS", "quick")
     assert examples(count) == fewer

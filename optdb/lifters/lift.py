@@ -89,7 +89,18 @@ class GraphToGPU(GraphRewriter):
             return super().apply(fgraph)
 
     def rewrite(self, fgraph: FunctionGraph) -> LiftReport:
-        """Lift a graph, within `apply`."""
+        """Lift a graph, within `apply`.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph, which is changed.
+
+        Returns
+        -------
+        LiftReport
+            The placement of each node, with the reasons.
+        """
         start = time.perf_counter()
         nodes = fgraph.toposort()
         plan = PlacementPlan(fgraph, self.device, self._by_op(), nodes).make()

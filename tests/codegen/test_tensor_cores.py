@@ -123,7 +123,7 @@ def test_any_number_of_stages(depth, stages):
 @_SLOW
 @pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 1, 2), (0, 2, 1)), ((0, 2, 1), (0, 1, 2))])
 @pytest.mark.parametrize("block", [TensorBlock(64, 64, 16, 2, 64, 32), TensorBlock(64, 64, 16, 3, 32, 64)], ids=str)
-@pytest.mark.parametrize("columns", [64, 70])
+@pytest.mark.parametrize("columns", [pytest.param(64, marks=pytest.mark.thorough), 70])
 def test_rows_are_multiplied_in_halves(block, orders, columns):
     a, b, y = sample(1, 70, 40), sample(1, 40, columns), sample(1, 70, columns)
     layouts = [*((order, (1, 1, 1)) for order in orders), ((0, 1, 2), (1, 1, 1))]

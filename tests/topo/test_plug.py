@@ -443,7 +443,7 @@ def test_a_function_keeps_the_engine_that_another_thread_disables():
     assert [result.name for result in results].count("canonicalize") > 1
 
 
-@pytest.mark.thorough_cases("optdb.enable(); mode = None", "mode = optdb.mode()", "mode = 'TOPO'")
+@pytest.mark.thorough_cases("mode = None", "optdb.enable(); mode = None", "mode = optdb.mode()")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "enter", ["optdb.enable(); mode = None", "mode = optdb.mode()", "mode = 'TOPO'", "mode = None"]

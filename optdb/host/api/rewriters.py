@@ -134,12 +134,29 @@ class GraphRewriter(Optimizer):
         raise NotImplementedError(f"{type(self).__name__} does not define rewrite(fgraph)")
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Attach what validates replacements."""
+        """Attach what validates replacements.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph, which gets Theano's feature for it.
+        """
         fgraph.attach_feature(ReplaceValidate())
 
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
-        """Theano's call."""
+        """Change a graph: Theano's call.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph.
+
+        Returns
+        -------
+        object
+            What `rewrite` returns.
+        """
         return self.rewrite(fgraph)
 
 
