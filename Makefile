@@ -118,7 +118,7 @@ conformance: $(STAMP)
 
 ## Every kernel under a memory checker (Oclgrind)
 memcheck: $(STAMP)
-	$(RUN) -m memcheck $(if $(filter quick,$(OPTDB_TESTS)),--every 4)
+	$(RUN) -m memcheck $(if $(filter quick,$(OPTDB_TESTS)),--every 3)
 
 ## Models of Keras, Lasagne and PyMC3 with the engine and on a device, compared with stock Theano
 models: $(MODELS_STAMP)

@@ -17,7 +17,12 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--device-kind", multiple=True, type=click.Choice(DEVICE_KINDS), help="Only these kernels; both by default."
 )
-@click.option("--every", default=1, show_default=True, help="Only one in so many runs of each case, at least one.")
+@click.option(
+    "--every",
+    default=1,
+    show_default=True,
+    help="Only one in so many runs of each case, beside those of arrays in C order.",
+)
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")

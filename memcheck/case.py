@@ -150,7 +150,7 @@ class Run:
 
 
 def load(table: str, select: str = "", every: int = 1) -> list[Run]:
-    """Return the runs of a table whose names contain a text, all of them or one in so many.
+    """Return the runs of a table whose names contain a text, all of them or some of each case.
 
     Parameters
     ----------
@@ -159,18 +159,18 @@ def load(table: str, select: str = "", every: int = 1) -> list[Run]:
     select : str
         The text; all runs if it is empty.
     every : int
-        Of each case, one in so many, but at least one. Its dtypes, and neighbouring cases, take turns in which layouts
-        they have.
+        Of each case, those of arrays in C order, and one in so many of the others. Its dtypes, and neighbouring cases,
+        take turns in which layouts they have.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     return [run for number, case in enumerate(cases) for run in _some(case, number, every) if select in str(run)]
 
 
 def _some(case: Case, number: int, every: int) -> list[Run]:
-    """Return one in so many of a case's runs; `number` is which case it is."""
-    runs = list(case.runs())
-    chosen = [run for run in runs if (run.turn + LAYOUTS.index(run.layout) + number) % every == 0]
-    return chosen or runs[:1]
+    """Return some of a case's runs, as `load` does; `number` is which case it is."""
+    # Some kernels are for arrays in C order alone.
+    turns = ((run, run.turn + LAYOUTS.index(run.layout) + number) for run in case.runs())
+    return [run for run, turn in turns if run.layout == PLAIN or turn % every == 0]
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

@@ -40,7 +40,7 @@ class Settings:
     select : str
         A part of the names of the runs, empty for all.
     every : int
-        Of each case, one run in so many, but at least one.
+        Of each case, those of arrays in C order, and one in so many of the others.
     timeout : float
         Seconds that one run may take; the first one, with all that is imported, ten times as many.
     """

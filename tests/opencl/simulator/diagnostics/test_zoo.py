@@ -22,6 +22,8 @@ QUICK = ("mlp",)
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
 )
 def test_profile_check_and_report_of_a_model(name):
+    if name == "resnet50" and not theano.config.cxx:
+        pytest.skip("Theano's Python code of the gradient of max-pooling with pads is wrong")
     model = models.build(name, **SMALL[name])
     mode = theano.Mode(linker="py", optimizer="fast_run")
     with optdb.enable():
