@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import theano.tensor as tt
 import optdb
 from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
 from optdb.distributed.replicas import Replica
-from optdb.distributed.threads import short_switches
+from optdb.distributed.threads import ThreadGroup, short_switches
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.staging import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices
@@ -305,11 +306,19 @@ def test_the_state_is_that_after_all_steps_that_have_begun(f, devices):
     assert sys.getswitchinterval() > 1e-4
 
 
-def test_steps_behind_one_that_fails_are_not_made(failing, devices):
+def test_steps_behind_one_that_fails_are_not_made(failing, devices, monkeypatch):
     f, good, bad = failing
+    begun, run = threading.Event(), ThreadGroup._run
+
+    def late(group, step, rank, number):
+        assert number == 0 or begun.wait(20)
+        return run(group, step, rank, number)
+
+    monkeypatch.setattr(ThreadGroup, "_run", late)
     with DataParallel(f, devices=devices, timeout=20) as train:
         train.run_async(*good)
         wrong, behind = train.run_async(*bad), train.run_async(*good)
+        begun.set()
         with pytest.raises(WorkerFailed, match=r"\[2/2\].*IndexError"):
             wrong.wait()
         with pytest.raises(WorkerFailed, match=r"the step before it has failed: .*IndexError"):
