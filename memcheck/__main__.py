@@ -20,6 +20,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--every",
     default=1,
+    type=click.IntRange(min=1),
     show_default=True,
     help="Only one in so many runs of each case, beside those of arrays in C order.",
 )

@@ -32,9 +32,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 for item in cases:
                     item.stash[_WRONG] = f"{missing} are no cases of this test: correct its mark {by_cases}"
     if is_quick():
-        thorough = [item for item in items if item.get_closest_marker("thorough")]
-        items[:] = [item for item in items if item not in set(thorough)]
-        config.hook.pytest_deselected(items=thorough)
+        kinds: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            kinds[item.get_closest_marker("thorough") is not None].append(item)
+        items[:] = kinds[False]
+        config.hook.pytest_deselected(items=kinds[True])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
