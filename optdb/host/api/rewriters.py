@@ -159,6 +159,18 @@ class GraphRewriter(Optimizer):
         """
         return self.rewrite(fgraph)
 
+    def replace(self, fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]]) -> None:
+        """Replace all first variables by the second ones, as `replace_all` does; the reason is the rewriter.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph.
+        pairs : sequence of (Variable, Variable)
+            Old variables and new ones.
+        """
+        replace_all(fgraph, pairs, reason=type(self).__name__)
+
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
     """Replace all first variables by the second ones, at once; these get the stack traces of those.

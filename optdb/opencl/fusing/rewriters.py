@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.graph import FunctionGraph
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.recomputing import recompute
@@ -27,23 +27,20 @@ class OpenCLFusion(GraphRewriter):
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
-        self._replace(fgraph, list(shapes_of_operands(fgraph)))
+        self.replace(fgraph, list(shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
         for unit in groups:
-            self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
+            self.replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
         for node in fgraph.toposort():
             reduction = with_prologue(fgraph, node)
             if reduction is not None:
-                self._replace(fgraph, [(node.outputs[0], reduction)])
+                self.replace(fgraph, [(node.outputs[0], reduction)])
         for node in fgraph.toposort():
-            self._replace(fgraph, with_epilogue(fgraph, node))
+            self.replace(fgraph, with_epilogue(fgraph, node))
         for family in families_of(fgraph):
-            self._replace(fgraph, fused(family))
-        recompute(fgraph, self._replace)
+            self.replace(fgraph, fused(family))
+        recompute(fgraph, self.replace)
         share_kernels(fgraph)
-
-    def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:
-        replace_all(fgraph, pairs, reason=type(self).__name__)
 
 
 compile_db().register("opencl_fusion", OpenCLFusion(), POSITION, "opencl", "fusion")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.fusing.groups import can_fuse, node_program
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
@@ -30,7 +30,7 @@ class BiasedProducts(GraphRewriter):
         for node in fgraph.toposort():
             made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0].type) else None
             if made is not None and made.type == node.outputs[0].type:
-                replace_all(fgraph, [(node.outputs[0], made)], reason=type(self).__name__)
+                self.replace(fgraph, [(node.outputs[0], made)])
 
 
 def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:

@@ -18,7 +18,7 @@ from optdb.host.api import ops, scalars
 from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_with_sequences
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import opencl_sequence
@@ -41,7 +41,7 @@ class HoistedProducts(GraphRewriter):
             if isinstance(node.op, Scan):
                 outputs = _hoisted(fgraph, node)
                 if outputs is not None:
-                    replace_all(fgraph, list(zip(node.outputs, outputs, strict=True)), reason=type(self).__name__)
+                    self.replace(fgraph, list(zip(node.outputs, outputs, strict=True)))
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from optdb.codegen.source import work_dtype
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, clients, node_ancestors
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyAndGradient,
@@ -40,7 +40,7 @@ class LossesWithGradients(GraphRewriter):
             pairs = [(entropies.outputs[0], loss), (node.outputs[0], dx), (entropies.outputs[2], likeliest)]
             if any(old.type != new.type for old, new in pairs):
                 continue
-            replace_all(fgraph, pairs, reason=type(self).__name__)
+            self.replace(fgraph, pairs)
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:

@@ -18,7 +18,7 @@ from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.memory import OpenCLAlloc
@@ -74,7 +74,7 @@ class PlacedParts(GraphRewriter):
                 pairs = _padded(node)
             else:
                 pairs = _by_elementwise_op(fgraph, node, chain, needs) or _by_copies(node, chain)
-            replace_all(fgraph, pairs, reason=type(self).__name__)
+            self.replace(fgraph, pairs)
 
 
 def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:

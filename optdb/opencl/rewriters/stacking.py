@@ -16,7 +16,7 @@ import numpy as np
 from optdb.host.api import ops, scalars
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
-from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.fusing.groups import can_fuse
@@ -48,9 +48,9 @@ class StackedProducts(GraphRewriter):
             if node in fgraph.apply_nodes and (_is_sum(node) or _added(node) is not None):
                 stacked = _stacked(fgraph, node, joins)
                 if stacked is not None:
-                    replace_all(fgraph, [(node.outputs[0], stacked)], reason=type(self).__name__)
+                    self.replace(fgraph, [(node.outputs[0], stacked)])
         for pairs in list(_of_steps(fgraph, joins)):
-            replace_all(fgraph, pairs, reason=type(self).__name__)
+            self.replace(fgraph, pairs)
 
 
 def is_quicker(kind: OpenCLArrayType) -> bool:
