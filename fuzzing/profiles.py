@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from optdb.codegen.gemm import copied, quad_tiles
+from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
@@ -16,7 +16,8 @@ from optdb.runtime.context import Context
 __all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
 
 #: For which device kernels are written: its own kind, or, on any device, a GPU, or one that copies tiles in the
-#: background, by functions that do as its instructions do, and has an item at once for each element of short arrays.
+#: background and multiplies packed matrices, by functions that do as its instructions do, and has an item at once for
+#: each element of short arrays.
 KERNELS = ("own", "gpu", "copying gpu")
 #: The first compute capability of GPUs that copy in the background.
 _CAN_COPY = (8, 0)
@@ -62,6 +63,7 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
     if kernels == "copying gpu":
         quad_tiles.take_none()
         copied.emulate()
+        warpgroups.emulate()
         quirks = replace(context.profile.quirks, takes_ptx=True)
         context.profile = replace(
             context.profile, quirks=quirks, compute_capability=_CAN_COPY, items_at_once=_ITEMS_AT_ONCE

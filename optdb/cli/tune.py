@@ -60,12 +60,13 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
 
 def _tune_tensor_cores(context: Context, forget: bool) -> None:
     """Measure products by tensor cores, or remove earlier results."""
-    from optdb.codegen.gemm import tensor_rates
+    from optdb.codegen.gemm import packed_speeds, tensor_rates
     from optdb.runtime import tuning
 
     key = tensor_rates.key_of(context)
     if forget:
-        tuning.forget(key)
+        for one in (key, *(packed_speeds.key_of(context, arithmetic) for arithmetic in packed_speeds.DEFAULTS)):
+            tuning.forget(one)
         return
     print("optdb: measuring products of float32 by tensor cores, for up to a minute", file=sys.stderr)
     rates = tensor_rates.measure(context)
@@ -78,6 +79,13 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
         table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
     Console().print(table)
     print("kept in", tuning.path_of(key))
+    for arithmetic in packed_speeds.DEFAULTS:
+        speed = packed_speeds.measure(context, arithmetic)
+        if speed is not None:
+            print(
+                f"packed matrices of {arithmetic}: {speed.multiplying:.2f} TFLOP/s of a unit, packed at "
+                f"{speed.packing:.0f} GB/s; kept in {tuning.path_of(packed_speeds.key_of(context, arithmetic))}"
+            )
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

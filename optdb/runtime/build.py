@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from optdb import trace_log
-from optdb.runtime import binaries
+from optdb.runtime import binaries, ptx
 from optdb.runtime.library import cl, compilers_unheard
 
 if TYPE_CHECKING:
@@ -75,9 +75,14 @@ def make(
         program = _compile(context, source, options, name, own_lines)
         _keep(program, folder, key)
         return program
-    # A binary does not hold its source. The program stays alive, so that no other gets its handle.
-    context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
+    _note_source(context, program, source)
     return program
+
+
+def _note_source(context: Context, program: cl.Program, source: str) -> None:
+    """Remember the source of a program that was built from a binary, which does not hold it."""
+    # The program stays alive, so that no other gets its handle.
+    context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
 
 
 def is_kept(context: Context, source: str, options: Iterable[str] = ()) -> bool:
@@ -90,12 +95,20 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     program = cl.Program(context.cl_context, source)
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
-            return _built_quietly(program, options, name)
+            program = _built_quietly(program, options, name)
+            if ptx.MARK not in source or not context.profile.quirks.takes_ptx:
+                return program
+            # What the compiler left as comments is compiled now.
+            (binary,) = program.get_info(cl.program_info.BINARIES)
+            program = cl.Program(context.cl_context, [context.device], [ptx.with_instructions(binary)])
+            program = _built_quietly(program, options, name)
     except cl.Error as error:
         log = _log(error)
         suffix = f" with {' '.join(options)}" if options else ""
         refusal = f"{name} does not build on {context.profile.name}{suffix}:\n{log}\n\n{numbered(source, own_lines)}"
         raise BuildError(refusal, log, source) from None
+    _note_source(context, program, source)
+    return program
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:

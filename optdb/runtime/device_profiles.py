@@ -332,14 +332,22 @@ class DeviceProfile:
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
     @property
+    def has_warpgroup_products(self) -> bool:
+        """Whether kernels may multiply by four warps together, in PTX: on NVIDIA's Hopper.
+
+        The driver of version 580 built and ran them on an H100. Later GPUs do not have these instructions.
+        """
+        return self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
+
+    @property
     def most_local_bytes(self) -> int:
         """How much local memory a group may take.
 
         NVIDIA's driver tells 48 KiB of any GPU. That of version 580 compiled and ran kernels of 64 KiB on an H200, and
-        of 96 and 128 KiB on an H100.
+        of 96 to 192 KiB, and some signals, on an H100.
         """
-        is_known = self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
-        return max(self.local_memory_bytes, 96 << 10) if is_known else self.local_memory_bytes
+        most = (192 << 10) + 256
+        return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.codegen.gemm import copied, quad_tiles
+from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
@@ -17,6 +17,7 @@ def own_profile(monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setattr(context, "profile", context.profile)
     monkeypatch.setattr(context, "kept", {})
     monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
-    for name, value in vars(copied.Copies()).items():
-        monkeypatch.setattr(copied.copies, name, value)
+    for emulated, own in ((copied.copies, copied.Copies()), (warpgroups.choice, warpgroups.Choice())):
+        for name, value in vars(own).items():
+            monkeypatch.setattr(emulated, name, value)
     return context

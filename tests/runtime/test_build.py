@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from optdb.runtime import build
+from optdb.runtime import build, ptx
 from optdb.runtime.build import BuildError, numbered
 from optdb.runtime.library import cl, compilers_unheard
 from tests.device import runtime_context
@@ -76,3 +76,36 @@ def test_warnings_are_heard_again_after_the_last_of_several_builds():
     last.set()
     thread.join()
     assert list(warnings.filters) == before
+
+
+PTX = b""".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry product() {
+\t// begin inline asm
+\t//@ wgmma.fence.sync.aligned;
+\t// end inline asm
+\tret;
+}
+\0"""
+
+
+def test_comments_of_ptx_become_instructions():
+    lines = ptx.with_instructions(PTX).decode().splitlines()
+    assert lines[1] == ".target sm_90a"
+    assert "\twgmma.fence.sync.aligned;" in lines
+    assert "\t// begin inline asm" in lines
+    assert ptx.with_instructions(b"\n".join(line.encode() for line in lines)).decode().splitlines() == lines
+
+
+def test_ptx_without_such_comments_is_left_alone():
+    plain = PTX.replace(b"@ ", b" ")
+    assert ptx.with_instructions(plain) == plain
+
+
+def test_such_comments_mean_nothing_to_other_compilers():
+    context = runtime_context()
+    if context.profile.quirks.takes_ptx:
+        pytest.skip("this one has PTX")
+    program = build.make(context, "__kernel void k(__global int *a) { //@ a word\n a[0] = 1; }")
+    assert "//@ a word" in build.source_of(context, program)

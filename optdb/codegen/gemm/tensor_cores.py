@@ -13,9 +13,11 @@ performance" (2022).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from optdb.codegen.gemm import packed_speeds, warpgroups
 from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, run_prepared, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
@@ -53,6 +55,9 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
+#: How fast a unit multiplies numbers of float16 with a group on it, and with two, as of `tensor_rates`. Of an H200.
+_FLOAT16_RATES = (1.8, 2.8)
+
 
 def multiply(
     context: Context,
@@ -81,6 +86,10 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> Pre
     profile = context.profile
     is_turned = problem.z[2] != 1 and problem.z[1] == 1
     problem = problem.turned() if is_turned else problem
+    if _is_packed(context, problem, arithmetic):
+        packed = warpgroups.kernels(context, arithmetic)
+        if packed is not None:
+            return PreparedProduct(warpgroups.plan(problem, arithmetic), packed, is_turned)
     for block in _blocks_for(context, problem, arithmetic):
         if not fits(context, block):
             continue
@@ -101,6 +110,16 @@ def _blocks_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> l
     # Pieces of float16 are exchanged among eight in each row.
     name = "small" if name == "tiny" and arithmetic == "float16" else name
     return [_BLOCKS[name, arithmetic == "tf32x3"]]
+
+
+def _is_packed(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
+    """Tell whether a product is quicker by packed matrices than by tiles that are copied from where they lie."""
+    if not packed_speeds.suits(context, problem, arithmetic):
+        return False
+    units = context.profile.compute_units
+    rates = rates_of(context) if arithmetic == "tf32" else {_BLOCKS["square", False]: _FLOAT16_RATES}
+    effort = min((_effort(problem, block, rates[block], units) for block in rates), default=math.inf)
+    return packed_speeds.seconds(context, problem, arithmetic) < 2e-12 * problem.k * effort
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:

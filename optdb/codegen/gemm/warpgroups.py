@@ -1,0 +1,270 @@
+"""Products of packed matrices on tensor cores, by groups of four warps.
+
+NVIDIA's GPUs of compute capability 9.0 multiply fastest by instructions that 128 items execute together, and which read
+both matrices from local memory (``wgmma``). There the terms of TF32 have to stand side by side, so the matrices are
+packed first: rounded, and copied in the order in which tiles lie in local memory. A stage of a tile is then contiguous.
+One item copies it by one instruction in the background (``cp.async.bulk``), and a signal in local memory tells when all
+bytes are there (``mbarrier``).
+
+A packed matrix has blocks of rows, or columns, one after the other. A block has pieces of 16 bytes of terms, and of
+each piece those of all its rows side by side. What is beyond the last row or term is 0.
+
+References
+----------
+NVIDIA, "Parallel Thread Execution ISA" (wgmma.mma_async, cp.async.bulk, mbarrier).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from optdb.codegen.gemm.launches import GemmPlan, Launch, by_tiles, pack, product_kernel
+from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.tensor_kernels import (
+    BAND,
+    MEMORY_WORDS,
+    ROUNDING,
+    Arithmetic,
+    Instructions,
+    dtype_of,
+    with_tile_found,
+)
+from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.source import body, filled, functions, type_words
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: Items that multiply together, and the rows that they multiply.
+_WARPGROUP, _ROWS = 128, 64
+#: Words of a piece of 16 bytes, and of the terms that are multiplied at once: two pieces.
+_PIECE, _STEP = 4, 8
+#: Bytes of a word, and of a signal.
+_WORD, _SIGNAL = 4, 8
+#: The items of a group that packs, and how many pieces of a row they copy.
+_PACKING, _PIECES = 256, 8
+#: The type of a signal, by the instructions.
+_SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
+
+
+class _Multiplied(NamedTuple):
+    """How numbers of a dtype are multiplied, stored and packed."""
+
+    #: Terms of an instruction, their type, and the factors and transpositions that it takes.
+    terms: int
+    type: str
+    factors: str
+    #: The bits of a number, and two neighbours of the result.
+    bits: str
+    pair: str
+    pair_of_sums: str
+
+
+_MULTIPLIED: dict[Arithmetic, _Multiplied] = {
+    "tf32": _Multiplied(8, "tf32", "1, 1, 1", "as_uint(x[e * step])", "float2", "(float2)(u, v)"),
+    "float16": _Multiplied(
+        16, "f16", "1, 1, 1, 0, 0", "x[e * step].bits", "ushort2", "(ushort2)(STORE(u).bits, STORE(v).bits)"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PackedBlock:
+    """The tile of a product that a group computes."""
+
+    #: Of the tile of the result.
+    rows: int
+    cols: int
+    #: How many words of terms a stage in local memory has, and how many stages there are.
+    depth: int
+    stages: int
+    #: How many times 128 items the group has: they share the rows.
+    warpgroups: int
+
+    @property
+    def name(self) -> str:
+        """What the kernels' names begin with."""
+        return f"packed_{self.rows}x{self.cols}x{self.depth}_{self.stages}_{self.warpgroups}"
+
+    @property
+    def items(self) -> int:
+        """Work items in a group."""
+        return self.warpgroups * _WARPGROUP
+
+    @property
+    def stage_words(self) -> int:
+        """How many words a stage has."""
+        return (self.rows + self.cols) * self.depth
+
+    @property
+    def local_bytes(self) -> int:
+        """How much local memory a group takes."""
+        return self.stages * (self.stage_words * _WORD + _SIGNAL)
+
+    def unsupported_reason(self) -> str | None:
+        """Tell why there can be no such block, None if there can."""
+        if self.rows % (_ROWS * self.warpgroups):
+            return "each 128 items multiply 64 rows at a time"
+        if self.cols % 8 or not 8 <= self.cols <= 256:
+            return "an instruction multiplies up to 256 columns, by eights"
+        if self.depth % _STEP or self.stages < 2:
+            return "a stage has eight words of terms, or a multiple of it, and one is copied while one is multiplied"
+        return None
+
+
+@dataclass
+class Choice:
+    """By which tiles packed products are computed, and which products."""
+
+    #: Of eleven shapes the quickest one on an NVIDIA H100: 344 us for 4096 cubed of TF32, cuBLAS takes 329.
+    block: PackedBlock = PackedBlock(128, 256, 32, 4, 2)
+    #: In which the functions that copy and multiply are written.
+    instructions: Instructions = "ptx"
+    #: Whether it is all products, instead of those that gain by it.
+    takes_all: bool = False
+
+
+choice = Choice()
+
+
+def emulate() -> None:
+    """Compute all products by small tiles, by functions that do as the instructions do: for devices without them."""
+    choice.block, choice.instructions, choice.takes_all = PackedBlock(64, 32, 16, 3, 1), "emulated", True
+
+
+def kernels(context: Context, arithmetic: Arithmetic) -> dict[str, CompiledKernel] | None:
+    """Return the kernels of packed products, None if they do not build."""
+    needed = [pack_kernel(arithmetic), packed_kernel(choice.block, arithmetic, choice.instructions)]
+    consequence = "Products take tiles that are not packed"
+    return try_compile(needed, context, f"a product of packed matrices by {arithmetic}", consequence)
+
+
+def pack_kernel(arithmetic: Arithmetic) -> Kernel:
+    """Return the kernel that packs a matrix."""
+    code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
+    rounding = body(code["round_to_tf32"]) if arithmetic == "tf32" else ""
+    words = {
+        **{"PACK": _pack_name(arithmetic), "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
+        **{"PIECE": _terms_of(arithmetic, _PIECE), "BITS": kind.bits, "ROUNDING": ROUNDING},
+    }
+    return product_kernel(_with(code["PACK"], "ROUND_WORDS", rounding), dtype_of(arithmetic), **words)
+
+
+def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions = "ptx") -> Kernel:
+    """Return the kernel that multiplies packed matrices by tiles of one shape.
+
+    Parameters
+    ----------
+    block : PackedBlock
+        The shape.
+    arithmetic : {'tf32', 'float16'}
+        What it multiplies.
+    instructions : {'ptx', 'emulated'}
+        The device's, or functions that do the same slowly.
+    """
+    code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
+    called = functions(f"gemm/warpgroups_{instructions}.cl")
+    numbers = f"product_{dtype_of(arithmetic)}"
+    unused = {name for name in called if name.startswith("product_")} - {numbers}
+    text = "".join(function for name, function in called.items() if name not in unused)
+    text += with_tile_found(_with(code["MATMUL"], "STORE_PAIR", body(code["store_pair"])))
+    sums = block.cols // 2
+    words: dict[str, Any] = {
+        **{"MATMUL": _kernel_name(block, arithmetic), "product_of_words": numbers, "BAND": BAND},
+        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
+        **{"STAGES": block.stages, "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
+        **{"TERMS": _terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
+        **{"PAIR": kind.pair, "PAIR_OF_SUMS": filled(kind.pair_of_sums, **type_words(dtype_of(arithmetic)))},
+        "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}k{kind.terms}.f32.{kind.type}.{kind.type}",
+        **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
+        **{"CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)), "FACTORS": kind.factors},
+        **{"SIGNALS": _SIGNALS[instructions], **MEMORY_WORDS[instructions]},
+    }
+    return product_kernel(text, dtype_of(arithmetic), **words)
+
+
+def _with(kernel: str, place: str, statements: str) -> str:
+    """Return a kernel's code with statements at a place."""
+    return kernel.replace(f"{place}\n", f"{statements.strip()}\n", 1)
+
+
+def _pack_name(arithmetic: Arithmetic) -> str:
+    return f"matmul_packed_{arithmetic}"
+
+
+def _kernel_name(block: PackedBlock, arithmetic: Arithmetic) -> str:
+    return f"{block.name}_{arithmetic}"
+
+
+def _terms_of(arithmetic: Arithmetic, words: int) -> int:
+    """Return how many terms some words hold."""
+    return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
+
+
+class _Side(NamedTuple):
+    """A matrix of a product, or a batch of them, as it is packed."""
+
+    letter: Literal["a", "b"]
+    #: How many matrices there are, their rows (or columns, of the right one), and the terms of each.
+    matrices: int
+    rows: int
+    terms: int
+    #: From one matrix, row and term to the next one, before packing.
+    strides: tuple[int, int, int]
+    #: Rows of a block, and pieces of a row.
+    block: int
+    pieces: int
+
+    @property
+    def padded(self) -> int:
+        """How many rows the blocks of a matrix have."""
+        return -(-self.rows // self.block) * self.block
+
+    @property
+    def words(self) -> int:
+        """How much memory it takes."""
+        return self.matrices * self.padded * self.pieces * _PIECE
+
+    def packing(self, arithmetic: Arithmetic) -> Launch:
+        """Return the launch that packs it."""
+        lines = self.matrices * self.padded
+        groups = -(-lines // (_PACKING // _PIECES)) * -(-self.pieces // _PIECES)
+        sizes = pack(self.rows, self.terms, *self.strides, self.padded, self.pieces, self.block, lines)
+        arrays = self.letter + self.letter.upper()
+        return Launch(_pack_name(arithmetic), (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
+
+    def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
+        """Return the same strides after packing, in words: of blocks, and of the terms of whole pieces."""
+        row = self.pieces * _PIECE
+        matrix = self.padded * row if self.strides[0] else 0
+        return matrix, row, self.block * _PIECE // _terms_of(arithmetic, _PIECE)
+
+
+def _sides(problem: Problem, arithmetic: Arithmetic) -> tuple[_Side, _Side]:
+    """Return both matrices of a product."""
+    block, p = choice.block, problem
+    pieces = -(-p.k // _terms_of(arithmetic, block.depth)) * block.depth // _PIECE
+    of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))
+    left = _Side("a", of_a, p.m, p.k, p.a, block.rows, pieces)
+    return left, _Side("b", of_b, p.n, p.k, (p.b[0], p.b[2], p.b[1]), block.cols, pieces)
+
+
+def packed_bytes(problem: Problem, arithmetic: Arithmetic) -> int:
+    """Return how much memory both packed matrices take."""
+    return _WORD * sum(side.words for side in _sides(problem, arithmetic))
+
+
+def plan(problem: Problem, arithmetic: Arithmetic) -> GemmPlan:
+    """Return the launches that compute a product: two that pack the matrices, and one that multiplies."""
+    block, sides = choice.block, _sides(problem, arithmetic)
+    packing = [side.packing(arithmetic) for side in sides]
+    a, (b_matrix, b_col, b_term) = (side.packed_strides(arithmetic) for side in sides)
+    packed = replace(problem, a=a, b=(b_matrix, b_term, b_col))
+    name, tiles = _kernel_name(block, arithmetic), problem.tiles(block.rows, block.cols)
+    (multiply,) = by_tiles(packed, name, tiles, block.items, 1, _terms_of(arithmetic, block.depth)).launches
+    return GemmPlan(
+        [*packing, replace(multiply, arrays="AByz")], copies={side.letter.upper(): side.words for side in sides}
+    )

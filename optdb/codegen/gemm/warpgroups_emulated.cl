@@ -1,0 +1,61 @@
+/* What the instructions in warpgroups_ptx.cl do, for devices without them: tests check the kernels' indices by it. */
+
+static void begin_signals(__local ulong *signals, uint item)
+{
+}
+
+static void expect_stage(__local ulong *signals, uint side)
+{
+}
+
+static void copy_stage(__local uint *memory, uint word, GLOBAL_MEM const void *source, uint words,
+                       __local ulong *signals, uint side)
+{
+    for (uint c = 0; c < words; ++c)
+        memory[word + c] = ((GLOBAL_MEM const uint *)source)[c];
+}
+
+static void await_stage(__local ulong *signals, uint side, uint phase)
+{
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+static void begin_products()
+{
+}
+
+static void commit_products()
+{
+}
+
+static void await_earlier_products()
+{
+}
+
+static void await_products()
+{
+}
+
+static float product_float32(uint u, uint v)
+{
+    return as_float(u & 0xffffe000) * as_float(v & 0xffffe000);
+}
+
+static float product_float16(uint u, uint v)
+{
+    const ushort2 x = as_ushort2(u), y = as_ushort2(v);
+    const ushort x0 = x.s0, x1 = x.s1, y0 = y.s0, y1 = y.s1;
+    return vload_half(0, (const half *)&x0) * vload_half(0, (const half *)&y0)
+         + vload_half(0, (const half *)&x1) * vload_half(0, (const half *)&y1);
+}
+
+static void multiply_pieces(__local uint *memory, float *c, uint left, uint right)
+{
+    const uint item = get_local_id(0) % 128, warp = item / 32, lane = item % 32;
+    for (uint i = 0; i < COLS / 2; ++i) {
+        const uint row = warp * 16 + lane / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        for (uint l = 0; l < 8; ++l)
+            c[i] += product_of_words(memory[left + l / 4 * ROWS * 4 + row * 4 + l % 4],
+                                     memory[right + l / 4 * COLS * 4 + col * 4 + l % 4]);
+    }
+}

@@ -1,0 +1,339 @@
+"""Products of packed matrices: all indices by emulated instructions, and when a device takes them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.gemm import launches, packed_speeds, tensor_cores, trials, warpgroups
+from optdb.codegen.gemm.launches import run
+from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.gemm.warpgroups import PackedBlock, pack_kernel, packed_kernel, plan
+from optdb.codegen.kernels import compile_kernels
+from optdb.codegen.kernels.bodies import bodies_of
+from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime import binaries, tuning
+from optdb.runtime.arrays import from_host, to_host
+from optdb.runtime.context import Context
+from tests.codegen.test_matmul import put
+from tests.codegen.test_tensor_cores import FINE, checker
+from tests.device import runtime_context
+from tests.effort import examples
+
+_SLOW = pytest.mark.slow
+#: So small that Oclgrind, the memory checker, gets through several of them.
+SMALL = PackedBlock(64, 16, 8, 3, 1)
+#: Two groups of 128 items, of which each multiplies two times 64 rows.
+TALL = PackedBlock(256, 24, 16, 2, 2)
+ARITHMETICS = {"tf32": "float32", "float16": "float16"}
+IN_ROWS, IN_COLUMNS = ((0, 1, 2), (1, 1, 1)), ((0, 2, 1), (1, 1, 1))
+
+
+@functools.cache
+def compiled(context, block, arithmetic):
+    return compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic, "emulated")], context)
+
+
+def whole(*shape):
+    """Return whole numbers that TF32 and float16 hold, as well as sums of their products."""
+    return np.random.default_rng(sum(shape)).integers(-6, 7, shape).astype("float32")
+
+
+def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,) * 3, context=None):
+    """Return the product of batches of matrices, whose axes lie in some orders."""
+    context = context or checker()
+    a, b, y = (value.astype(ARITHMETICS[arithmetic]) for value in (a, b, y))
+    x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
+    of_z, batch = steps(z, y.shape[0]), y.shape[0]
+    problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
+    kernels = compiled(context, block, arithmetic)
+    run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    return to_host(z)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let tiles be small ones."""
+    monkeypatch.setattr(warpgroups.choice, "block", SMALL)
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 16, 8), (65, 17, 41), (3, 50, 24)])
+def test_products(small, arithmetic, m, n, k):
+    a, b, y = whole(1, m, k), whole(1, k, n), whole(1, m, n)
+    np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y), a @ b)
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("left", [IN_ROWS, IN_COLUMNS])
+@pytest.mark.parametrize("right", [IN_ROWS, IN_COLUMNS])
+def test_each_order_of_the_matrices(small, arithmetic, left, right):
+    a, b, y = whole(1, 20, 32), whole(1, 32, 18), whole(1, 20, 18)
+    got = multiply(SMALL, arithmetic, a, b, y, -0.5, 2.0, (left, right, IN_ROWS))
+    np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y)
+
+
+def test_gaps_and_other_directions(small):
+    a, b, y = whole(2, 20, 19), whole(2, 19, 17), whole(2, 20, 17)
+    layouts = (((1, 0, 2), (1, 1, 2)), ((0, 2, 1), (1, -1, 1)), ((0, 1, 2), (1, -2, 3)))
+    np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, layouts), a @ b + y)
+
+
+@pytest.mark.parametrize("of_a", [1, 3])
+@pytest.mark.parametrize("of_b", [1, 3])
+def test_batches_share_a_matrix(small, of_a, of_b):
+    a, b, y = whole(of_a, 20, 16), whole(of_b, 16, 18), whole(3, 20, 18)
+    np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y), a @ b + 0 * y)
+
+
+def test_numbers_are_rounded_to_tf32(small):
+    a, b = np.full((1, 20, 16), FINE), np.ones((1, 16, 18), "float32")
+    assert (multiply(SMALL, "tf32", a, b, np.zeros((1, 20, 18))) == 16).all()
+    halves = multiply(SMALL, "float16", a - 1 + 2**-9, b, np.zeros((1, 20, 18)))
+    assert (halves == np.float16((a[0, 0, 0] - 1 + 2**-9) * 16)).all()
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_numbers_that_are_not_finite(small, arithmetic):
+    a, b = whole(1, 20, 16), np.ones((1, 16, 18), "float32")
+    a[0, 1, 3], a[0, 5, 15], a[0, 7, :2] = np.nan, -np.inf, (np.inf, -np.inf)
+    got = multiply(SMALL, arithmetic, a, b, np.zeros((1, 20, 18)))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, a @ b)
+
+
+@_SLOW
+@settings(deadline=None, max_examples=examples(60))
+@given(st.data())
+def test_any_product(data):
+    block = data.draw(st.sampled_from([SMALL, TALL, PackedBlock(64, 32, 16, 3, 1), PackedBlock(128, 8, 8, 4, 2)]))
+    arithmetic = data.draw(st.sampled_from(list(ARITHMETICS)), "arithmetic")
+    lengths = st.sampled_from([1, 2, 7, 8, 16, 17, 31, 64, 65, 130, 257])
+    m, n, k = (data.draw(lengths, name) for name in "mnk")
+    batch, beta = data.draw(st.sampled_from([1, 3]), "batch"), data.draw(st.sampled_from([0.0, 1.0]), "beta")
+    a, b = (whole(data.draw(st.sampled_from([1, batch])), *shape) for shape in ((m, k), (k, n)))
+    y, signs = whole(batch, m, n), st.sampled_from([1, 1, 2, -1])
+    layouts = [
+        (data.draw(st.permutations([0, 1, 2]), "axes"), tuple(data.draw(signs, "step") for _ in range(3)))
+        for _ in range(3)
+    ]
+    context = runtime_context()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warpgroups.choice, "block", block)
+        got = multiply(block, arithmetic, a, b, y, 1.0, beta, layouts, context)
+    np.testing.assert_array_equal(got, (a @ b + beta * y).astype(ARITHMETICS[arithmetic]))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        PackedBlock(96, 64, 16, 3, 1),
+        PackedBlock(128, 64, 16, 3, 3),
+        PackedBlock(64, 12, 16, 3, 1),
+        PackedBlock(64, 264, 16, 3, 1),
+        PackedBlock(64, 64, 12, 3, 1),
+        PackedBlock(64, 64, 16, 1, 1),
+    ],
+)
+def test_blocks_that_there_cannot_be(block):
+    assert block.unsupported_reason()
+
+
+def test_blocks_that_there_are():
+    for block in (warpgroups.choice.block, SMALL, TALL):
+        assert block.unsupported_reason() is None
+    assert warpgroups.choice.block.local_bytes <= hopper(checker().profile).most_local_bytes
+
+
+def test_other_kernels_do_not_run_them_as_a_part():
+    kernel = packed_kernel(SMALL, "tf32")
+    assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
+
+
+# Which products
+
+
+def hopper(profile):
+    """Return a device's profile as that of an NVIDIA H100."""
+    driver, quirks = replace(profile.driver, version="580.95"), replace(profile.quirks, takes_ptx=True)
+    memory = {"global_memory_bytes": 80 << 30, "max_allocation_bytes": 20 << 30}
+    as_gpu = replace(profile.as_kind("gpu"), compute_units=132, **memory)
+    return replace(as_gpu, driver=driver, quirks=quirks, compute_capability=(9, 0))
+
+
+def problem_of(m, n, k, batch=1):
+    return Problem(batch, m, n, k, (m * k, k, 1), (k * n, n, 1), (m * n, n, 1), (m * n, n, 1), False)
+
+
+@pytest.fixture
+def h100(monkeypatch):
+    """Return a context of a device that seems to be an H100."""
+    context = Context("opencl")
+    context.profile = hopper(context.profile)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("sizes", "arithmetic", "is_packed"),
+    [
+        ((4096, 4096, 4096), "tf32", True),
+        ((4096, 4096, 4096), "float16", True),
+        ((2048, 2048, 2048, 8), "tf32", True),
+        ((3200, 10000, 512), "tf32", True),
+        ((4096, 4096, 4096), "tf32x3", False),
+        ((1024, 1024, 1024), "tf32", False),
+        ((128, 256, 1 << 20), "tf32", False),
+        ((30000, 256, 64), "tf32", False),
+        ((1 << 17, 1 << 17, 1 << 14), "tf32", False),  # both copies would take 17 GB
+    ],
+)
+def test_products_that_gain(h100, sizes, arithmetic, is_packed):
+    assert tensor_cores._is_packed(h100, problem_of(*sizes), arithmetic) == is_packed
+
+
+def test_devices_without_the_instructions_pack_nothing(h100):
+    ours = h100.profile
+    others = [
+        replace(ours, compute_capability=(8, 0)),
+        replace(ours, compute_capability=(10, 0)),
+        replace(ours, driver=replace(ours.driver, version="570.1")),
+        replace(ours, quirks=replace(ours.quirks, takes_ptx=False)),
+    ]
+    for h100.profile in others:
+        assert not tensor_cores._is_packed(h100, problem_of(4096, 4096, 4096), "tf32")
+
+
+@pytest.fixture
+def packing(monkeypatch):
+    """Return a context that computes all products of matrices that it can by packed ones, and what it launched."""
+    context = checker()
+    quirks = replace(context.profile.quirks, takes_ptx=True)
+    monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
+    for name, value in (("block", SMALL), ("instructions", "emulated"), ("takes_all", True)):
+        monkeypatch.setattr(warpgroups.choice, name, value)
+    monkeypatch.delitem(context.kept, tensor_cores.__name__, raising=False)
+    launched = []
+    monkeypatch.setattr(
+        launches,
+        "run",
+        lambda plan, *args: launched.extend(launch.kernel for launch in plan.launches) or run(plan, *args),
+    )
+    yield context, launched
+    context.kept.pop(tensor_cores.__name__, None)
+
+
+def product(context, a, b, precision, order=(0, 1)):
+    x, v = (from_host(context, value) for value in (a, b))
+    z = put(context, np.full((a.shape[0], b.shape[1]), np.nan, a.dtype), order, (1, 1))
+    kernels = compile_kernels(matmul_kernels(a.dtype.name, context), context)
+    matmul(kernels, context, x, v, z, precision=precision)
+    return to_host(z)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_product_by_packed_matrices(packing, dtype, order):
+    context, launched = packing
+    a, b = whole(25, 20).astype(dtype), whole(20, 33).astype(dtype)
+    got = product(context, a, b, "default", order)
+    np.testing.assert_array_equal(got, a.astype("float32") @ b.astype("float32"))
+    assert [name.partition("_")[0] for name in launched] == ["matmul", "matmul", "packed"]
+
+
+def test_higher_precisions_pack_nothing(packing):
+    context, launched = packing
+    a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
+    assert (product(context, a, b, "highest") == 16 * FINE).all()
+    assert not any(name.startswith("packed") for name in launched)
+
+
+def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
+    context, launched = packing
+    monkeypatch.setattr(warpgroups.choice, "instructions", "ptx")  # Oclgrind takes no PTX
+    a, b = whole(25, 20), whole(20, 33)
+    np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
+    assert "tiles that are not packed" in caplog.text
+    assert not any(name.startswith("packed") for name in launched)
+
+
+# How fast they are
+
+
+@pytest.fixture
+def measuring(packing, tmp_path, monkeypatch):
+    """Return a context of a device whose speed is to be measured."""
+    context, _ = packing
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(trials, "SECONDS", 0.0)
+    monkeypatch.delitem(context.kept, packed_speeds.__name__, raising=False)
+    yield context
+    context.kept.pop(packed_speeds.__name__, None)
+
+
+def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
+    # Packing and all, of a short product and a long one, and what a launch takes besides.
+    times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
+    monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
+    speed = packed_speeds.measure(measuring, "tf32", terms=16)
+    operations, nbytes = 2 * SMALL.rows * SMALL.cols * 16, 2 * 4 * (SMALL.rows + SMALL.cols) * 16
+    np.testing.assert_allclose(speed, (1e-12 * operations / 3e-6, 1e-9 * nbytes / 2e-6), 1e-6)
+    assert packed_speeds.speed_of(measuring, "tf32") == speed
+    assert packed_speeds.speed_of(measuring, "float16") == packed_speeds.DEFAULTS["float16"]
+    measuring.kept.pop(packed_speeds.__name__)
+    np.testing.assert_allclose(packed_speeds.speed_of(measuring, "tf32"), speed)
+    tuning.forget(packed_speeds.key_of(measuring, "tf32"))
+    measuring.kept.pop(packed_speeds.__name__)
+    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+
+
+def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
+    monkeypatch.setattr(packed_speeds._Trial, "is_right", lambda self: False)
+    assert packed_speeds.measure(measuring, "tf32", terms=16) is None
+
+
+def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
+    times = iter([1.0, 2.0, 1.0, 3.0])
+    monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
+    assert packed_speeds.measure(measuring, "tf32", terms=16) is None
+    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+
+
+@pytest.mark.parametrize("damaged", [{}, {"multiplying": 1.0}, {"multiplying": 0.0, "packing": 1.0}, {"packing": "no"}])
+def test_damaged_speeds_are_those_of_no_tuning(measuring, damaged):
+    tuning.save(packed_speeds.key_of(measuring, "tf32"), damaged)
+    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+
+
+def test_devices_without_the_instructions_have_no_speed():
+    assert packed_speeds.measure(checker(), "tf32") is None
+
+
+# On a GPU
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
+    context = Context("opencl")
+    if not context.profile.has_warpgroup_products:
+        pytest.skip("the device has no such instructions")
+    block, rng = warpgroups.choice.block, np.random.default_rng(1)
+    kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic)], context)
+    dtype = ARITHMETICS[arithmetic]
+    for number in range(200):
+        batch = 1 + number % 3
+        m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (block.rows, block.cols, block.depth * 4))
+        a, b, y = (whole(*shape).astype(dtype) for shape in ((batch, m, k), (batch, k, n), (batch, m, n)))
+        orders = [(IN_ROWS, IN_COLUMNS)[side] for side in rng.integers(0, 2, 3)]
+        x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
+        of_z = steps(z, batch)
+        problem = Problem(batch, m, n, k, steps(x, batch), steps(v, batch), of_z, of_z, True)
+        run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, 0.5, "float32")
+        a, b, y = (value.astype("float32") for value in (a, b, y))
+        np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + 0.5 * y).astype(dtype))
