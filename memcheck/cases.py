@@ -371,6 +371,8 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
+    # Rows of fours are read four numbers at a time.
+    Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), array("float32", 5, 12), array("float32", 12), CLASSES),
     Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
     *(
         Case(OpenCLCrossentropyAndGradient(), floats(5, columns), floats(columns), CLASSES, floats(rows))

@@ -3,7 +3,7 @@ Kernels that go over the rows of matrices: softmax and cross entropies.
 
 In softmax, INPUTS are its parameters, ELEMENT is element j of row i, and RESULT what becomes of it. In crossentropy,
 GRADIENT is a parameter for the gradient of the entropies if there is one, READ_GRADIENT reads that of a row, and
-STORE_WEIGHT stores the weight of element j, or the gradient.
+RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient.
 */
 
 OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, INPUTS, ARRAY T *z)
@@ -62,7 +62,8 @@ OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
         READ_GRADIENT
         for (ga_size j = 0; j < columns; ++j) {
             const W weight = exp(AT(j) - largest) / sum;
-            STORE_WEIGHT
+            RESULT_OF_WEIGHT
+            sm_row[j] = STORE(result);
         }
         nll[i] = STORE(largest - AT(y[i]) + log(sum));
         am[i] = (INDEX)place;

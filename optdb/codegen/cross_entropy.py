@@ -1,7 +1,8 @@
 """Softmax, which makes of each row of a matrix weights that add up to 1, cross entropies, and their gradients.
 
 A row is read three times: for the largest element, for the sum, and to write. The largest element is subtracted first,
-so that no power of e overflows. Classes are numbers of the host, which checks them.
+so that no power of e overflows. Teams of items that compute cross entropies find both at once, and read a row twice.
+Classes are numbers of the host, which checks them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest)
 _WEIGHTS = {
     "GRADIENT": "",
     "READ_GRADIENT": "",
-    "STORE_WEIGHT": "sm_row[j] = STORE(weight);",
+    "RESULT_OF_WEIGHT": "const W result = weight;",
 }
 _GRADIENT = {
     "GRADIENT": ", ARRAY T *dy, ga_ssize dy0",
     "READ_GRADIENT": "const W by = LOAD(dy[(ga_ssize)i * dy0]);\nconst ga_size its_class = (ga_size)y[i];",
-    "STORE_WEIGHT": "const W part = by * weight; sm_row[j] = STORE(j == its_class ? part - by : part);",
+    "RESULT_OF_WEIGHT": "const W part = by * weight, result = j == its_class ? part - by : part;",
 }
 #: Element j of row i of a matrix, and of a vector that all rows share.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"

@@ -64,64 +64,115 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     }
 }
 
-/* Of equal elements, the first one is the largest, and the first NaN of all. What is written could overlap what is read,
-   as far as a compiler knows: so some elements are read before the first of them is used. */
+/* Of equal elements, the first one is the largest, and the first NaN of all.
+
+   A row is read twice: for its largest element and the sum, then to write. The sum is that of exp(v - largest) for the
+   largest element so far, and multiplied when there is a larger one: see Milakov and Gimelshein, "Online normalizer
+   calculation for softmax" (2018). An item reads COUNT elements, some of them beyond the end of the row, before it uses
+   the first one: WIDTH neighbours, and as many at each further `step`. */
 KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y GRADIENT,
     ARRAY T *nll, ARRAY T *sm, ARRAY INDEX *am)
 {
 #define AT(j) (LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + LOAD(b[(ga_ssize)(j) * b0]))
-#define NEAR(j) (LOAD(x_row[j]) + LOAD(b[j]))
-#define WALK(INDEX_TYPE, READ, first, USE) { \
-        const INDEX_TYPE end = (INDEX_TYPE)columns; \
-        INDEX_TYPE next = (first); \
-        for (; next + (UNROLLED - 1) * team < end; next += UNROLLED * team) { \
-            W few[UNROLLED]; \
+#define READ_ONE(to, j) (to)[0] = AT(j);
+#define READ_NEAR(to, j) (to)[0] = LOAD(x_row[j]) + LOAD(b[j]);
+#define READ_FOUR(to, j) { \
+        const float4 four = *(const GLOBAL_MEM float4 *)(x_row + (j)) + *(const GLOBAL_MEM float4 *)(b + (j)); \
+        (to)[0] = four.x, (to)[1] = four.y, (to)[2] = four.z, (to)[3] = four.w; \
+    }
+#define STORE_1(j, from) sm_row[j] = STORE((from)[0]);
+#define STORE_4(j, from) \
+    *(GLOBAL_MEM float4 *)(sm_row + (j)) = (float4)((from)[0], (from)[1], (from)[2], (from)[3]);
+#define PLACE(e, WIDTH) (next + (e) / WIDTH * step + (e) % WIDTH)
+    /* No row ends between neighbours that are read at once. */
+#define IS_THERE(e, WIDTH) (next + (e) / WIDTH * step < end)
+    /* All items read as often, without a branch in between. */
+#define WALK(INDEX_TYPE, READ, WIDTH, COUNT, USE) { \
+        const INDEX_TYPE end = (INDEX_TYPE)columns, step = team * WIDTH; \
+        for (INDEX_TYPE next = lane * WIDTH; next < end; next += (COUNT) / WIDTH * step) { \
+            W few[COUNT]; \
             _Pragma("unroll") \
-            for (uint u = 0; u < UNROLLED; ++u) \
-                few[u] = READ(next + u * team); \
-            _Pragma("unroll") \
-            for (uint u = 0; u < UNROLLED; ++u) { \
-                const W v = few[u]; \
-                const INDEX_TYPE j = next + u * team; \
-                USE \
-            } \
-        } \
-        for (; next < end; next += team) { \
-            const W v = READ(next); \
-            const INDEX_TYPE j = next; \
-            USE \
+            for (uint e = 0; e < COUNT; e += WIDTH) \
+                READ(few + e, IS_THERE(e, WIDTH) ? PLACE(e, WIDTH) : 0) \
+            USE(INDEX_TYPE, WIDTH, COUNT) \
         } \
     }
     /* Short indexes of neighbours are quicker to work out. */
-#define OVER_ROW(first, USE) \
-    if (is_near) \
-        WALK(uint, NEAR, first, USE) \
+#define OVER_ROW(USE) \
+    if (has_fours) \
+        WALK(uint, READ_FOUR, 4, 4 * FOURS, USE) \
+    else if (is_near) \
+        WALK(uint, READ_NEAR, 1, UNROLLED, USE) \
     else \
-        WALK(ga_size, AT, first, USE)
+        WALK(ga_size, READ_ONE, 1, UNROLLED, USE)
+    /* What is subtracted: nothing from elements that are all -infinity, so that they add 0 if a larger one follows. */
+#define BASE(most) ((most) == -INFINITY ? 0 : (most))
+    /* The largest element is found by fmax, which passes over NaN: the sum tells whether there is one. */
+#define ADD(INDEX_TYPE, WIDTH, COUNT) \
+    W most = largest, part = 0; \
+    _Pragma("unroll") \
+    for (uint e = 0; e < COUNT; ++e) { \
+        few[e] = IS_THERE(e, WIDTH) ? few[e] : -INFINITY; \
+        most = fmax(most, few[e]); \
+    } \
+    const W base = BASE(most); \
+    _Pragma("unroll") \
+    for (uint e = 0; e < COUNT; ++e) \
+        part += exp(few[e] - base); \
+    sum = sum * exp(largest - base) + part; \
+    if (isnan(part)) { \
+        _Pragma("unroll") \
+        for (uint e = 0; e < COUNT; ++e) \
+            if (few[e] > largest || (isnan(few[e]) && !isnan(largest))) { \
+                largest = few[e]; \
+                index = PLACE(e, WIDTH); \
+            } \
+    } else if (most > largest) { \
+        _Pragma("unroll") \
+        for (uint e = COUNT; e-- > 0;) \
+            index = few[e] == most ? PLACE(e, WIDTH) : index; \
+        largest = most; \
+    }
+#define WRITE(INDEX_TYPE, WIDTH, COUNT) \
+    _Pragma("unroll") \
+    for (uint e = 0; e < COUNT; ++e) { \
+        const W weight = exp(few[e] - largest) / sum; \
+        const INDEX_TYPE j = PLACE(e, WIDTH); \
+        RESULT_OF_WEIGHT \
+        few[e] = result; \
+    } \
+    _Pragma("unroll") \
+    for (uint e = 0; e < COUNT; e += WIDTH) \
+        if (IS_THERE(e, WIDTH)) \
+            STORE_##WIDTH(PLACE(e, WIDTH), few + e)
     LOCAL_MEM W shared[GROUP];
+    LOCAL_MEM W shared_sum[GROUP];
     LOCAL_MEM ga_size shared_index[GROUP];
     TEAM
     const bool is_near = x1 == 1 && b0 == 1 && columns < (1u << 31);
     const GLOBAL_MEM T *x_row = x + (ga_ssize)i * x0;
-    W largest = 0, sum = 0;
+    GLOBAL_MEM T *sm_row = sm + i * columns;
+    /* Only elements of float32 are of 4 bytes, and so is what they are computed in. */
+    const bool has_fours = sizeof(T) == 4 && is_near && columns % 4 == 0 &&
+                           (ulong)x_row % 16 == 0 && (ulong)b % 16 == 0 && (ulong)sm_row % 16 == 0;
+    /* If all elements are -infinity, the first one is the largest, which the first item has. */
+    W largest = -INFINITY, sum = 0;
     ga_size index = lane;
     if (i < rows) {
-        largest = AT(lane);
-        OVER_ROW(lane + team,
-            if (v > largest || (isnan(v) && !isnan(largest))) {
-                largest = v;
-                index = j;
-            })
+        OVER_ROW(ADD)
     }
     shared[LID_0] = largest;
+    shared_sum[LID_0] = sum;
     shared_index[LID_0] = index;
     for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
         local_barrier();
         if (lane < half_of) {
-            const W u = shared[LID_0], v = shared[LID_0 + half_of];
-            const ga_size v_index = shared_index[LID_0 + half_of];
+            const uint other = LID_0 + half_of;
+            const W u = shared[LID_0], v = shared[other], most = fmax(u, v), base = BASE(most);
+            const ga_size v_index = shared_index[other];
             const int alike = u == v || (isnan(u) && isnan(v));
+            shared_sum[LID_0] = shared_sum[LID_0] * exp(u - base) + shared_sum[other] * exp(v - base);
             if (alike ? v_index < shared_index[LID_0] : v > u || isnan(v)) {
                 shared[LID_0] = v;
                 shared_index[LID_0] = v_index;
@@ -130,29 +181,28 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     }
     local_barrier();
     largest = shared[begin];
-    index = shared_index[begin];
-    local_barrier();
+    sum = shared_sum[begin];
     if (i < rows) {
-        OVER_ROW(lane, sum += exp(v - largest);)
-    }
-    shared[LID_0] = sum;
-    FOLD(u + v)
-    sum = shared[begin];
-    if (i < rows) {
-        GLOBAL_MEM T *sm_row = sm + i * columns;
         READ_GRADIENT
-        OVER_ROW(lane,
-            const W weight = exp(v - largest) / sum;
-            STORE_WEIGHT)
+        OVER_ROW(WRITE)
         if (lane == 0) {
             nll[i] = STORE(largest - AT(y[i]) + log(sum));
-            am[i] = (INDEX)index;
+            am[i] = (INDEX)shared_index[begin];
         }
     }
 #undef AT
-#undef NEAR
+#undef READ_ONE
+#undef READ_NEAR
+#undef READ_FOUR
+#undef STORE_1
+#undef STORE_4
+#undef PLACE
+#undef IS_THERE
 #undef WALK
 #undef OVER_ROW
+#undef BASE
+#undef ADD
+#undef WRITE
 }
 
 KERNEL void crossentropy_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY T *dy, ga_ssize dy0,

@@ -16,8 +16,9 @@ from optdb.runtime.context import Context
 
 #: The most items of a group; a power of two.
 GROUP = 256
-#: Elements that an item reads before it waits for the first one.
-_UNROLLED = 4
+#: Elements that an item reads before it waits for the first one, or fours of neighbours, if it reads these at once. On
+#: an NVIDIA H100, cross entropies of 3,200 rows of 10,000 numbers take 117 us with four fours, 137 with two.
+_UNROLLED, _FOURS = 4, 4
 #: Elements that each item of a team has at least, if the row has so many.
 _EACH = 4
 
@@ -39,7 +40,7 @@ def row_kernel(name: str, context: Context) -> str:
     """Return the code of a kernel of cross_entropy.cl, for a context's device."""
     if context.profile.runs_items_serially:
         return _SERIAL[name]
-    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED)
+    return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
 
 
 def launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:

@@ -13,6 +13,9 @@ from optdb.codegen.cross_entropy import (
     SoftmaxCrossEntropyGradient,
     SoftmaxGradient,
 )
+from optdb.codegen.source import work_dtype
+from optdb.codegen.views import subtensor
+from optdb.runtime.arrays import DeviceArray, from_host
 from tests.codegen.layouts import compute, context, device_array
 
 FLOATS = ["float16", "float32", "float64"]
@@ -77,6 +80,64 @@ def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
         (got,) = compute(operation, device_array(dy), device_array(weights), y)
         wide = dy.astype("float64").reshape(-1, 1)
         close(got, wide * (weights - one_hot), dtype)
+
+
+def within(value, before=0, after=0):
+    """Return an array on the device, its rows between other numbers: they begin where fours do, or do not."""
+    columns = value.shape[-1]
+    base = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(before, after)], constant_values=77)
+    return subtensor(from_host(context(), base), [slice(None)] * (value.ndim - 1) + [slice(before, before + columns)])
+
+
+def check_entropies(arrays, a, bias):
+    """Compare entropies, likeliest classes, and weights or gradients of rows with those that float64 gives."""
+    dtype, rows, y = a.dtype, np.arange(len(a)), np.arange(len(a)) * 5 % a.shape[1]
+    dy = sample(dtype, len(a))
+    with np.errstate(invalid="ignore"):
+        wide = a.astype("float64") + bias
+        power = np.exp(wide - wide.max(1, keepdims=True))
+        loss = wide.max(1) - wide[rows, y] + np.log(power.sum(1))
+    weights = power / power.sum(1, keepdims=True)
+    is_class = np.eye(a.shape[1], dtype=bool)[y]
+    gradient = dy[:, np.newaxis].astype("float64") * (weights - is_class)
+    for given, want in ([], weights), ([device_array(dy)], gradient):
+        operation = SoftmaxCrossEntropy(context(), dtype.name, "int32", gives_gradient=bool(given))
+        got_loss, got, likeliest = compute(operation, *arrays, y, *given, outputs=3)
+        np.testing.assert_array_equal(likeliest, wide.argmax(1))
+        close(got_loss, loss, dtype)
+        close(got, want, dtype)
+        # Weights of long rows are smaller than what `close` lets pass; the gradient of a class is a difference.
+        rtol = max(128 * np.finfo(work_dtype(dtype)).eps, 2 * np.finfo(dtype).eps)
+        least = np.finfo(dtype).smallest_subnormal
+        np.testing.assert_allclose(got[~is_class], want[~is_class], rtol=rtol, atol=least)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("columns", [1, 3, 4, 12, 30, 1028, 2100, 2101])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_rows_of_all_lengths_wherever_they_lie(each_device_kind, dtype, columns, rows):
+    a, bias = sample(dtype, rows, columns), sample(dtype, columns)
+    for before, after in (0, 0), (4, 4), (1, 0), (1, 3), (0, 3):
+        check_entropies([within(a, before, after), within(bias)], a, bias)
+    check_entropies([within(a), within(bias, 1)], a, bias)
+    check_entropies([device_array(a, [-1, 2]), device_array(bias, [-1])], a, bias)
+    one = DeviceArray(context().queue, (columns,), dtype, data=within(bias).base_data, strides=(0,))
+    check_entropies([within(a), one], a, bias[0])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("columns", [5, 12, 1501, 2500])
+def test_cross_entropy_of_what_is_not_finite(each_device_kind, dtype, columns):
+    rng = np.random.default_rng(columns)
+    a, bias, part = sample(dtype, 12, columns), np.zeros(columns, dtype), columns // 3
+    a[0, :part] = a[1, part:] = a[2, 1:] = a[3, :-1] = a[4] = -np.inf
+    a[5, part] = a[6, -1] = a[7, part::2] = np.inf
+    a[8, part] = a[9, -1] = a[10, ::2] = np.nan
+    # The first NaN comes after what is larger than all but NaN, and the last one before.
+    a[11, [0, part, -2, -1]] = -np.inf, np.inf, np.nan, np.inf
+    order = rng.permutation(12)
+    for before in (0, 1):
+        check_entropies([within(a[order], before), within(bias)], a[order], bias)
 
 
 @pytest.mark.parametrize("columns", [7, 33, 1500])
