@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.gemm import copied, launches
-from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, kernel_name, plan
+from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -110,11 +110,34 @@ def test_numbers_that_are_not_aligned(along):
 
 @pytest.mark.parametrize("along", ALONG)
 def test_sums_in_parts(along, monkeypatch):
-    monkeypatch.setattr(copied, "PART", 16)
+    monkeypatch.setattr(copied, "parts_of", lambda problem, tiles, units: 3)
     a, b, y = numbers(1, 36, 52), numbers(1, 52, 32), numbers(1, 36, 32)
-    got, planned = multiply(a, b, y, 2.0, 1.0, layouts_of(along), units=4)
+    got, planned = multiply(a, b, y, 2.0, 1.0, layouts_of(along))
     assert planned.launches[-1].kernel == "matmul_total_wide" and planned.memory == 3 * 36 * 32
     np.testing.assert_array_equal(got, 2 * (a @ b) + y)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ((3200, 512, 10000), (5, 7)),
+        ((3200, 512, 2048), (3, 5)),
+        ((512, 2048, 3200), (2, 2)),
+        ((512, 512, 4096), (4, 8)),
+        ((64, 64, 1 << 20), (100, 264)),
+        # Each tile has a unit's whole time, or adding up takes longer than units would idle.
+        ((3200, 2048, 512), (1, 1)),
+        ((512, 10000, 3200), (1, 1)),
+        ((1024, 1024, 1024), (1, 1)),
+        ((4096, 4096, 4096), (1, 1)),
+        ((64, 64, 255), (1, 1)),
+        ((64, 64, 0), (1, 1)),
+    ],
+)
+def test_how_many_parts(sizes, parts):
+    m, n, k = sizes
+    problem = Problem(1, m, n, k, (0, k, 1), (0, n, 1), (0, n, 1), (0, n, 1), False)
+    assert parts[0] <= parts_of(problem, problem.tiles(BLOCK.rows, BLOCK.cols), 132) <= parts[1]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
