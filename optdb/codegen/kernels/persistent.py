@@ -17,7 +17,7 @@ some items of a group can meet (``GridBarrier.has_teams``), several of its group
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,11 @@ __all__ = [
     "ENTRY_WORDS",
     "PERSISTENT",
     "PIECE_NBYTES",
+    "Constants",
     "copy_entry",
     "fill_entry",
     "launch_entry",
+    "packed_numbers",
     "persistent_program",
 ]
 
@@ -47,6 +49,14 @@ _COPY, _FILL, _FIRST_CASE = range(3)
 ENTRY_WORDS = 128
 #: A tile of a copy or a fill has so many bytes.
 PIECE_NBYTES = 1 << 14
+
+#: Packed numbers, as kernels call them, and their bytes.
+_PACKED, _PACKED_NBYTES = "long16", 128
+
+#: Packed numbers of a launch, each as its bytes.
+Constants = tuple[bytes, ...]
+#: A kernel, by its unit and its name in that unit's code, and the packed numbers for which it is compiled; () is any.
+Case = tuple[TranslationUnit, str, Constants]
 
 _CODE = functions("kernels/persistent.cl")
 
@@ -80,16 +90,24 @@ def fill_entry(target: int, nbytes: int, pattern: np.generic) -> list[int]:
 
 
 def persistent_program(
-    kernels: Mapping[tuple[TranslationUnit, str], int], items: int, barrier: GridBarrier, attribute: str
-) -> tuple[str, dict[tuple[TranslationUnit, str], int]]:
+    kernels: Mapping[tuple[TranslationUnit, str], int],
+    constants: Mapping[tuple[TranslationUnit, str], Collection[Constants]],
+    items: int,
+    barrier: GridBarrier,
+    attribute: str,
+) -> tuple[str, dict[Case, int]]:
     """Write a program that runs the groups of kernels, each given by its unit and its name in that unit's code.
 
-    Return its source, and the numbers of the kernels that it supports.
+    Return its source, and the numbers of the cases that it has: one of each kernel for any numbers, and one for each of
+    its `constants`.
 
     Parameters
     ----------
     kernels : mapping
         By kernel, the smallest group of its launches.
+    constants : mapping
+        By kernel, the packed numbers of launches for which the compiler is to know them. Such a case takes the same
+        entries.
     items : int
         The work items of a group of the persistent kernel.
     barrier : GridBarrier
@@ -106,20 +124,30 @@ def persistent_program(
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
-        readers = {name: _listed(bodies.kernels[name], items, barrier.has_teams) for name in names}
+        known = {name: [(), *sorted(constants.get((unit, name), ()))] for name in names}
+        readers = {
+            name: "".join(
+                _listed(bodies.kernels[name], items, barrier.has_teams, number, numbers)
+                for number, numbers in enumerate(known[name])
+            )
+            for name in names
+        }
         isolated = isolate(bodies.code(names, attribute, barrier.has_teams, readers))
         if isolated is None:
             continue
         texts.append(isolated.between(f"__{index}"))
         for name in names:
-            body = bodies.kernels[name]
-            number = cases[unit, name] = _FIRST_CASE + len(cases)
+            body, first = bodies.kernels[name], _FIRST_CASE + len(cases)
             passed = ""
             if body.shared:
                 teams = items // kernels[unit, name] if barrier.has_teams and body.may_be_team else 1
-                structs.append(f"{body.struct}__{index} of_{number}[{max(teams, 1)}];")
-                passed = f", its_locals.of_{number}"
-            lines.append(f"case {number}: {name}_listed__{index}(entry, index{passed}); break;")
+                structs.append(f"{body.struct}__{index} of_{first}[{max(teams, 1)}];")
+                passed = f", its_locals.of_{first}"
+            for which, numbers in enumerate(known[name]):
+                cases[unit, name, numbers] = first + which
+                lines.append(
+                    f"case {first + which}: {_listed_name(name, which)}__{index}(entry, index{passed}); break;"
+                )
     code = "".join(_CODE[name] for name in ("optdb_entry", "optdb_copy_tile", "optdb_fill_tile", "PERSISTENT"))
     kernel = filled(code, **_words(items, barrier, structs, lines))
     return "".join([PRELUDE, barrier.functions, *texts, kernel]), cases
@@ -144,9 +172,25 @@ def _words(items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequ
     }
 
 
-def _listed(kernel: KernelBody, items: int, has_teams: bool) -> str:
+def packed_numbers(arguments: Iterable[Any]) -> Constants:
+    """Return the packed numbers among the arguments of a launch, each as its bytes."""
+    contents = (np.asarray(x).tobytes() for x in arguments if isinstance(x, (np.ndarray, np.void)))
+    return tuple(content for content in contents if len(content) == _PACKED_NBYTES)
+
+
+def _listed_name(name: str, which: int) -> str:
+    """Return what a function is called that reads the arguments of a kernel, for some of its constants."""
+    return f"{name}_listed_{which}" if which else f"{name}_listed"
+
+
+def _listed(kernel: KernelBody, items: int, has_teams: bool, which: int, constants: Constants) -> str:
     """Return a function that reads a kernel's arguments from an entry and calls its body."""
-    lines = ["uint its_word = 8;", *(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)]
+    left = list(constants)
+    lines = ["uint its_word = 8;"]
+    for kind, name in kernel.params:
+        kind = " ".join(kind.split())
+        is_known = bool(left) and re.sub(r"\bconst\b", "", kind).strip() == _PACKED
+        lines.append(_taken(kind, name, _literal(left.pop(0)) if is_known else None))
     values = [_value_of_query(*query.split()) for _, query in kernel.queries]
     is_team = has_teams and kernel.may_be_team
     if is_team:
@@ -155,7 +199,7 @@ def _listed(kernel: KernelBody, items: int, has_teams: bool) -> str:
     if kernel.shared:
         values.append("its_locals + its_team" if is_team else "its_locals")
     words = {
-        "LISTED": f"{kernel.name}_listed",
+        "LISTED": _listed_name(kernel.name, which),
         "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
         # All items of a group meet at the barriers of a kernel.
@@ -185,15 +229,22 @@ def _value_of_query(word: str, dim: str) -> str:
     }[word]
 
 
-def _taken(kind: str, name: str) -> str:
-    """Return code that reads a parameter from the word of an entry where it is aligned."""
+def _literal(content: bytes) -> str:
+    """Return packed numbers as an expression. The smallest one of 64 bits has no literal."""
+    numbers = np.frombuffer(content, np.int64).tolist()
+    return f"({_PACKED})({', '.join('LONG_MIN' if x == np.iinfo(np.int64).min else f'{x}L' for x in numbers)})"
+
+
+def _taken(kind: str, name: str, literal: str | None) -> str:
+    """Return code that reads a parameter from the word of an entry where it is aligned, or has a literal instead."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
         return f"{kind} {name} = ({kind})its_list[its_word++];"
     kind = re.sub(r"\bconst\b", "", kind).strip()
     words = f"((uint)(sizeof({kind}) + 7) / 8)"
     aligned = f"its_word = (its_word + {words} - 1) / {words} * {words};"
-    return f"{aligned} {kind} {name} = *(const __local {kind} *)(its_list + its_word); its_word += {words};"
+    value = literal or f"*(const __local {kind} *)(its_list + its_word)"
+    return f"{aligned} const {kind} {name} = {value}; its_word += {words};"
 
 
 def _aligned_words(nbytes: int) -> int:

@@ -36,9 +36,11 @@ from optdb.codegen.kernels.persistent import (
     ENTRY_WORDS,
     PERSISTENT,
     PIECE_NBYTES,
+    Constants,
     copy_entry,
     fill_entry,
     launch_entry,
+    packed_numbers,
     persistent_program,
 )
 from optdb.codegen.kernels.programs import TranslationUnit, origin
@@ -91,6 +93,9 @@ _WAYS = (_MAX_ROUNDS, 4), (_MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Of ways that take as long, to within this, the one with the fewest launches is taken: it needs the host least, which
 #: may be busier at other times.
 _AS_QUICK = 1.03
+#: A product that a step computes so often, as that of a loop, has a case of its own, whose shape the compiler knows; so
+#: many cases at most, as each takes the compiler time.
+_OFTEN, _MOST_CONSTANTS = 16, 8
 _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 #: A team has a multiple of so many items: those that a GPU runs in step.
 _TEAM_ITEMS = 32
@@ -280,8 +285,7 @@ class PersistentMerging:
             if handle:
                 commands.setdefault(handle, []).extend(run)
         self._programs = {
-            handle: PersistentProgram(self._residencies[handle], _kernels(merged))
-            for handle, merged in commands.items()
+            handle: PersistentProgram(self._residencies[handle], merged) for handle, merged in commands.items()
         }
         if all(program.is_kept for program in self._programs.values()):
             self._due = 0
@@ -380,9 +384,12 @@ def _runs(
 class PersistentProgram:
     """A program that runs the groups of some kernels, all of one context."""
 
-    def __init__(self, resident: Residency, kernels: Mapping[KernelKey, int]) -> None:
+    def __init__(self, resident: Residency, commands: Sequence[Any]) -> None:
         self._resident = resident
-        self._source, self._cases = persistent_program(kernels, resident.items, resident.barrier, resident.attribute)
+        kernels, constants = _kernels(commands), _constants(commands)
+        self._source, self._cases = persistent_program(
+            kernels, constants, resident.items, resident.barrier, resident.attribute
+        )
         self._options = *resident.barrier.options, *resident.options
         self._program: cl.Program | None = None
 
@@ -419,7 +426,7 @@ class PersistentProgram:
     def _supports(self, command: Any) -> bool:
         if not self.is_built:
             return False
-        return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
+        return not isinstance(command, EnqueueKernel) or (*origin(command.kernel), ()) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
@@ -468,7 +475,7 @@ class PersistentProgram:
             return None
         unit, name = origin(command.kernel)
         halves = quad_tiles.halves(name, command.args)
-        return halves if halves is not None and (unit, halves.kernel) in self._cases else None
+        return halves if halves is not None and (unit, halves.kernel, ()) in self._cases else None
 
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
@@ -502,13 +509,17 @@ class PersistentProgram:
             context.queue, kernel, (groups * items,), (items,), args, kept_alive=tuple(buffers)
         ).prepare()
 
+    def _case(self, unit: TranslationUnit, name: str, args: Iterable[Any]) -> int:
+        """Return the number of the case for a launch's packed numbers, or of that for any."""
+        return self._cases.get((unit, name, packed_numbers(args)), self._cases[unit, name, ()])
+
     def _entry(self, command: Any, addresses: Mapping[int, int], halves: Halves | None) -> list[int] | None:
         match command:
             case EnqueueKernel() if halves is not None:
-                case = self._cases[origin(command.kernel)[0], halves.kernel]
+                case = self._case(origin(command.kernel)[0], halves.kernel, halves.args)
                 return launch_entry(case, command.local_size, (halves.groups,), halves.args, addresses)
             case EnqueueKernel():
-                case = self._cases[origin(command.kernel)]
+                case = self._case(*origin(command.kernel), command.args)
                 # The driver chooses the groups of a launch without: groups of one item.
                 group = command.local_size or (1,) * len(command.global_size)
                 groups = [total // size for total, size in zip(command.global_size, group)]
@@ -568,3 +579,21 @@ def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
             if half is not None:
                 kernels[key[0], half] = group
     return kernels
+
+
+def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
+    """Return the packed numbers of products that commands compute often, by their kernels."""
+    counts: Counter[tuple[TranslationUnit, str, Constants]] = Counter()
+    for command in commands:
+        if not isinstance(command, EnqueueKernel) or not command.name.startswith(_PRODUCT):
+            continue
+        unit, name = origin(command.kernel)
+        counts[unit, name, packed_numbers(command.args)] += 1
+        halves = quad_tiles.halves(name, command.args)
+        if halves is not None:
+            counts[unit, halves.kernel, packed_numbers(halves.args)] += 1
+    often: dict[KernelKey, set[Constants]] = {}
+    for (unit, name, numbers), _ in counts.most_common(_MOST_CONSTANTS):
+        if numbers and counts[unit, name, numbers] >= _OFTEN:
+            often.setdefault((unit, name), set()).add(numbers)
+    return often
