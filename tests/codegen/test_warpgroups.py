@@ -293,7 +293,7 @@ def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
 
 
 def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
-    monkeypatch.setattr(packed_speeds._Trial, "is_right", lambda self: False)
+    monkeypatch.setattr(packed_speeds._TimedProduct, "is_right", lambda self: False)
     assert packed_speeds.measure(measuring, "tf32", terms=16) is None
 
 

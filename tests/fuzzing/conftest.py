@@ -17,7 +17,7 @@ def own_profile(monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setattr(context, "profile", context.profile)
     monkeypatch.setattr(context, "kept", {})
     monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
-    for emulated, own in ((copied.copies, copied.Copies()), (warpgroups.choice, warpgroups.Choice())):
+    for emulated, own in ((copied.copies, copied.Copies()), (warpgroups.choice, warpgroups.PackedChoice())):
         for name, value in vars(own).items():
             monkeypatch.setattr(emulated, name, value)
     return context

@@ -127,6 +127,7 @@ def doubling(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_draws_text_where_the_program_is_missing(doubling, tmp_path):
+    pytest.importorskip("graphviz")
     folder = tmp_path / "my pictures"
     done = python("-m", "optdb", "explain", "--pictures", str(folder), str(doubling), env={"PATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr

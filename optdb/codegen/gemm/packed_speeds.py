@@ -95,9 +95,12 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     continue to use what they have. Raise OSError if the speed cannot be saved.
     """
     kernels = warpgroups.kernels(context, arithmetic) if _is_possible(context) else None
-    if kernels is None or not _Trial(context, arithmetic, kernels, 3 * warpgroups.choice.block.depth + 4).is_right():
+    if (
+        kernels is None
+        or not _TimedProduct(context, arithmetic, kernels, 3 * warpgroups.choice.block.depth + 4).is_right()
+    ):
         return None
-    short, long = (_Trial(context, arithmetic, kernels, n).timed() for n in (terms, 2 * terms))
+    short, long = (_TimedProduct(context, arithmetic, kernels, n).timed() for n in (terms, 2 * terms))
     operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
     if not 0 < packing < whole:
         return None
@@ -113,7 +116,7 @@ def _is_possible(context: Context) -> bool:
     return can_multiply and block.local_bytes <= profile.most_local_bytes
 
 
-class _Trial:
+class _TimedProduct:
     """A product that gives each unit of a device a tile."""
 
     def __init__(

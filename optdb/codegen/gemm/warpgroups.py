@@ -116,7 +116,7 @@ class PackedBlock:
 
 
 @dataclass
-class Choice:
+class PackedChoice:
     """By which tiles packed products are computed, and which products."""
 
     #: Of eleven shapes the quickest one on an NVIDIA H100: 344 us for 4096 cubed of TF32, cuBLAS takes 329.
@@ -127,7 +127,7 @@ class Choice:
     takes_all: bool = False
 
 
-choice = Choice()
+choice = PackedChoice()
 
 
 def emulate() -> None:
