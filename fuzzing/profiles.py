@@ -15,10 +15,10 @@ from optdb.runtime.context import Context
 
 __all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
 
-#: For which device kernels are written: its own kind, or, on any device, a GPU, or one that copies tiles in the
-#: background and multiplies packed matrices, by functions that do as its instructions do, and has an item at once for
-#: each element of short arrays.
-KERNELS = ("own", "gpu", "copying gpu")
+#: For which device kernels are written: its own kind, or, on any device, a GPU. One copies tiles in the background, and
+#: has an item at once for each element of short arrays; another one packs matrices where products need not be of the
+#: highest precision. Both have functions that do as the instructions of such a GPU do.
+KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
 #: The first compute capability of GPUs that copy in the background.
 _CAN_COPY = (8, 0)
 #: Those of a unit of a GPU.
@@ -63,11 +63,13 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
     if kernels == "copying gpu":
         quad_tiles.take_none()
         copied.emulate()
-        warpgroups.emulate()
         quirks = replace(context.profile.quirks, takes_ptx=True)
         context.profile = replace(
             context.profile, quirks=quirks, compute_capability=_CAN_COPY, items_at_once=_ITEMS_AT_ONCE
         )
+    if kernels == "packing gpu":
+        quad_tiles.take_none()
+        warpgroups.emulate()
     if memory == "separate":
         context.profile = replace(context.profile, shares_host_memory=False)
 

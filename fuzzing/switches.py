@@ -219,7 +219,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     ),
     Exclusion(("way", ("file",)), ("plans", ("off",)), "a file holds a plan"),
     Exclusion(
-        ("kernels", ("gpu", "copying gpu")),
+        ("kernels", ("gpu", "copying gpu", "packing gpu")),
         ("persistent_launches", ("always", "split")),
         "PoCL 3.1 hangs, or writes where it should not, where groups of a GPU's size meet in loops of loops",
     ),

@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 from fuzzing.operations import OPERATIONS
 from fuzzing.profiles import replace_profile
-from optdb.codegen.gemm import copied, quad_tiles
+from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import contexts
 from optdb.opencl.ops.blas import OpenCLBiasedDot22
 from optdb.opencl.ops.parts import OpenCLPad
@@ -37,3 +37,18 @@ def test_a_product_of_fours(monkeypatch, turned, kernels, module):
     np.testing.assert_array_equal(function(value), expected(value))
     # Items that share sums read no left matrix by fours whose terms are not side by side.
     assert done == [module is copied or turned in ("none", "right")]
+
+
+@pytest.mark.usefixtures("own_profile")
+@pytest.mark.parametrize("precision", ["highest", "default"])
+def test_a_product_of_packed_matrices(monkeypatch, precision):
+    replace_profile(kernels="packing gpu")
+    x, planned = tt.fmatrix("x"), []
+    plan = warpgroups.plan
+    monkeypatch.setattr(warpgroups, "plan", lambda *args: planned.append(plan(*args)) or planned[-1])
+    flags = {"cxx": "", "optdb.matmul_precision": precision}
+    with theano.configparser.change_flags(**flags), contexts.as_default(context_of()):
+        function = theano.function([x], x.dot(x.T), mode=theano.Mode("vm", "fast_run").including("opencl"))
+    value = np.random.RandomState(0).randint(-2, 3, (3, 2)).astype("float32")
+    np.testing.assert_array_equal(function(value), value.dot(value.T))
+    assert len(planned) == (precision == "default")

@@ -72,13 +72,17 @@ def multiply(
 ) -> bool:
     """Compute a product by tensor cores, if precision and device suit it; return whether it did."""
     arithmetic = ARITHMETIC.get((z.dtype.name, precision))
-    if arithmetic is None or not context.profile.has_tensor_cores:
-        return False
-    if min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS:
+    if arithmetic is None or not (_suits(context, problem) or warpgroups.choice.takes_all):
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     prepared = cache.get((arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
     return run_prepared(prepared, context, a, b, y, z, alpha, beta)
+
+
+def _suits(context: Context, problem: Problem) -> bool:
+    """Tell whether a device has tensor cores, and a product gains by them."""
+    is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
+    return context.profile.has_tensor_cores and not is_small
 
 
 def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> PreparedProduct | None:
@@ -90,6 +94,8 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> Pre
         packed = warpgroups.kernels(context, arithmetic)
         if packed is not None:
             return PreparedProduct(warpgroups.plan(problem, arithmetic), packed, is_turned)
+    if not _suits(context, problem):
+        return None
     for block in _blocks_for(context, problem, arithmetic):
         if not fits(context, block):
             continue

@@ -131,7 +131,10 @@ choice = PackedChoice()
 
 
 def emulate() -> None:
-    """Compute all products by small tiles, by functions that do as the instructions do: for devices without them."""
+    """Compute all products by small tiles, on all devices, by functions that do as the instructions do.
+
+    So tests draw small ones, on devices without tensor cores.
+    """
     choice.block, choice.instructions, choice.takes_all = PackedBlock(64, 32, 16, 3, 1), "emulated", True
 
 
