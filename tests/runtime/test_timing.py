@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
-from optdb.runtime.timing import CommandRange, Timer
+from optdb.runtime.timing import CommandRange, Timer, Times
 
 
 def test_a_constant_array_is_on_the_device_before_others_may_use_it():
@@ -63,3 +64,14 @@ def test_a_range_waits_for_no_later_commands(has_failed):
     thread.join(60)
     assert was_waiting == has_failed == bool(errors)
     assert not has_failed or "was given up" in str(errors[0])
+
+
+def test_a_range_does_not_end_before_it_starts(monkeypatch):
+    span = CommandRange(Context("opencl"))
+    span.stop()
+    marks = [SimpleNamespace(profile=SimpleNamespace(queued=0, submit=0, end=end)) for end in (270, 200)]
+    monkeypatch.setattr(span, "wait", lambda: None)
+    span._first, span._last = marks
+    assert span.times() == Times(0, 0, 200, 200)
+    span._last, span._first = marks
+    assert span.times() == Times(0, 0, 200, 270)
