@@ -81,6 +81,8 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
     print("kept in", tuning.path_of(key))
     for arithmetic in packed_speeds.DEFAULTS:
         speed = packed_speeds.measure(context, arithmetic)
+        if speed is None and context.profile.has_warpgroup_products:
+            print(f"packed matrices of {arithmetic}: nothing to go by was measured, so the defaults stay")
         if speed is not None:
             print(
                 f"packed matrices of {arithmetic}: {speed.multiplying:.2f} TFLOP/s of a unit, packed at "

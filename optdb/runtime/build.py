@@ -96,13 +96,13 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
             program = _built_quietly(program, options, name)
-            if ptx.MARK not in source or not context.profile.quirks.takes_ptx:
+            if not context.profile.quirks.takes_ptx or not ptx.has_instructions(source):
                 return program
             # What the compiler left as comments is compiled now.
             (binary,) = program.get_info(cl.program_info.BINARIES)
             program = cl.Program(context.cl_context, [context.device], [ptx.with_instructions(binary)])
             program = _built_quietly(program, options, name)
-    except cl.Error as error:
+    except (cl.Error, ValueError) as error:
         log = _log(error)
         suffix = f" with {' '.join(options)}" if options else ""
         refusal = f"{name} does not build on {context.profile.name}{suffix}:\n{log}\n\n{numbered(source, own_lines)}"
@@ -151,7 +151,7 @@ def numbered(source: str, own_lines: int = 0) -> str:
     return "\n".join(f"{number:4}  {line}".rstrip() for number, line in enumerate(lines, 1) if number > own_lines)
 
 
-def _log(error: cl.Error) -> str:
+def _log(error: Exception) -> str:
     text = str(error)
     match = _LOG.search(text)
     return match[1] if match else text

@@ -19,12 +19,23 @@ MARK = "//@ "
 _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
+def has_instructions(source: str) -> bool:
+    """Tell whether a source in OpenCL C has such comments in inline PTX."""
+    return f'"{MARK}' in source
+
+
 def with_instructions(binary: bytes) -> bytes:
     """Return PTX whose comments that begin with `MARK` are instructions, for the capability that has them.
 
-    Without such a comment, it is what it was.
+    Raises
+    ------
+    ValueError
+        If the binary is no PTX, or its compiler has dropped the comments.
     """
-    text = binary.rstrip(b"\0").decode()
+    try:
+        text = binary.rstrip(b"\0").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the driver's binary is no PTX: {error}") from None
     if MARK not in text:
-        return binary
+        raise ValueError(f"the driver's PTX has lost the comments that begin with {MARK.strip()}")
     return _TARGET.sub(r"\1a", text).replace(MARK, "").encode()

@@ -137,7 +137,7 @@ class CommandRange:
         """Wait until it is done, and tell when that was."""
         self.wait()
         first, last = self._first.profile, self._last.profile
-        # Of an H100 that twelve processes shared, the driver told a later end of the first mark than of the last one.
+        # On an H100 that twelve processes shared, the first mark had a later end than the last one.
         return Times(first.queued, first.submit, min(first.end, last.end), last.end)
 
     def _mark(self) -> Any:

@@ -326,14 +326,17 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
     block, rng = warpgroups.choice.block, np.random.default_rng(1)
     kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic)], context)
     dtype = ARITHMETICS[arithmetic]
+    # Each stage has up to three turns.
+    most_terms = 3 * block.stages * warpgroups.terms_of(arithmetic, block.depth) // 2
     for number in range(200):
-        batch = 1 + number % 3
-        m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (block.rows, block.cols, block.depth * 4))
-        a, b, y = (whole(*shape).astype(dtype) for shape in ((batch, m, k), (batch, k, n), (batch, m, n)))
+        batch, beta = 1 + number % 3, 0.5 * (number % 2)
+        m, n, k = (int(rng.integers(1, 2 * length + 2)) for length in (block.rows, block.cols, most_terms))
+        of_b = batch if number % 5 else 1
+        a, b, y = (whole(*shape).astype(dtype) for shape in ((batch, m, k), (of_b, k, n), (batch, m, n)))
         orders = [(IN_ROWS, IN_COLUMNS)[side] for side in rng.integers(0, 2, 3)]
         x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
         of_z = steps(z, batch)
-        problem = Problem(batch, m, n, k, steps(x, batch), steps(v, batch), of_z, of_z, True)
-        run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, 0.5, "float32")
+        problem = Problem(batch, m, n, k, steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
+        run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
         a, b, y = (value.astype("float32") for value in (a, b, y))
-        np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + 0.5 * y).astype(dtype))
+        np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + beta * y).astype(dtype))

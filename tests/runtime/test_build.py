@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -95,17 +96,28 @@ def test_comments_of_ptx_become_instructions():
     assert lines[1] == ".target sm_90a"
     assert "\twgmma.fence.sync.aligned;" in lines
     assert "\t// begin inline asm" in lines
-    assert ptx.with_instructions(b"\n".join(line.encode() for line in lines)).decode().splitlines() == lines
+    again = "\n".join(lines).replace("\twgmma", "\t//@ wgmma").encode()
+    assert ptx.with_instructions(again).decode().splitlines() == lines
 
 
-def test_ptx_without_such_comments_is_left_alone():
-    plain = PTX.replace(b"@ ", b" ")
-    assert ptx.with_instructions(plain) == plain
-
-
-def test_such_comments_mean_nothing_to_other_compilers():
+@pytest.mark.parametrize(
+    ("binary", "says"), [(PTX.replace(b"@ ", b" "), "has lost the comments"), (b"\x7fELF\x02\xff\0", "is no PTX")]
+)
+def test_what_has_no_such_comments_does_not_build(monkeypatch, binary, says):
     context = runtime_context()
-    if context.profile.quirks.takes_ptx:
-        pytest.skip("this one has PTX")
+    profile = replace(context.profile, quirks=replace(context.profile.quirks, takes_ptx=True))
+    monkeypatch.setattr(context, "profile", profile)
+    source = """__kernel void k(__global int *a) {
+        const __constant char *text = "//@ an instruction;";
+        a[0] = text[0];
+    }"""
+    turn = ptx.with_instructions
+    monkeypatch.setattr(ptx, "with_instructions", lambda of_driver: turn(binary))
+    with pytest.raises(BuildError, match=says):
+        build.make(context, source)
+
+
+def test_such_comments_mean_nothing_elsewhere():
+    context = runtime_context()
     program = build.make(context, "__kernel void k(__global int *a) { //@ a word\n a[0] = 1; }")
     assert "//@ a word" in build.source_of(context, program)

@@ -110,6 +110,12 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     return speed
 
 
+def _uneven_terms(arithmetic: Arithmetic) -> int:
+    """Return so many terms that all stages have two turns, and the first one has a third, which is not whole."""
+    block = warpgroups.choice.block
+    return 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
+
+
 def _is_possible(context: Context) -> bool:
     profile, block = context.profile, warpgroups.choice.block
     can_multiply = profile.has_warpgroup_products or warpgroups.choice.takes_all

@@ -151,7 +151,7 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     rounding = body(code["round_to_tf32"]) if arithmetic == "tf32" else ""
     words = {
         **{"PACK": _pack_name(arithmetic), "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
-        **{"PIECE": _terms_of(arithmetic, _PIECE), "BITS": kind.bits, "ROUNDING": ROUNDING},
+        **{"PIECE": terms_of(arithmetic, _PIECE), "BITS": kind.bits, "ROUNDING": ROUNDING},
     }
     return product_kernel(_with(code["PACK"], "ROUND_WORDS", rounding), dtype_of(arithmetic), **words)
 
@@ -179,7 +179,7 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
         **{"MATMUL": _kernel_name(block, arithmetic), "product_of_words": numbers, "BAND": BAND},
         **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
         **{"STAGES": block.stages, "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
-        **{"TERMS": _terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
+        **{"TERMS": terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
         **{"PAIR": kind.pair, "PAIR_OF_SUMS": filled(kind.pair_of_sums, **type_words(dtype_of(arithmetic)))},
         "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}k{kind.terms}.f32.{kind.type}.{kind.type}",
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
@@ -202,7 +202,7 @@ def _kernel_name(block: PackedBlock, arithmetic: Arithmetic) -> str:
     return f"{block.name}_{arithmetic}"
 
 
-def _terms_of(arithmetic: Arithmetic, words: int) -> int:
+def terms_of(arithmetic: Arithmetic, words: int) -> int:
     """Return how many terms some words hold."""
     return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
 
@@ -243,13 +243,13 @@ class _Side(NamedTuple):
         """Return the same strides after packing, in words: of blocks, and of the terms of whole pieces."""
         row = self.pieces * _PIECE
         matrix = self.padded * row if self.strides[0] else 0
-        return matrix, row, self.block * _PIECE // _terms_of(arithmetic, _PIECE)
+        return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)
 
 
 def _sides(problem: Problem, arithmetic: Arithmetic) -> tuple[_Side, _Side]:
     """Return both matrices of a product."""
     block, p = choice.block, problem
-    pieces = -(-p.k // _terms_of(arithmetic, block.depth)) * block.depth // _PIECE
+    pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
     of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))
     left = _Side("a", of_a, p.m, p.k, p.a, block.rows, pieces)
     return left, _Side("b", of_b, p.n, p.k, (p.b[0], p.b[2], p.b[1]), block.cols, pieces)
@@ -267,7 +267,7 @@ def plan(problem: Problem, arithmetic: Arithmetic) -> GemmPlan:
     a, (b_matrix, b_col, b_term) = (side.packed_strides(arithmetic) for side in sides)
     packed = replace(problem, a=a, b=(b_matrix, b_term, b_col))
     name, tiles = _kernel_name(block, arithmetic), problem.tiles(block.rows, block.cols)
-    (multiply,) = by_tiles(packed, name, tiles, block.items, 1, _terms_of(arithmetic, block.depth)).launches
+    (multiply,) = by_tiles(packed, name, tiles, block.items, 1, terms_of(arithmetic, block.depth)).launches
     return GemmPlan(
         [*packing, replace(multiply, arrays="AByz")], copies={side.letter.upper(): side.words for side in sides}
     )

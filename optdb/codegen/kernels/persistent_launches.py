@@ -347,7 +347,8 @@ class PersistentMerging:
         """Return after how many calls the launches that are saved have taken a share of the compilation's time."""
         quirks = next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
-        compile_s = len(_kernels(commands)) * quirks.kernel_compile_s
+        cases = len(_kernels(commands)) + sum(map(len, _constants(commands).values()))
+        compile_s = cases * quirks.kernel_compile_s
         return math.ceil(_BACKGROUND_SHARE * compile_s / saved_s) if saved_s else 0
 
 
@@ -585,7 +586,8 @@ def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
     """Return the packed numbers of products that commands compute often, by their kernels."""
     counts: Counter[tuple[TranslationUnit, str, Constants]] = Counter()
     for command in commands:
-        if not isinstance(command, EnqueueKernel) or not command.name.startswith(_PRODUCT):
+        # Its items wait for each other; those of what packs, turns over or adds up do not.
+        if not _synchronizes(command) or not command.name.startswith(_PRODUCT):
             continue
         unit, name = origin(command.kernel)
         counts[unit, name, packed_numbers(command.args)] += 1
