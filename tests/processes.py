@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -69,5 +70,10 @@ def output(code: str, **options: object) -> str:
     """
     done = run_code(code, **options)
     assert done.returncode == 0, done.stderr
-    assert _WITHOUT_COMPILER.sub("", done.stderr) == ""
+    assert (done.stderr if _has_compiler() else _WITHOUT_COMPILER.sub("", done.stderr)) == ""
     return done.stdout.strip()
+
+
+def _has_compiler() -> bool:
+    """Tell whether processes have a C++ compiler, which the flags in force may leave out."""
+    return shutil.which("g++") is not None and "cxx=" not in os.environ.get("THEANO_FLAGS", "").split(",")

@@ -79,15 +79,23 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
         table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
     Console().print(table)
     print("kept in", tuning.path_of(key))
+    _tune_packed_products(context)
+
+
+def _tune_packed_products(context: Context) -> None:
+    """Measure products of packed matrices, where the device has the instructions."""
+    from optdb.codegen.gemm import packed_speeds
+    from optdb.runtime import tuning
+
     for arithmetic in packed_speeds.DEFAULTS:
         speed = packed_speeds.measure(context, arithmetic)
-        if speed is None and context.profile.has_warpgroup_products:
-            print(f"packed matrices of {arithmetic}: nothing to go by was measured, so the defaults stay")
         if speed is not None:
             print(
                 f"packed matrices of {arithmetic}: {speed.multiplying:.2f} TFLOP/s of a unit, packed at "
                 f"{speed.packing:.0f} GB/s; kept in {tuning.path_of(packed_speeds.key_of(context, arithmetic))}"
             )
+        elif context.profile.has_warpgroup_products:
+            print(f"packed matrices of {arithmetic}: nothing to go by was measured, so the defaults stay")
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from optdb.codegen.gemm import launches, packed_speeds, tensor_cores, trials, warpgroups
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
-from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.warpgroups import PackedBlock, pack_kernel, packed_kernel, plan
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime import binaries, tuning
-from optdb.runtime.arrays import from_host, to_host
+from optdb.runtime.arrays import to_host
 from optdb.runtime.context import Context
 from tests.codegen.test_matmul import put
-from tests.codegen.test_tensor_cores import FINE, checker
+from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
 from tests.device import runtime_context
 from tests.effort import examples
 
@@ -32,7 +31,7 @@ SMALL = PackedBlock(64, 16, 8, 3, 1)
 #: Two groups of 128 items, of which each multiplies two times 64 rows.
 TALL = PackedBlock(256, 24, 16, 2, 2)
 ARITHMETICS = {"tf32": "float32", "float16": "float16"}
-IN_ROWS, IN_COLUMNS = ((0, 1, 2), (1, 1, 1)), ((0, 2, 1), (1, 1, 1))
+IN_ROWS, IN_COLUMNS = ORDERS.values()
 
 
 @functools.cache
@@ -228,20 +227,12 @@ def packing(monkeypatch):
     context.kept.pop(tensor_cores.__name__, None)
 
 
-def product(context, a, b, precision, order=(0, 1)):
-    x, v = (from_host(context, value) for value in (a, b))
-    z = put(context, np.full((a.shape[0], b.shape[1]), np.nan, a.dtype), order, (1, 1))
-    kernels = compile_kernels(matmul_kernels(a.dtype.name, context), context)
-    matmul(kernels, context, x, v, z, precision=precision)
-    return to_host(z)
-
-
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_product_by_packed_matrices(packing, dtype, order):
     context, launched = packing
     a, b = whole(25, 20).astype(dtype), whole(20, 33).astype(dtype)
-    got = product(context, a, b, "default", order)
+    got = product(context, a, b, "default", dtype, order)
     np.testing.assert_array_equal(got, a.astype("float32") @ b.astype("float32"))
     assert [name.partition("_")[0] for name in launched] == ["matmul", "matmul", "packed"]
 

@@ -24,6 +24,7 @@ from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, has_large_tiles
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import (
+    LAUNCH_S,
     GemmPlan,
     Launch,
     PreparedProduct,
@@ -110,8 +111,8 @@ BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 #: A unit computes two tiles in the time of one, and is not quite busy with fewer than three. On an NVIDIA H100, 3200 x
 #: 512 x 10000 takes 941 us as a whole, which is three tiles for each unit, 765 in five parts, and cuBLAS takes 653.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
-#: What a unit computes and moves in a second, in operations and bytes, and what a launch that adds up takes besides.
-_RATE, _BYTES, _LAUNCH_S = 0.38e12, 2e10, 5e-6
+#: What a unit computes and moves in a second, in operations and bytes.
+_RATE, _BYTES = 0.38e12, 2e10
 #: The most parts where tiles alone would keep all units busy.
 _MOST_PARTS = 8
 #: Where the terms stand side by side in both matrices, tiles that are loaded through registers are quicker, if they
@@ -276,4 +277,4 @@ def _seconds(problem: Problem, groups: float, parts: int, units: int) -> float:
     numbers = problem.batch * problem.m * problem.n
     idle = math.ceil(groups / _SIDE_BY_SIDE) * _SIDE_BY_SIDE / groups * (_SLACK if groups < _BUSY else 1)
     computing = 2 * numbers * problem.k * idle / (_RATE * units)
-    return computing if parts == 1 else computing + _LAUNCH_S + 8 * parts * numbers / (_BYTES * units)
+    return computing if parts == 1 else computing + LAUNCH_S + 8 * parts * numbers / (_BYTES * units)

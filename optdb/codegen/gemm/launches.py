@@ -22,6 +22,8 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
+#: About what a launch takes on a GPU, in seconds, besides what it does.
+LAUNCH_S = 5e-6
 #: How many neighbours an item adds up at once.
 _WIDE = 4
 #: Where the second numbers of `by_tiles` tell parts, matrices, and how tiles are divided by.

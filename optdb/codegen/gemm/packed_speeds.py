@@ -10,17 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from optdb import __version__
 from optdb.codegen.gemm import warpgroups
-from optdb.codegen.gemm.launches import GemmPlan, run
-from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan
+from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, dtype_of
-from optdb.codegen.gemm.trials import best_seconds
+from optdb.codegen.gemm.trials import TrialProduct, best_seconds
 from optdb.codegen.kernels import CompiledKernel
 from optdb.runtime import tuning
-from optdb.runtime.arrays import empty, from_host, to_host
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -39,14 +36,10 @@ class Speed(NamedTuple):
 KIND = "packed products"
 #: Of an NVIDIA H100: a product of 4096 cubed of TF32 takes 347 us, and 50 to pack each matrix; of float16 198 and 42.
 DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
-#: What three launches take, in seconds, besides what they do.
-_LAUNCHES_S = 15e-6
 #: Packed matrices take at most one of so many parts of the device's memory.
 _SHARE = 16
 #: Terms of the shorter one of two products that are timed.
 _TERMS = 2048
-#: The largest error of a product of two numbers that are rounded to TF32.
-_ERROR = 2.0**-9
 
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
@@ -64,13 +57,11 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return about how long packing takes, and the unit with the most tiles; 0 where all products are packed."""
-    if warpgroups.choice.takes_all:
-        return 0.0
+    """Return about how long packing takes, and the unit with the most tiles."""
     block, speed = warpgroups.choice.block, speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
-    return multiplying + 2e-9 * warpgroups.packed_bytes(problem, arithmetic) / speed.packing + _LAUNCHES_S
+    return multiplying + 2e-9 * warpgroups.packed_bytes(problem, arithmetic) / speed.packing + 3 * LAUNCH_S
 
 
 def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
@@ -128,33 +119,27 @@ class _TimedProduct:
     def __init__(
         self, context: Context, arithmetic: Arithmetic, kernels: Mapping[str, CompiledKernel], terms: int
     ) -> None:
-        block, units, rng = warpgroups.choice.block, context.profile.compute_units, np.random.default_rng(terms)
+        block, units = warpgroups.choice.block, context.profile.compute_units
         high = math.gcd(units, 12)
         m, n = block.rows * high, block.cols * (units // high)
-        shapes = ((m, terms), (terms, n))
-        self._values = [rng.uniform(-1, 1, shape).astype(dtype_of(arithmetic)) for shape in shapes]
-        self._arrays = dict(zip("ab", (from_host(context, value) for value in self._values), strict=True))
-        z = self._arrays["y"] = self._arrays["z"] = empty(context, (m, n), dtype_of(arithmetic))
-        of_z = steps(z, 1)
-        self._problem = Problem(1, m, n, terms, *(steps(self._arrays[x], 1) for x in "ab"), of_z, of_z, False)
+        self._product = TrialProduct(context, dtype_of(arithmetic), m, n, terms)
         self._context, self._arithmetic, self._kernels = context, arithmetic, kernels
-        self._plan = warpgroups.plan(self._problem, arithmetic)
+        self._plan = warpgroups.plan(self._product.problem, arithmetic)
 
     def timed(self) -> tuple[float, float, float, float]:
         """Return a unit's operations, the bytes that packing moves, and the seconds of packing, and of all."""
         packing = GemmPlan(self._plan.launches[:2], copies=self._plan.copies)
         times = (best_seconds(self._context, lambda p=plan: self._compute(p)) for plan in (packing, self._plan))
-        p, units = self._problem, self._context.profile.compute_units
+        p, units = self._product.problem, self._context.profile.compute_units
         return 2.0 * p.m * p.n * p.k / units, 2.0 * warpgroups.packed_bytes(p, self._arithmetic), *times
 
     def is_right(self) -> bool:
         """Compute the product, and tell whether it is what it should be."""
         self._compute(self._plan)
-        a, b = (value.astype("float64") for value in self._values)
-        return bool((abs(to_host(self._arrays["z"]) - a @ b) <= _ERROR * (abs(a) @ abs(b))).all())
+        return self._product.is_right()
 
     def _compute(self, plan: GemmPlan) -> None:
-        run(plan, self._kernels, self._context, self._arrays, 1.0, 0.0, "float32")
+        self._product.compute(plan, self._kernels)
 
 
 def _from_disk(context: Context, arithmetic: Arithmetic) -> Speed | None:

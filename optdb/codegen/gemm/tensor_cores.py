@@ -122,6 +122,8 @@ def _is_packed(context: Context, problem: Problem, arithmetic: Arithmetic) -> bo
     """Tell whether a product is quicker by packed matrices than by tiles that are copied from where they lie."""
     if not packed_speeds.suits(context, problem, arithmetic):
         return False
+    if warpgroups.choice.takes_all:
+        return True
     units = context.profile.compute_units
     rates = rates_of(context) if arithmetic == "tf32" else {_BLOCKS["square", False]: _FLOAT16_RATES}
     effort = min((_effort(problem, block, rates[block], units) for block in rates), default=math.inf)

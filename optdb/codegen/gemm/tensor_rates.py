@@ -10,16 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from optdb import __version__
-from optdb.codegen.gemm.launches import by_tiles, run
-from optdb.codegen.gemm.problem import Problem, steps
+from optdb.codegen.gemm.launches import by_tiles
 from optdb.codegen.gemm.tensor_kernels import Instructions, TensorBlock, kernel_name, tensor_kernel
-from optdb.codegen.gemm.trials import best_seconds
+from optdb.codegen.gemm.trials import TrialProduct, best_seconds
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.runtime import tuning
-from optdb.runtime.arrays import empty, from_host, to_host
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -46,8 +42,6 @@ _CANDIDATES = (
 )
 #: Terms of the products that are timed, the most groups on a unit, and what another group has to gain.
 _TERMS, _MOST_GROUPS, _GAIN = 1024, 8, 1.02
-#: The largest error of a product of two numbers that are rounded to TF32.
-_ERROR = 2.0**-9
 
 
 def rates_of(context: Context) -> Rates:
@@ -103,28 +97,19 @@ class _Trial:
     def __init__(
         self, context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
     ) -> None:
-        rng = np.random.default_rng(terms)
         m, n = block.rows * context.profile.compute_units, block.cols * groups
-        self._values = [rng.uniform(-1, 1, shape).astype("float32") for shape in ((m, terms), (terms, n))]
-        a, b = (from_host(context, value) for value in self._values)
-        self._z = empty(context, (m, n), "float32")
-        z = steps(self._z, 1)
-        problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), z, z, False)
-        name = kernel_name(block, _ARITHMETIC, (True, False))
+        self._product, self._kernels = TrialProduct(context, "float32", m, n, terms), kernels
+        problem, name = self._product.problem, kernel_name(block, _ARITHMETIC, (True, False))
         self._plan = by_tiles(problem, name, problem.tiles(block.rows, block.cols), block.items, 1, block.depth)
-        self._run = lambda: run(
-            self._plan, kernels, context, {"a": a, "b": b, "y": self._z, "z": self._z}, 1.0, 0.0, "float32"
-        )
 
     def compute(self) -> None:
         """Enqueue the product."""
-        self._run()
+        self._product.compute(self._plan, self._kernels)
 
     def is_right(self) -> bool:
         """Compute the product, and tell whether it is what it should be."""
-        self._run()
-        a, b = (value.astype("float64") for value in self._values)
-        return bool((abs(to_host(self._z) - a @ b) <= _ERROR * (abs(a) @ abs(b))).all())
+        self.compute()
+        return self._product.is_right()
 
 
 def fits(context: Context, block: TensorBlock) -> bool:

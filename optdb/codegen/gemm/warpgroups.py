@@ -169,14 +169,14 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
         The device's, or functions that do the same slowly.
     """
     code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
-    called = functions(f"gemm/warpgroups_{instructions}.cl")
-    numbers = f"product_{dtype_of(arithmetic)}"
-    unused = {name for name in called if name.startswith("product_")} - {numbers}
-    text = "".join(function for name, function in called.items() if name not in unused)
+    text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
+    if instructions == "emulated":
+        text = functions("gemm/tensor_cores_emulated.cl")["half_of"] + text
     text += with_tile_found(_with(code["MATMUL"], "STORE_PAIR", body(code["store_pair"])))
     sums = block.cols // 2
     words: dict[str, Any] = {
-        **{"MATMUL": _kernel_name(block, arithmetic), "product_of_words": numbers, "BAND": BAND},
+        **{"MATMUL": _kernel_name(block, arithmetic), "BAND": BAND},
+        "product_of_words": f"product_{dtype_of(arithmetic)}",
         **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
         **{"STAGES": block.stages, "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
         **{"TERMS": terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},

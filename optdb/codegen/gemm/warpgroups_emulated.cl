@@ -43,10 +43,7 @@ static float product_float32(uint u, uint v)
 
 static float product_float16(uint u, uint v)
 {
-    const ushort2 x = as_ushort2(u), y = as_ushort2(v);
-    const ushort x0 = x.s0, x1 = x.s1, y0 = y.s0, y1 = y.s1;
-    return vload_half(0, (const half *)&x0) * vload_half(0, (const half *)&y0)
-         + vload_half(0, (const half *)&x1) * vload_half(0, (const half *)&y1);
+    return half_of(u, 0) * half_of(v, 0) + half_of(u, 1) * half_of(v, 1);
 }
 
 static void multiply_pieces(__local uint *memory, float *c, uint left, uint right)

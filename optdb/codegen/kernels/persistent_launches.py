@@ -585,17 +585,23 @@ def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
 def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
     """Return the packed numbers of products that commands compute often, by their kernels."""
     counts: Counter[tuple[TranslationUnit, str, Constants]] = Counter()
+    args = {}
     for command in commands:
         # Its items wait for each other; those of what packs, turns over or adds up do not.
         if not _synchronizes(command) or not command.name.startswith(_PRODUCT):
             continue
-        unit, name = origin(command.kernel)
-        counts[unit, name, packed_numbers(command.args)] += 1
-        halves = quad_tiles.halves(name, command.args)
+        key = (*origin(command.kernel), packed_numbers(command.args))
+        counts[key] += 1
+        args[key] = command.args
+    cases: list[tuple[KernelKey, Constants]] = []
+    for (unit, name, numbers), count in counts.most_common():
+        if not numbers or count < _OFTEN:
+            continue
+        cases.append(((unit, name), numbers))
+        halves = quad_tiles.halves(name, args[unit, name, numbers])
         if halves is not None:
-            counts[unit, halves.kernel, packed_numbers(halves.args)] += 1
+            cases.append(((unit, halves.kernel), packed_numbers(halves.args)))
     often: dict[KernelKey, set[Constants]] = {}
-    for (unit, name, numbers), _ in counts.most_common(_MOST_CONSTANTS):
-        if numbers and counts[unit, name, numbers] >= _OFTEN:
-            often.setdefault((unit, name), set()).add(numbers)
+    for kernel, numbers in cases[:_MOST_CONSTANTS]:
+        often.setdefault(kernel, set()).add(numbers)
     return often
