@@ -16,6 +16,7 @@ it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
 import threading
@@ -29,7 +30,7 @@ import numpy as np
 
 from optdb import trace_log
 from optdb.runtime.deferred import source
-from optdb.runtime.driver_batches import Batch, loop_library, pays
+from optdb.runtime.driver_batches import Batch, CallRecord, call_records, loop_library, pays
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
@@ -401,6 +402,9 @@ def allocation_number(buffer: cl.MemoryObject) -> int:
 Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
 
 
+_UNKNOWN = object()
+
+
 class CommandList(list[Command]):
     """Commands in the order of the queue. A list that has been enqueued stays as it is."""
 
@@ -408,6 +412,8 @@ class CommandList(list[Command]):
     _times = 0
     #: The list in pieces, once it was enqueued often.
     _pieces: Sequence[_Piece] | None = None
+    #: Its `records`, once they were asked for.
+    _records: Any = _UNKNOWN
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
@@ -428,6 +434,15 @@ class CommandList(list[Command]):
         library = loop_library()
         if library is not None:
             self._pieces = _pieces(self, library)
+
+    @property
+    def records(self) -> ctypes.Array[CallRecord] | None:
+        """The calls of its commands; None if some of them are not the same calls of the driver each time."""
+        if _prints_launches:
+            return None
+        if self._records is _UNKNOWN:
+            self._records = call_records([command.call for command in self]) if all(map(_is_prepared, self)) else None
+        return self._records
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""

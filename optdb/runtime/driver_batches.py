@@ -24,13 +24,24 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from optdb import trace_log
 from optdb.files import replace_file
 from optdb.runtime.driver_calls import PreparedCall
 from optdb.user_cache import cache_dir
 
-__all__ = ["Batch", "Pays", "build_loop", "loop_library", "make_smallest", "pays"]
+__all__ = [
+    "Batch",
+    "CallRecord",
+    "Pays",
+    "build_loop",
+    "call_all",
+    "call_records",
+    "loop_library",
+    "make_smallest",
+    "pays",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -57,14 +68,31 @@ def make_smallest() -> None:
     pays.times = pays.calls = 1
 
 
-class _Record(ctypes.Structure):
-    """A ``struct command`` of the C code."""
+class CallRecord(ctypes.Structure):
+    """A ``struct call`` of the C code."""
 
-    _fields_ = (
-        *(("launch", ctypes.c_void_p), ("transfer", ctypes.c_void_p), ("queue", ctypes.c_void_p)),
-        *(("operand", ctypes.c_void_p), ("other", ctypes.c_void_p), ("sizes", ctypes.c_size_t * 3)),
-        *(("global_size", ctypes.c_void_p), ("local_size", ctypes.c_void_p), ("dimensions", ctypes.c_uint)),
-    )
+    _fields_ = (("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * 9))
+
+    @classmethod
+    def of(cls, function: Any, *args: Any) -> CallRecord:
+        """Return the record of a call.
+
+        Parameters
+        ----------
+        function : ctypes function
+            One that returns a status, 0 if it has done its work.
+        *args
+            At most nine numbers and pointers of ctypes, arrays of ctypes, whose addresses are passed, or None. The
+            record keeps none of them.
+        """
+        words = (ctypes.c_uint64 * 9)(*map(_word, args))
+        return cls(ctypes.cast(function, ctypes.c_void_p), words)
+
+
+def _word(arg: Any) -> int:
+    if isinstance(arg, ctypes.Array):
+        return ctypes.addressof(arg)
+    return (arg if arg is None else arg.value) or 0
 
 
 class Batch:
@@ -80,32 +108,26 @@ class Batch:
 
     def __init__(self, calls: Sequence[PreparedCall], library: ctypes.CDLL) -> None:
         self._calls = list(calls)
-        self._records = (_Record * len(calls))(*map(_record, calls))
-        self._enqueue = library.optdb_enqueue
+        self._records = call_records(calls)
+        self._call = library.optdb_call
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def enqueue(self, start: int = 0) -> int:
         """Make the calls from number `start` on; return the number of the first that fails, or else their count."""
-        rest = ctypes.byref(self._records, start * ctypes.sizeof(_Record))
-        return start + self._enqueue(rest, len(self._calls) - start)
+        return call_all(self._call, self._records, start)
 
 
-def _record(call: PreparedCall) -> _Record:
-    function = ctypes.cast(call.func, ctypes.c_void_p)
-    queue, operand, *rest = call.args[:6]
-    if call.is_launch:
-        dimensions, _, global_size, local_size = rest
-        sizes = {"global_size": ctypes.addressof(global_size), "dimensions": dimensions}
-        if local_size is not None:
-            sizes["local_size"] = ctypes.addressof(local_size)
-        return _Record(launch=function, queue=queue, operand=operand, **sizes)
-    other, *sizes = rest
-    lengths = (ctypes.c_size_t * 3)(*(size.value for size in sizes))
-    return _Record(
-        transfer=function, queue=queue, operand=operand, other=ctypes.cast(other, ctypes.c_void_p), sizes=lengths
-    )
+def call_records(calls: Sequence[PreparedCall]) -> ctypes.Array[CallRecord]:
+    """Return the records of prepared calls, which are to be kept with them."""
+    return (CallRecord * len(calls))(*(CallRecord.of(call.func, *call.args) for call in calls))
+
+
+def call_all(loop: Any, records: ctypes.Array[CallRecord], start: int) -> int:
+    """Make the calls of records from number `start` on; return the number of the first that fails, or their count."""
+    rest = ctypes.byref(records, start * ctypes.sizeof(CallRecord))
+    return start + loop(rest, len(records) - start)
 
 
 class _Loading:
@@ -171,8 +193,10 @@ def _loaded(path: Path) -> ctypes.CDLL:
     if not path.is_file():
         raise FileNotFoundError(path)
     library = ctypes.CDLL(str(path))
-    library.optdb_enqueue.argtypes = ctypes.c_void_p, ctypes.c_size_t
-    library.optdb_enqueue.restype = ctypes.c_size_t
+    library.optdb_call.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    library.optdb_call.restype = ctypes.c_size_t
+    library.optdb_agree.argtypes = ctypes.c_void_p, ctypes.c_uint64
+    library.optdb_give_up.argtypes = (ctypes.c_void_p,)
     return library
 
 

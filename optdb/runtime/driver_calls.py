@@ -29,12 +29,6 @@ _logger = logging.getLogger(__name__)
 class PreparedCall(functools.partial):
     """Enqueues a command, and returns OpenCL's status: a function of the library, and all its arguments."""
 
-    is_launch = False
-
-
-class _PreparedLaunch(PreparedCall):
-    is_launch = True
-
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
@@ -61,7 +55,7 @@ class DriverCalls:
         sizes = _Size * len(global_size)
         group = None if local_size is None else sizes(*local_size)
         args = _handle(kernel), _Count(len(global_size)), None, sizes(*global_size), group
-        return _PreparedLaunch(self._launch, _handle(queue), *args, *_NO_EVENTS)
+        return PreparedCall(self._launch, _handle(queue), *args, *_NO_EVENTS)
 
     def copy(
         self,

@@ -13,8 +13,9 @@ from optdb.runtime.context import Context
 from optdb.runtime.driver_calls import DriverCalls, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
+from optdb.runtime.scripts import Script
 
-__all__ = ["HostMirror", "finish_event"]
+__all__ = ["HostMirror"]
 
 
 class HostMirror:
@@ -57,6 +58,10 @@ class HostMirror:
         array.queue.flush()
         return event
 
+    def fetch_by(self, script: Script, array: Array) -> Any:
+        """Let a script begin to copy an array in C order from the device; return what waits for it."""
+        return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
+
     def give(self, array: Array) -> None:
         """Begin to copy the values into an array in C order; they are to stay until the device has read them."""
         if self.values.size and self._prepared(array, DriverCalls.write) != 0:
@@ -75,9 +80,3 @@ class HostMirror:
             # With its buffer, which no other one can then share the handle of.
             self._calls[prepare] = call, array.base_data, array.offset
         return None if call is None else call()
-
-
-def finish_event(event: cl.Event | None) -> None:
-    """Wait for an event. Python's lock is given away only if that takes time."""
-    if event is not None and event.command_execution_status != cl.command_execution_status.COMPLETE:
-        event.wait()

@@ -15,6 +15,7 @@ from optdb.runtime.arena import ALIGNMENT
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
+from optdb.runtime.scripts import Script, ScriptedCopy
 
 __all__ = ["PackedVector", "delay", "host_vector", "maps_buffers", "mark", "side_queue"]
 
@@ -164,12 +165,22 @@ class PackedVector:
         )
         return elements, event
 
-    def put(self, queue: cl.CommandQueue, part: slice, elements: np.ndarray, after: Sequence[cl.Event]) -> cl.Event:
+    def put(
+        self,
+        queue: cl.CommandQueue,
+        part: slice,
+        elements: np.ndarray,
+        after: Sequence[cl.Event],
+        script: Script | None = None,
+    ) -> cl.Event | ScriptedCopy:
         """Begin to upload elements by a queue, once events are complete; they must stay as they are until it is done.
 
-        Return the event, which keeps them: PyOpenCL waits for a copy whose event is dropped.
+        If there is a `script`, that begins. Return the event, which keeps the elements: PyOpenCL waits for a copy whose
+        event is dropped.
         """
         start = part.start * self.dtype.itemsize
+        if script is not None:
+            return script.upload(queue, self._buffer, start, elements, after)
         return cl.enqueue_copy(queue, self._buffer, elements, dst_offset=start, is_blocking=False, wait_for=list(after))
 
     @property

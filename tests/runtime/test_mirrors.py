@@ -7,8 +7,9 @@ import pytest
 
 from optdb.runtime import mirrors
 from optdb.runtime.arrays import empty, from_host, to_host
+from optdb.runtime.arrivals import finish_event
 from optdb.runtime.commands import listened
-from optdb.runtime.mirrors import HostMirror, finish_event
+from optdb.runtime.mirrors import HostMirror
 from optdb.runtime.recording import Recorder
 from tests.device import runtime_context
 

@@ -1,0 +1,229 @@
+"""What a thread does between the moment a device has ended and its next commands, without Python's lock (`Script`).
+
+Threads that feed a device each want Python's lock at the same moment, when their devices end together. What one of them
+does then takes Python tenths of a millisecond, since its code and data have left the caches meanwhile. So it is put
+together while the devices are at work; a loop in C does it (``driver_batches``).
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.arrivals import finish_event
+from optdb.runtime.commands import CommandList
+from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
+from optdb.runtime.driver_calls import driver_calls, icd_loader
+from optdb.runtime.library import cl
+
+__all__ = ["NativeAgreement", "Script", "ScriptedCopy", "can_script"]
+
+_NOT_BLOCKING = ctypes.c_uint(0)
+_RECORD_NBYTES = ctypes.sizeof(CallRecord)
+
+
+def can_script(queue: cl.CommandQueue) -> bool:
+    """Tell whether scripts can feed a queue now: the loop is there, and the library takes prepared calls."""
+    return loop_library() is not None and driver_calls(queue) is not None
+
+
+class NativeAgreement:
+    """Threads that agree on something, or one of which gives up, without Python's lock.
+
+    Parameters
+    ----------
+    count : int
+        How many have to agree.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._library = loop_library()
+        self.missing = ctypes.c_int32(count)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether all have agreed."""
+        return not self.missing.value
+
+    def agree(self, timeout: float) -> bool:
+        """Agree, and wait until all have agreed; return whether they have. If not, nobody can agree any more.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+        """
+        return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
+
+    def give_up(self) -> bool:
+        """Let nobody agree, unless all have done so; return whether that is so."""
+        return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
+
+
+class ScriptedCopy:
+    """A copy between the host and a device that a script begins. Any thread may wait for it, also before."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self._ended = ended
+        self.handle = ctypes.c_void_p()
+        #: That of the copy, once the script has ended; None if it has failed before.
+        self.event: cl.Event | None = None
+
+    def replace(self, event: cl.Event) -> None:
+        """Take an event that PyOpenCL has made."""
+        self.event, self.handle.value = event, event.int_ptr
+
+    def take_event(self) -> None:
+        """Own the event that the call has made, if it has made one."""
+        if self.event is None and self.handle.value:
+            self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
+
+    def wait(self) -> None:
+        """Wait until the copy is complete, or the script has failed before."""
+        self._ended.wait()
+        finish_event(self.event)
+
+
+class Script:
+    """Calls that wait, copy, launch and agree, in the order in which its methods were called; `run` makes them.
+
+    What the library refuses is made by PyOpenCL, which frees memory first, or raises its own error.
+    """
+
+    def __init__(self) -> None:
+        self._loop = loop_library()
+        self._driver = icd_loader()
+        #: Records, and what stands for the one of a number if its call fails.
+        self._blocks: list[tuple[ctypes.Array[CallRecord], Callable[[int], None]]] = []
+        #: What the records have addresses of.
+        self._kept: list[Any] = []
+        self._copies: list[ScriptedCopy] = []
+        #: Set once it has run, or failed.
+        self.ended = threading.Event()
+
+    def wait(self, events: Sequence[cl.Event]) -> None:
+        """Let the host wait for events."""
+        for event in events:
+            self._add(self._driver.clWaitForEvents, event.wait, ctypes.c_uint(1), _handles([event]))
+
+    def upload(
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: np.ndarray, after: Sequence[cl.Event]
+    ) -> ScriptedCopy:
+        """Begin to copy values that stay as they are to a device, once events are complete."""
+        copy = self._copy()
+        ends = _handle(target), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(values.nbytes)
+        events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
+
+        def otherwise() -> None:
+            given = {"dst_offset": offset, "is_blocking": False, "wait_for": list(after)}
+            copy.replace(cl.enqueue_copy(queue, target, values, **given))
+
+        address = ctypes.c_void_p(values.ctypes.data)
+        self._add(self._driver.clEnqueueWriteBuffer, otherwise, _handle(queue), *ends, address, *events)
+        self._kept += [values, target, *after]
+        return copy
+
+    def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: np.ndarray) -> ScriptedCopy:
+        """Begin to copy from a device into an array of the host, which stays there."""
+        copy = self._copy()
+        ends = _handle(source), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(out.nbytes)
+        events = ctypes.c_uint(0), None, _pointer(copy.handle)
+
+        def otherwise() -> None:
+            copy.replace(cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False))
+
+        address = ctypes.c_void_p(out.ctypes.data)
+        self._add(self._driver.clEnqueueReadBuffer, otherwise, _handle(queue), *ends, address, *events)
+        self._kept += [out, source]
+        return copy
+
+    def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event | ScriptedCopy]) -> None:
+        """Let later commands of a queue wait for events of other queues of its context."""
+        for event in events:
+            handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
+
+            def otherwise(event: Any = event) -> None:
+                cl.enqueue_barrier(queue, wait_for=[event.event if isinstance(event, ScriptedCopy) else event])
+
+            barrier = self._driver.clEnqueueBarrierWithWaitList
+            self._add(barrier, otherwise, _handle(queue), ctypes.c_uint(1), handles, None)
+            self._kept.append(event)
+
+    def enqueue(self, commands: CommandList) -> None:
+        """Enqueue the commands of a list that has `records`."""
+        self._blocks.append((commands.records, lambda number: commands[number].enqueue()))
+
+    def flush(self, queue: cl.CommandQueue) -> None:
+        """Let the device begin what its queue has."""
+        self._add(self._driver.clFlush, queue.flush, _handle(queue))
+
+    def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
+        """Agree, and wait until all have agreed.
+
+        Parameters
+        ----------
+        agreement : NativeAgreement
+            Of all.
+        timeout : float
+            Seconds within which they have to.
+        refused : callable
+            Called if they have not; it raises an error.
+        """
+        missing = _pointer(agreement.missing)
+        self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
+        self._kept.append(agreement)
+
+    def note_time(self) -> ctypes.c_double:
+        """Return what will have the time, in seconds of a clock of its own, at which the script comes here."""
+        seconds = ctypes.c_double()
+        self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
+        self._kept.append(seconds)
+        return seconds
+
+    def run(self) -> None:
+        """Make the calls, once; raise what PyOpenCL raises, or `refused`."""
+        starts = [0, *itertools.accumulate(len(records) for records, _ in self._blocks)]
+        together = (CallRecord * starts[-1])()
+        for start, (records, _) in zip(starts, self._blocks, strict=False):
+            ctypes.memmove(ctypes.byref(together, start * _RECORD_NBYTES), records, len(records) * _RECORD_NBYTES)
+        try:
+            done = call_all(self._loop.optdb_call, together, 0)
+            while done < starts[-1]:
+                block = bisect.bisect_right(starts, done) - 1
+                self._blocks[block][1](done - starts[block])
+                done = call_all(self._loop.optdb_call, together, done + 1)
+        finally:
+            for copy in self._copies:
+                copy.take_event()
+            self.ended.set()
+
+    def _copy(self) -> ScriptedCopy:
+        copy = ScriptedCopy(self.ended)
+        self._copies.append(copy)
+        return copy
+
+    def _add(self, function: Any, otherwise: Callable[[], None], *args: Any) -> None:
+        self._blocks.append(((CallRecord * 1)(CallRecord.of(function, *args)), lambda _: otherwise()))
+        self._kept.append(args)
+
+
+def _microseconds(seconds: float) -> int:
+    return min(int(1e6 * seconds), 1 << 62)
+
+
+def _handle(value: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(value.int_ptr)
+
+
+def _handles(values: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(values))(*(value.int_ptr for value in values))
+
+
+def _pointer(value: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(ctypes.addressof(value))
