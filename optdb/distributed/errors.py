@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from optdb.host.api.graph import Apply
 
-__all__ = ["NoGradients", "NotSplittable", "StateLost", "WorkerFailed", "WorkerRefused", "WorkerTimeout"]
+__all__ = ["Aborted", "NoGradients", "NotSplittable", "StateLost", "WorkerFailed", "WorkerRefused", "WorkerTimeout"]
+
+
+class Aborted(RuntimeError):
+    """A step was given up because another worker failed."""
 
 
 class NotSplittable(Exception):

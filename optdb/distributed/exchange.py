@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optdb.distributed.errors import WorkerTimeout
+from optdb.distributed.errors import Aborted, WorkerTimeout
 
-__all__ = ["Aborted", "Exchange", "Link", "Mailbox"]
+__all__ = ["Exchange", "Link", "Mailbox"]
 
 #: Vectors of fewer bytes go from everyone to everyone: the number of messages in a row matters, and not their size.
 SMALL_BYTES = 64 * 1024
@@ -30,10 +30,6 @@ BLOCK_BYTES = 256 * 1024
 Tag = tuple[int, ...]
 
 
-class Aborted(RuntimeError):
-    """A step was given up because another worker failed."""
-
-
 class Link(Protocol):
     """How a worker's messages get to the others, who are known by rank."""
 
@@ -45,6 +41,8 @@ class Link(Protocol):
     lends: bool
     #: If they share memory: what one of them has computed of a step's rounds, for all.
     results: dict[Tag, list[np.ndarray]]
+    #: If they lend: for each worker, by rank, what waits until its device has read what others have lent.
+    readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
@@ -143,6 +141,8 @@ class Exchange:
         self.staging: dict[Any, Any] = {}
         #: Called with a bucket's number and its arrays once the commands that compute them are enqueued.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
+        #: Called once, when the first commands of the step are in the queue.
+        self.on_launched: Callable[[], None] | None = None
         #: What was given to rounds that have begun: arrays, and what to wait for.
         self._begun: dict[int, tuple[Sequence[np.ndarray], Any]] = {}
 
@@ -183,6 +183,7 @@ class Exchange:
         ready : object
             Its method `wait` may be called by any thread.
         """
+        self.launched()
         self._begun[number] = arrays, ready
         if self._link.shares_memory:
             for rank in self._others:
@@ -250,7 +251,7 @@ class Exchange:
         turn : int
             How many pieces were lent before.
         piece : LentPiece
-            It is not to be written until all workers have prepared the step.
+            It is not to be written until all workers have prepared the step, and `wait_for_readers` has returned.
         """
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, turn), [piece])
@@ -266,10 +267,27 @@ class Exchange:
                     lending.remove(rank)
             turn += 1
 
+    def reading(self, arrivals: Sequence[Any]) -> None:
+        """Say how others may wait until this worker has read what they have lent; each one has a method `wait`."""
+        self._link.readers[self.rank] = arrivals
+
+    def wait_for_readers(self) -> None:
+        """Wait until the others have read what this worker has lent in a step that all of them have prepared."""
+        for rank in self._others:
+            for arrival in self._link.readers[rank]:
+                arrival.wait()
+
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
         """Pass on that a bucket of summands is computed, to `on_completed`."""
+        self.launched()
         if self.on_completed is not None:
             self.on_completed(bucket, arrays)
+
+    def launched(self) -> None:
+        """Pass on that the first commands of the step are in the queue, to `on_launched`."""
+        if self.on_launched is not None:
+            on_launched, self.on_launched = self.on_launched, None
+            on_launched()
 
     @property
     def lends(self) -> bool:

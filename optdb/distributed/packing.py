@@ -11,6 +11,7 @@ from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.plans import StepPlan
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
+from optdb.runtime.scripts import Script
 
 __all__ = ["Summands"]
 
@@ -74,6 +75,11 @@ class Summands:
                 start = stop
 
     @property
+    def queue(self) -> Any:
+        """The device's queue."""
+        return self._sums.queue
+
+    @property
     def are_added_on_device(self) -> bool:
         """Whether the device can add up the vectors of all workers: all of them have to be brought there anyway."""
         return not self._on_host and self._sums.are_copied
@@ -95,10 +101,14 @@ class Summands:
     # For devices that add up what others lend them
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Let the others have summands as soon as the device has computed them, from now on."""
+        """Let the others have summands as soon as the device has computed them, from now on.
+
+        It waits until they have read those of the step before.
+        """
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
         self._download.restart()
+        exchange.wait_for_readers()
         for term in self._terms.values():
             term.restart()
         self._turn = 0
@@ -118,24 +128,25 @@ class Summands:
         self._lend(exchange, piece)
         return piece
 
-    def receive(self, rank: int, piece: Piece) -> None:
-        """Begin to bring a piece of another worker's summands to the device, which is complete on the host."""
+    def receive(self, rank: int, piece: Piece, script: Script | None = None) -> None:
+        """Begin to bring a piece of another worker's summands to the device, which is complete on the host.
+
+        If there is a `script`, that waits until it is complete, and begins.
+        """
         if rank not in self._terms:
             self._terms[rank] = PackedTerm(self._sums)
             self._terms[rank].restart()
-        self._terms[rank].receive(piece)
+        self._terms[rank].receive(piece, script)
 
-    def add_lent(self, own_rank: int) -> None:
+    def add_lent(self, exchange: Exchange, script: Script | None = None) -> None:
         """Let the sums be those of the summands of all workers, added up on the device in the order of ranks.
 
-        It returns when the commands are enqueued; the pieces of others are read until `wait_for_lent` returns.
+        It returns when the commands are enqueued, or `script` has got them; before others lend anew, they wait until
+        the device has read theirs.
         """
-        self._sums.add_up(self._summands, [self._terms.get(rank) for rank in sorted([own_rank, *self._terms])])
-
-    def wait_for_lent(self) -> None:
-        """Wait until the device has read what others have lent."""
-        for term in self._terms.values():
-            term.wait()
+        ranks = sorted([exchange.rank, *self._terms])
+        self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], script)
+        exchange.reading([term.reading for term in self._terms.values()])
 
     def _lend(self, exchange: Exchange, piece: Piece) -> None:
         exchange.lend(FINAL, self._turn, piece)

@@ -3,26 +3,33 @@
 A step has two phases. `prepare` computes and waits for the others; it changes no shared variable. `commit` lets the
 shared variables have their next values, and waits for nobody. A prepared step that is not committed is forgotten by the
 next `prepare`.
+
+What `prepare` does is also had in parts: `launch` lets the device compute, `collect` and `finish` wait for the others.
+A step may be launched while the device still computes the one before; its arguments then get there meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from optdb.distributed.agreements import Agreement
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.packing import Summands
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
+from optdb.opencl.planning.plan import Before
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.execution.merging import RepeatedMethod, TrustedMethod, merge_at_once
-from optdb.opencl.simulator.packing import finish
+from optdb.opencl.simulator.packing import Piece, finish
 from optdb.opencl.simulator.results import PendingResults, Results
+from optdb.runtime.commands import CommandList
+from optdb.runtime.scripts import Script, can_script
 
 __all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
 
@@ -68,6 +75,10 @@ class Replica:
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
+        #: The step that was launched: its part, its exchange, and when it began.
+        self._part: Part | None = None
+        self._exchange: Exchange | None = None
+        self._start = 0.0
 
     @property
     def device(self) -> str:
@@ -107,10 +118,57 @@ class Replica:
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
         """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
-        start = time.perf_counter()
-        own, pending = self._prepare(part, exchange)
-        seconds = time.perf_counter() - start
+        self.launch(part, exchange)
+        self.collect()
+        return self.finish()
+
+    def launch(
+        self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
+    ) -> None:
+        """Let the device compute a step.
+
+        Parameters
+        ----------
+        part : Part
+            What this worker is given.
+        exchange : Exchange
+            With the others.
+        before : callable, optional
+            Ends the step before, for which the device may be at work. It is called before anything that depends on the
+            state or changes what the step before has computed; if it raises, the step is not launched. It is called
+            with the first commands of the step, which may be none, and returns whether it has enqueued them.
+        ending : Ending, optional
+            What `before` ends the step before by; without it, there are no first commands.
+        """
+
+        def begin(first: CommandList) -> bool:
+            leads = before is not None and before(first)
+            self._part, self._exchange, self._start = part, exchange, time.perf_counter()
+            return leads
+
+        self._launch(part, exchange, begin, ending)
+
+    def collect(self) -> None:
+        """Wait for what other workers have, but for what they compute last."""
+
+    def finish(self) -> Prepared:
+        """Wait for the other workers; return what has been prepared of the step that was launched."""
+        own, pending = self._finish(self._part, self._exchange)
+        prepared = self._described(own, pending, time.perf_counter() - self._start)
+        self._part = self._exchange = None
         self._prepared_step = self.steps
+        return prepared
+
+    def ending(self, agreement: Agreement) -> Ending | None:
+        """Return what does as `finish`, agrees, and does as `commit`, almost without Python; None if it needs more.
+
+        It is called after `collect`.
+        """
+        return None
+
+    def _described(self, own: list[np.ndarray], pending: Results | None, seconds: float) -> Prepared:
+        """Describe what has been prepared in some seconds."""
+        exchange = self._exchange
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
         parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
@@ -136,12 +194,49 @@ class Replica:
         """Release the device's memory."""
         self._simulator.close()
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
+    def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
+        """Call `begin`, and compute the part; arguments may get to the device before."""
+        raise NotImplementedError
+
+    def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         """Return the outputs of this worker's part, and those that all workers have."""
         raise NotImplementedError
 
     def _commit(self) -> None:
         raise NotImplementedError
+
+
+@dataclass
+class _Lent:
+    """What the workers of a step lend each other; most of it moves while their devices compute."""
+
+    #: This worker's own last piece.
+    own: Piece
+    #: The others' pieces, each after its worker's rank, in the order in which they get ready.
+    pieces: Iterator[tuple[int, Piece]]
+    #: The last ones of them.
+    last: list[tuple[int, Piece]] = field(default_factory=list)
+
+
+@dataclass
+class Ending:
+    """What finishes a step, agrees with the other workers, and commits it, almost without Python."""
+
+    replica: ExactReplica
+    script: Script
+    agreement: Agreement
+    #: The arguments of the update.
+    taken: list[Any]
+    #: The results that all workers have.
+    pending: Results | None
+    #: When the script comes to which place, in its order.
+    times: dict[str, Any]
+    #: Whether it has enqueued the first commands of the next step.
+    leads: bool = False
+
+    def run(self, first: CommandList) -> Prepared:
+        """End the step, and enqueue the `first` commands of the next one if they have `records`."""
+        return self.replica.end(self, first)
 
 
 class ExactReplica(Replica):
@@ -162,6 +257,9 @@ class ExactReplica(Replica):
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
+        #: Outputs of the part, and what others lend, of the step that was launched.
+        self._own: list[np.ndarray] = []
+        self._lent: _Lent | None = None
 
     def stage(self, part: Part) -> Part:
         if not part.rows:
@@ -172,38 +270,118 @@ class ExactReplica(Replica):
         arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
         return Part(arguments, part.rows, part.first, part.length)
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
-        plan = self._plan
+    def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
+        def begin_lending(first: CommandList) -> bool:
+            leads = begin(first)
+            self._summands.begin_lending(exchange)
+            return leads
+
+        if exchange.lends:
+            self._compute(part, exchange, begin_lending, at_once=ending is None)
+            self._lent = _Lent(self._summands.end_lending(exchange), exchange.lent(FINAL))
+            return
+        begin(CommandList())
+        self._lent, self._own = None, []
         self._summands.close()  # an attempt may have ended in between
-        own: list[np.ndarray] = []
         if part.rows:
-            exchange.staging = self._staging
-            if exchange.lends:
-                self._summands.begin_lending(exchange)
-            with taking_part(exchange):
-                outputs = self._gradients(*part.arguments, *map(_number, (part.length, part.first, exchange.attempt)))
-            own = outputs[: len(outputs) - bool(plan.buckets)]
+            self._compute(part, exchange)
+
+    def _compute(self, part: Part, exchange: Exchange, before: Before | None = None, at_once: bool = True) -> None:
+        """Let the device compute gradients."""
+        exchange.staging = self._staging
+        numbers = map(_number, (part.length, part.first, exchange.attempt))
+        with taking_part(exchange):
+            outputs = self._gradients(*part.arguments, *numbers, before=before, at_once=at_once)
+        self._own = list(outputs[: len(outputs) - bool(self._plan.buckets)])
+
+    def collect(self) -> None:
+        if self._lent is None:
+            return
+        for rank, piece in self._lent.pieces:
+            if piece.is_last:
+                self._lent.last.append((rank, piece))
+            else:
+                piece.wait()
+                self._summands.receive(rank, piece)
+
+    def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
+        if self._lent is not None:
+            self._add_lent(exchange, self._lent)
+        elif part.rows:
             self._add_up(exchange)
         else:
             self._take_passed(exchange.receive_passed())
-        self._taken = [*(part.arguments[i] for i in plan.same), _number(part.length)]
-        pending = None
-        if self._results is not None and exchange.is_first:
-            pending = self._results.begin(*self._taken)
-        # When all workers have come here, nobody reads what they have lent.
-        self._summands.wait_for_lent()
-        return list(own), pending
+        self._taken = self._arguments(part)
+        return self._own, self._results.begin(*self._taken) if self._gives_results(exchange) else None
+
+    def _arguments(self, part: Part) -> list[Any]:
+        """Return what the update and the results are called with."""
+        return [*(part.arguments[i] for i in self._plan.same), _number(part.length)]
+
+    def _gives_results(self, exchange: Exchange) -> bool:
+        """Whether this worker computes the outputs that all have."""
+        return self._results is not None and exchange.is_first
 
     @property
     def adds_on_device(self) -> bool:
         return self._summands.are_added_on_device
 
+    def ending(self, agreement: Agreement) -> Ending | None:
+        queue = self._summands.queue
+        if self._lent is None or not agreement.is_native or not can_script(queue):
+            return None
+        exchange, taken = self._exchange, self._arguments(self._part)
+        methods = [self._update, self._results] if self._gives_results(exchange) else [self._update]
+        update, *results = commands = [method.commands(*taken) for method in methods]
+        if any(each is None for each in commands):
+            return None
+        script = Script()
+        try:
+            times = {"begun": script.note_time()}
+            script.wait(self._lent.own.events)
+            times["computed"] = script.note_time()
+            for rank, piece in self._lent.last:
+                self._summands.receive(rank, piece, script)
+            self._summands.add_lent(exchange, script)
+            times["added"] = script.note_time()
+            pending = self._results.begin_by(script, results[0]) if results else None
+            script.flush(queue)
+            agreement.agree_by(script)
+            times["agreed"] = script.note_time()
+            script.enqueue(update)
+            times["updated"] = script.note_time()
+        except BaseException:
+            script.ended.set()
+            raise
+        return Ending(self, script, agreement, taken, pending, times)
+
+    def end(self, ending: Ending, first: CommandList) -> Prepared:
+        """Finish and commit a step by its ending, which also enqueues the `first` commands of the next one."""
+        script, times, start = ending.script, ending.times, time.perf_counter()
+        if first.records is not None:
+            script.enqueue(first)
+        script.flush(self._summands.queue)
+        self._prepared_step, self._taken = self.steps, ending.taken
+        try:
+            script.run()
+            ending.leads = first.records is not None
+        except Exception:
+            # Once all have agreed, the step is to be committed.
+            if not ending.agreement.is_reached:
+                self._prepared_step = None
+                raise
+        begun, computed, added, agreed, updated = (seconds.value for seconds in times.values())
+        if updated:
+            self.steps, self._prepared_step, self._taken = self.steps + 1, None, []
+        self._exchange.seconds += added - computed
+        self._download_seconds = self._upload_seconds = 0.0
+        prepared = self._described(self._own, ending.pending, start - self._start + added - begun)
+        self._update_seconds = updated - agreed if updated else 0.0
+        return prepared
+
     def _add_up(self, exchange: Exchange) -> None:
         """Let the device have the sums of all workers' summands."""
         summands = self._summands
-        if exchange.lends:
-            self._add_lent(exchange)
-            return
         finish(self._simulator)
         start = time.perf_counter()
         if exchange.is_alone:
@@ -222,20 +400,15 @@ class ExactReplica(Replica):
         summands.close()
         self._upload_seconds = time.perf_counter() - start
 
-    def _add_lent(self, exchange: Exchange) -> None:
-        """Let devices add up what they lend each other, piece by piece; most pieces move while they compute."""
-        summands, start = self._summands, 0.0
-        last = summands.end_lending(exchange)
-        for rank, piece in exchange.lent(FINAL):
-            if piece.is_last and not start:
-                finish(self._simulator)
-                computed = time.perf_counter()
-                last.wait()
-                start = time.perf_counter()
-                self._download_seconds, self._upload_seconds = start - computed, 0.0
+    def _add_lent(self, exchange: Exchange, lent: _Lent) -> None:
+        """Let the device add up what others have lent, of which the last pieces are missing."""
+        lent.own.wait()  # here, the device has computed the gradients
+        start = time.perf_counter()
+        for rank, piece in lent.last:
             piece.wait()
-            summands.receive(rank, piece)
-        summands.add_lent(exchange.rank)
+            self._summands.receive(rank, piece)
+        self._summands.add_lent(exchange)
+        self._download_seconds = self._upload_seconds = 0.0
         exchange.seconds += time.perf_counter() - start
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
@@ -269,18 +442,23 @@ class LooseReplica(Replica):
         super().__init__(plan, SimulatorOCL(plan.propose, device, progress_bar=False))
         self._simulator.add_method("accept", plan.accept)
 
-    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
-        plan, own = self._plan, []
+        self._own: list[np.ndarray] = []
+
+    def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
+        begin(CommandList())
+        self._own = []
         if part.rows:
             outputs = self._simulator(*part.arguments)
-            own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-        else:
-            # It has no rows, and makes no step.
-            for shared, following in plan.following.items():
-                self._simulator.set(following, self._simulator.get(shared))
-        if (self.steps + 1) % plan.average_every == 0:
+            self._own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+            return
+        # It has no rows, and makes no step.
+        for shared, following in self._plan.following.items():
+            self._simulator.set(following, self._simulator.get(shared))
+
+    def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
+        if (self.steps + 1) % self._plan.average_every == 0:
             self._average(part, exchange)
-        return own, None
+        return self._own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
         """Let the next values be the mean of all workers', weighted by the length of their parts."""

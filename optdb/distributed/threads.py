@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import sys
 import threading
 from collections import deque
@@ -15,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.errors import WorkerFailed
-from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
+from optdb.distributed.agreements import Agreement
+from optdb.distributed.errors import Aborted, WorkerFailed
+from optdb.distributed.exchange import Exchange, Mailbox, Tag
 from optdb.distributed.plans import LoosePlan, StepPlan
-from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
+from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
+from optdb.runtime.commands import CommandList
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
 
@@ -29,6 +30,8 @@ BUCKETS = 8
 #: queue.
 MOST_PENDING = 2
 
+#: No commands.
+_NOTHING = CommandList()
 #: Seconds after which a thread that enqueues commands lets another one have Python's lock. With Python's own 5 ms, a
 #: thread whose device has ended may wait for as long before it can begin the next part of a step.
 SWITCH_INTERVAL_S = 1e-5
@@ -78,43 +81,16 @@ def wait_precisely() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 
 
+def _set_outcome(future: Future[Any], compute: Callable[[], Any]) -> None:
+    """Let a future have what a call returns or raises."""
+    try:
+        future.set_result(compute())
+    except BaseException as error:
+        future.set_exception(error)
+
+
 class _Skipped(Aborted):
     """A step that was not begun, since the one before has failed."""
-
-
-class _Agreement:
-    """Lets all workers of a step have it committed, or none: one that fails before all have agreed lets all fail."""
-
-    def __init__(self, count: int, timeout: float) -> None:
-        self._missing: float = count
-        self._timeout = timeout
-        self._reason: str | None = None
-        self._changed = threading.Condition()
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether all have agreed."""
-        return not self._missing
-
-    def agree(self) -> None:
-        """Wait until all have agreed; raise `Aborted` if one has failed, or does not agree in time."""
-        with self._changed:
-            if self._reason is None:
-                self._missing -= 1
-                self._changed.notify_all()
-            self._changed.wait_for(lambda: self.is_reached or self._reason is not None, self._timeout)
-            if self.is_reached:
-                return
-            self._reason = self._reason or "a worker has not agreed in time"
-            self._changed.notify_all()
-            raise Aborted(self._reason)
-
-    def abort(self, reason: str) -> None:
-        """Let nobody agree, unless all have done so."""
-        with self._changed:
-            if not self.is_reached:
-                self._missing, self._reason = math.inf, reason
-                self._changed.notify_all()
 
 
 class ThreadLink:
@@ -131,10 +107,12 @@ class ThreadLink:
         names: Sequence[str],
         lends: bool = False,
         results: dict[Tag, Any] | None = None,
+        readers: list[Sequence[Any]] | None = None,
     ) -> None:
         self._rank, self._mailboxes, self._names = rank, mailboxes, names
         self.lends = lends
         self.results = {} if results is None else results
+        self.readers = [()] * len(names) if readers is None else readers
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
         self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
@@ -169,13 +147,15 @@ class ThreadGroup:
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
         # All of them, or none: a device that shares the host's memory has its vectors added up there.
-        lends = all(replica.adds_on_device for replica in self._replicas)
+        self._lends = all(replica.adds_on_device for replica in self._replicas)
         #: What one thread has computed of the rounds of the present step, for all.
         self._results: dict[Tag, Any] = {}
-        shared = self._mailboxes, self._names, lends, self._results
+        shared = self._mailboxes, self._names, self._lends, self._results, [()] * len(devices)
         self._links = [ThreadLink(rank, *shared) for rank in range(len(devices))]
         # Each has its own, which makes one thing after the other.
         self._threads = [ThreadPoolExecutor(1, f"optdb-worker-{rank}", wait_precisely) for rank in range(len(devices))]
+        #: By rank, the error of the launch of the next step, or whether it was launched while the last one was made.
+        self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
         #: How many steps are committed, of those that have ended.
@@ -231,38 +211,112 @@ class ThreadGroup:
         if previous is not None:
             # The devices are at work on that one.
             parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
-        step = PendingStep(self, parts, next(self._attempts), self._timeout, previous)
-        number = self.begun
+        step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
         _switch_interval.begin()
+        submitted = 0
         try:
             for rank, thread in enumerate(self._threads):
-                step.futures.append(thread.submit(self._run, step, rank, number))
-        except BaseException:
+                thread.submit(self._run, step, rank)
+                submitted += 1
+        except BaseException as error:
             self._abort(step, "the step was interrupted")
+            for future in step.futures[submitted:]:
+                future.set_exception(error)
             raise
+        if previous is not None:
+            previous.following = step
         return step
 
-    def _run(self, step: PendingStep, rank: int, number: int) -> Prepared:
-        """Make one worker's part of a step that `number` others come before; a thread of its own calls it."""
-        replica = self._replicas[rank]
-        # Here, the worker's part of the step before has ended, so that it is decided.
-        if step.previous is not None and not step.previous.agreement.is_reached:
-            raise _Skipped
+    def _run(self, step: PendingStep, rank: int) -> None:
+        """Make one worker's part of a step; a thread of its own calls it.
+
+        If the next step is known, and devices lend, the thread launches it, too: its arguments get to the device while
+        that is at work, and its commands follow the update at once.
+        """
         try:
-            self._mailboxes[rank].begin(step.attempt)
-            replica.settle(number)
-            exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
-            prepared = replica.prepare(step.parts[rank], exchange)
-            step.agreement.agree()
+            ahead, self._ahead[rank] = self._ahead[rank], False
+            if isinstance(ahead, BaseException):
+                raise ahead
+            if not ahead:
+                self._launch(step, rank)
+            with self._aborting(step, rank):
+                self._replicas[rank].collect()
         except BaseException as error:
-            self._abort(step, f"{self._names[rank]} has failed: {error}")
+            step.futures[rank].set_exception(error)
+            return
+        following = step.following
+        if following is None or not self._lends:
+            _set_outcome(step.futures[rank], lambda: self._finish(step, rank))
+            return
+        try:
+            self._launch(following, rank, step)
+            self._ahead[rank] = True
+        except BaseException as error:
+            self._ahead[rank] = error
+
+    def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
+        """Let a worker's device compute its part of a step; finish the one before, if that is `unfinished`."""
+        replica = self._replicas[rank]
+        exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
+        ending = None if unfinished is None else replica.ending(unfinished.agreement)
+        outcome: Future[Prepared] = Future()
+
+        def pass_on() -> None:
+            """Let the caller know of the step before: not sooner, since the caller's thread takes Python's lock."""
+            _set_outcome(unfinished.futures[rank], outcome.result)
+
+        def begin(first: CommandList) -> bool:
+            if unfinished is not None:
+                _set_outcome(outcome, lambda: self._finish(unfinished, rank, ending, first))
+            # Here, the worker's part of the step before has ended, so that it is decided.
+            if step.previous is not None and not step.previous.agreement.is_reached:
+                raise _Skipped
+            self._mailboxes[rank].begin(step.attempt)
+            replica.settle(step.number)
+            return ending is not None and ending.leads
+
+        try:
+            if unfinished is not None:
+                exchange.on_launched = pass_on
+            replica.launch(step.parts[rank], exchange, begin, ending)
+        except BaseException as error:
+            if unfinished is not None and not outcome.done():
+                _set_outcome(outcome, lambda: self._finish(unfinished, rank, ending))
+            if not isinstance(error, _Skipped):
+                self._abort(step, f"{self._names[rank]} has failed: {error}")
             raise
+        finally:
+            exchange.launched()
+
+    def _finish(
+        self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
+    ) -> Prepared:
+        """Wait for other workers, and commit a step that was launched; return what has been prepared of it.
+
+        An `ending` also enqueues the `first` commands of the next step.
+        """
+        replica = self._replicas[rank]
+        with self._aborting(step, rank):
+            if ending is not None:
+                prepared = ending.run(first)
+            else:
+                prepared = replica.finish()
+                step.agreement.agree()
         # The device makes the update while results travel, and the caller gets the next batch ready. If that
         # raises, the next one who settles the replica tries once more, and gets the error.
         with suppress(Exception):
-            replica.commit(number + 1)
+            replica.commit(step.number + 1)
         return prepared
+
+    @contextmanager
+    def _aborting(self, step: PendingStep, rank: int) -> Iterator[None]:
+        """Let all workers give a step up if one of them raises an error within the block."""
+        try:
+            yield
+        except BaseException as error:
+            self._abort(step, f"{self._names[rank]} has failed: {error}")
+            raise
 
     def _abort(self, step: PendingStep, reason: str) -> None:
         step.agreement.abort(reason)
@@ -296,10 +350,12 @@ class ThreadGroup:
         step = self._pending.popleft()
         _switch_interval.end()
         self._steps += step.agreement.is_reached
-        for tag in [tag for tag in self._results if tag[0] <= step.attempt]:
-            del self._results[tag]
+        # Of a copy: threads that make later steps add their results meanwhile.
+        for tag in list(self._results):
+            if tag[0] <= step.attempt:
+                del self._results[tag]
         self._note_error(step)
-        step.previous = None
+        step.previous = step.following = None
 
     def _note_error(self, step: PendingStep) -> None:
         """Find out whether a step that has ended has failed, and of which worker."""
@@ -368,6 +424,8 @@ class PendingStep:
         For each of them.
     attempt : int
         The number that the step has in messages.
+    number : int
+        How many steps come before it.
     timeout : float
         Seconds within which all have to agree.
     previous : PendingStep, optional
@@ -375,14 +433,23 @@ class PendingStep:
     """
 
     def __init__(
-        self, group: ThreadGroup, parts: list[Part], attempt: int, timeout: float, previous: PendingStep | None
+        self,
+        group: ThreadGroup,
+        parts: list[Part],
+        attempt: int,
+        number: int,
+        timeout: float,
+        previous: PendingStep | None,
     ) -> None:
         self._group = group
-        self.parts, self.attempt, self.previous = parts, attempt, previous
+        self.parts, self.attempt, self.number, self.previous = parts, attempt, number, previous
+        #: The step that has begun after it.
+        self.following: PendingStep | None = None
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
-        self.agreement = _Agreement(len(parts), timeout)
-        self.futures: list[Future[Prepared]] = []
+        self.agreement = Agreement(len(parts), timeout)
+        #: By rank, what a thread has prepared.
+        self.futures: list[Future[Prepared]] = [Future() for _ in parts]
         #: Once it has ended: its error, and that of the first step that was not made for this reason.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None

@@ -24,8 +24,8 @@ from distributed.comm import connect
 from distributed.protocol import to_serialize
 
 from optdb import __version__
-from optdb.distributed.errors import WorkerTimeout
-from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
+from optdb.distributed.errors import Aborted, WorkerTimeout
+from optdb.distributed.exchange import Exchange, Mailbox, Tag
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.host.api.config import config
 from optdb.host.functions.originals import theano_version

@@ -18,12 +18,17 @@ from optdb.distributed.replicas import Replica
 from optdb.distributed.threads import ThreadGroup, short_switches
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.staging import StagingBuffer
-from tests.distributed.training import alone, batches, check, step, two_devices
+from tests.distributed.training import alone, batches, check, step, two_devices, with_memory_of_their_own
 
 
-@pytest.fixture(scope="module")
-def devices():
-    return two_devices()
+@pytest.fixture(scope="module", params=["shared memory", "memory of their own"])
+def devices(request):
+    devices = two_devices()
+    if request.param == "shared memory":
+        yield devices
+        return
+    with with_memory_of_their_own(devices):
+        yield devices
 
 
 @pytest.fixture(scope="module")
@@ -221,13 +226,13 @@ def test_the_public_name():
 
 def test_threads_pass_pythons_lock_on_at_short_intervals_during_a_step(f, devices, monkeypatch):
     before, seen = sys.getswitchinterval(), []
-    prepare = Replica.prepare
+    launch = Replica.launch
 
-    def noting(replica, part, exchange):
+    def noting(replica, *args):
         seen.append(sys.getswitchinterval())
-        return prepare(replica, part, exchange)
+        launch(replica, *args)
 
-    monkeypatch.setattr(Replica, "prepare", noting)
+    monkeypatch.setattr(Replica, "launch", noting)
     with DataParallel(f, devices=devices) as train:
         train.train(batches(1))
     assert len(seen) == len(devices) and max(seen) < before
@@ -310,9 +315,9 @@ def test_steps_behind_one_that_fails_are_not_made(failing, devices, monkeypatch)
     f, good, bad = failing
     begun, run = threading.Event(), ThreadGroup._run
 
-    def late(group, step, rank, number):
-        assert number == 0 or begun.wait(20)
-        return run(group, step, rank, number)
+    def late(group, step, rank):
+        assert step.number == 0 or begun.wait(20)
+        run(group, step, rank)
 
     monkeypatch.setattr(ThreadGroup, "_run", late)
     with DataParallel(f, devices=devices, timeout=20) as train:

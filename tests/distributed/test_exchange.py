@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from optdb.distributed.errors import WorkerTimeout
-from optdb.distributed.exchange import BLOCK_BYTES, PACKED_BYTES, SMALL_BYTES, Aborted, Exchange, Mailbox
+from optdb.distributed.errors import Aborted, WorkerTimeout
+from optdb.distributed.exchange import BLOCK_BYTES, PACKED_BYTES, SMALL_BYTES, Exchange, Mailbox
 from optdb.distributed.threads import ThreadLink
 from tests.distributed.hosts import in_threads, links
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +29,7 @@ from optdb.opencl.simulator.packing import (
     PiecewiseDownload,
 )
 from tests.distributed.hosts import in_threads, links
-from tests.distributed.training import two_devices
+from tests.distributed.training import two_devices, with_memory_of_their_own
 
 ROWS, WIDTH = 7, 5
 
@@ -39,20 +37,6 @@ ROWS, WIDTH = 7, 5
 @pytest.fixture(scope="module")
 def devices():
     return two_devices()
-
-
-@contextmanager
-def with_memory_of_their_own(devices):
-    """Let devices seem to have no memory in common with the host."""
-    contexts = [get_context(context_of(device)) for device in devices]
-    profiles = [context.profile for context in contexts]
-    for context in contexts:
-        context.profile = replace(context.profile, shares_host_memory=False)
-    try:
-        yield
-    finally:
-        for context, profile in zip(contexts, profiles, strict=True):
-            context.profile = profile
 
 
 @pytest.fixture(params=["shared memory", "memory of its own"])

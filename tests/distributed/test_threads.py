@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.distributed import DataParallel, WorkerFailed
-from optdb.distributed.exchange import Aborted
+from optdb.distributed import DataParallel, WorkerFailed, agreements
+from optdb.distributed.agreements import Agreement
+from optdb.distributed.errors import Aborted
 from optdb.distributed.replicas import ExactReplica
-from optdb.distributed.threads import _Agreement
+from optdb.runtime.driver_batches import build_loop
 from tests.distributed.hosts import in_threads
 from tests.distributed.training import batches, check, step, two_devices
 
@@ -18,15 +19,26 @@ def devices():
     return two_devices()
 
 
+@pytest.fixture(params=["by a lock", "native"])
+def votes(request, monkeypatch):
+    """How threads agree: without a C compiler, and with one."""
+    if request.param == "by a lock":
+        monkeypatch.setattr(agreements, "loop_library", lambda: None)
+    elif not build_loop():
+        pytest.skip("there is no C compiler")
+
+
+@pytest.mark.usefixtures("votes")
 def test_all_agree():
-    agreement = _Agreement(3, 20)
+    agreement = Agreement(3, 20)
     assert in_threads(lambda rank: agreement.agree(), 3) == [None] * 3
     agreement.abort("too late")
     assert agreement.is_reached
 
 
+@pytest.mark.usefixtures("votes")
 def test_one_that_fails_lets_nobody_agree():
-    agreement = _Agreement(3, 20)
+    agreement = Agreement(3, 20)
 
     def work(rank):
         if rank == 2:
@@ -40,8 +52,9 @@ def test_one_that_fails_lets_nobody_agree():
         agreement.agree()
 
 
+@pytest.mark.usefixtures("votes")
 def test_nobody_waits_for_ever():
-    agreement = _Agreement(2, 0.05)
+    agreement = Agreement(2, 0.05)
     with pytest.raises(Aborted, match="in time"):
         agreement.agree()
     with pytest.raises(Aborted):

@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("distributed")
 
 from optdb.distributed import workers
-from optdb.distributed.exchange import Aborted
+from optdb.distributed.errors import Aborted
 from optdb.distributed.replicas import Part, Prepared, Replica
 from optdb.distributed.workers import Session, _DaskLink, _Idle, _Job
+from optdb.runtime.commands import CommandList
 
 
 class Recorded(Replica):
@@ -25,7 +26,10 @@ class Recorded(Replica):
         self.error = None
         self.committed = threading.Event()
 
-    def _prepare(self, part, exchange):
+    def _launch(self, part, exchange, begin, ending):
+        begin(CommandList())
+
+    def _finish(self, part, exchange):
         self.done.append("prepare")
         return [], None
 

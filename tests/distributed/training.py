@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
 
 import optdb
+from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.errors import DeviceError
 from profiles.models import parts
 
@@ -58,3 +62,17 @@ def two_devices():
     except DeviceError as error:
         pytest.skip(str(error))
     return ["opencl[1/2]", "opencl[2/2]"]
+
+
+@contextmanager
+def with_memory_of_their_own(devices):
+    """Let devices seem to have no memory in common with the host."""
+    contexts = [get_context(context_of(device)) for device in devices]
+    profiles = [context.profile for context in contexts]
+    for context in contexts:
+        context.profile = replace(context.profile, shares_host_memory=False)
+    try:
+        yield
+    finally:
+        for context, profile in zip(contexts, profiles, strict=True):
+            context.profile = profile

@@ -7,7 +7,6 @@ of all workers' devices, whose vectors lie in pinned memory. It gives the result
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ from optdb.host.api.graph import Apply, Op, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
 from optdb.runtime.arrays import copy, empty
-from optdb.runtime.mirrors import HostMirror, finish_event
+from optdb.runtime.arrivals import Arrival
+from optdb.runtime.mirrors import HostMirror
 
 __all__ = ["BeginRound", "EndRound"]
 
@@ -62,7 +62,7 @@ class BeginRound(_OfRound):
             events.append(mirror.fetch(vector))
             arrays.append(mirror.values)
             record_transfer(self, vector.nbytes)
-        found.begin(self.round.number, [*arrays, *elements], _Arrival(events))
+        found.begin(self.round.number, [*arrays, *elements], Arrival(events))
         outputs[0][0] = token
 
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
@@ -104,18 +104,6 @@ class EndRound(_OfRound):
     def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
         """Return the lengths of the results."""
         return [shapes[0], *self.round.result_shapes(shapes[1 : 1 + len(self.round.kinds)])]
-
-
-class _Arrival:
-    """What is waited for: copies to the host. Any thread may wait."""
-
-    def __init__(self, events: Sequence[Any]) -> None:
-        self._events = events
-
-    def wait(self) -> None:
-        """Wait until the arrays are complete."""
-        for event in self._events:
-            finish_event(event)
 
 
 def _mirror(context: Any, staging: dict[Any, Any], key: Any, dtype: np.dtype, size: int) -> HostMirror:

@@ -7,7 +7,7 @@ A :class:`Plan` is made of a recording, for the shapes and the branches of one c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -37,6 +37,9 @@ from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.merging import Merging
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
+
+#: Takes commands that a plan enqueues first; returns whether it has enqueued them.
+Before = Callable[[CommandList], bool]
 
 
 class Plan:
@@ -72,6 +75,8 @@ class Plan:
         self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         self._merging = self._chosen_merging()
+        #: Lists of commands that steps begin with, and all of their commands.
+        self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
@@ -142,19 +147,54 @@ class Plan:
         for var in self._arrays:
             self.linked.cells[var][0] = None
 
-    def run(self) -> None:
+    def run(self, before: Before | None = None) -> None:
         """Run the steps before those that overwrite inputs of the function.
 
         Raise `BranchTaken` if the call takes another path.
+
+        Parameters
+        ----------
+        before : callable, optional
+            Called with the commands that are enqueued first, before anything that another function could see. The
+            plan `expect`s the call.
         """
-        if not self._merging.done:
+        if before is None and not self._merging.done:
             self._merge()
         self.restore_cells()
         self.rebind_io()
         given = self._recording.given
-        self._changed = {var for var, before in given.items() if not same(self.linked.value(var), before)}
-        for step in self._halves[0]:
+        self._changed = {var for var, recorded in given.items() if not same(self.linked.value(var), recorded)}
+        steps = self._halves[0]
+        for step in steps if before is None else steps[self._begin(before) :]:
             enqueue_bound(step.due(self._changed))
+
+    def _begin(self, before: Before) -> int:
+        """Call `before`, and run the first steps; return how many steps are done then.
+
+        Those that nobody sees do not wait for it, nor for commands. With the others, `before` gets the commands of the
+        first steps up to one that computes.
+        """
+        lists: list[CommandList] = []
+        done = 0
+        for step in self._halves[0]:
+            if step.is_unseen:
+                enqueue_bound(step.due(self._changed))
+            elif step.is_repeated(self._changed):
+                lists.append(step.commands)
+            else:
+                break
+            done += 1
+        if not before(self._together(lists)):
+            for commands in lists:
+                enqueue_bound(commands)
+        return done
+
+    def _together(self, lists: list[CommandList]) -> CommandList:
+        """Return the commands of lists as one, the same one for the same lists."""
+        parts, _ = self._lead
+        if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
+            self._lead = lists, CommandList(itertools.chain(*lists))
+        return self._lead[1]
 
     @property
     def final_computes(self) -> bool:

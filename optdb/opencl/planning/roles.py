@@ -20,8 +20,19 @@ from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, Constant, Op, Variable
 from optdb.host.api.linking import DeepCopyOp, ViewOp
-from optdb.host.api.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
-from optdb.host.api.tensor import Elemwise
+from optdb.host.api.ops import (
+    DimShuffle,
+    Elemwise,
+    MakeVector,
+    Rebroadcast,
+    Reshape,
+    ScalarFromTensor,
+    Shape,
+    Shape_i,
+    SpecifyShape,
+    Subtensor,
+    TensorFromScalar,
+)
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
@@ -32,6 +43,8 @@ from optdb.opencl.type import OpenCLArrayType
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape)
 #: Ops that return shapes, which the host knows.
 SHAPES = (Shape, Shape_i)
+#: Ops that compute values from nothing but their inputs, as no op of a user can be relied on to do, nor one that waits.
+PURE = (Elemwise, DimShuffle, MakeVector, Reshape, Subtensor, ScalarFromTensor, TensorFromScalar, *SHAPES)
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,11 @@ def on_device(var: Variable) -> bool:
 def touches_device(node: Apply) -> bool:
     """Tell whether a node takes or gives arrays on the device."""
     return any(map(on_device, node.inputs)) or any(map(on_device, node.outputs))
+
+
+def is_unseen(node: Apply) -> bool:
+    """Tell whether nobody could see when a node computes: it takes and gives values of the host, and is pure."""
+    return isinstance(node.op, PURE) and not touches_device(node)
 
 
 def is_small(node: Apply) -> bool:

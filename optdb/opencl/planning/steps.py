@@ -15,6 +15,7 @@ from typing import Any
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
+from optdb.opencl.planning.roles import is_unseen, on_device
 from optdb.opencl.planning.tables import NodeTable
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.commands import CommandList
@@ -42,6 +43,15 @@ class Step:
         """Whether it computes at the next run, even if nothing has changed."""
         return self.free or self.stale
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether no other function could see what it does: it enqueues nothing but uploads of the plan's own."""
+        return not self.commands
+
+    def is_repeated(self, changed: set[Variable]) -> bool:
+        """Tell whether it does nothing but enqueue its commands, if the variables in `changed` have other values."""
+        return not self.computes and changed.isdisjoint(self.inputs)
+
     def restore(self) -> None:
         """Mark that the cells of host values may hold others than the recorded ones.
 
@@ -61,7 +71,7 @@ class Step:
 
         Outputs whose value or address differs from the recorded one are added to `changed`.
         """
-        if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
+        if self.is_repeated(changed):
             return self.commands
         self._compute(changed)
         return CommandList()
@@ -96,6 +106,10 @@ class GuardedStep(Step):
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
 
+    @property
+    def is_unseen(self) -> bool:
+        return not self.commands and is_unseen(self._linked.nodes[self._number])
+
     def _compute(self, changed: set[Variable]) -> None:
         self._linked.run(self._number)
         self.stale = False
@@ -108,6 +122,11 @@ class GuardedStep(Step):
 
 class KeptUpload(GuardedStep):
     """A node whose arrays stay in memory of their own while its inputs are those of the recording."""
+
+    @property
+    def is_unseen(self) -> bool:
+        node = self._linked.nodes[self._number]
+        return not any(map(on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
 
     def repeated(self, changed: set[Variable]) -> CommandList:
         """Return no commands: the memory holds what the last run has computed."""
@@ -231,6 +250,8 @@ class BranchGuard(Step):
 
     #: Its conditions may change at each call.
     free = True
+    #: They may depend on what other functions compute.
+    is_unseen = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
@@ -250,6 +271,10 @@ class CommandSegment(Step):
         commands = CommandList(command for step in steps for command in step.commands)
         super().__init__(commands, frozenset().union(*(step.inputs for step in steps)))
         self._steps = steps
+
+    @property
+    def is_unseen(self) -> bool:
+        return not self.commands and all(step.is_unseen for step in self._steps)
 
     def restore(self) -> None:
         """Mark that the cells of host values may hold others than the recorded ones."""

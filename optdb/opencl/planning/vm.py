@@ -25,7 +25,7 @@ from optdb.host.speedups.collector import collector_paused
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.paths import Path, Round
-from optdb.opencl.planning.plan import Plan
+from optdb.opencl.planning.plan import Before, Plan
 from optdb.opencl.planning.plan_memory import recording_memory
 from optdb.opencl.planning.recording import Recording, record, same
 from optdb.opencl.planning.roles import on_device
@@ -126,9 +126,16 @@ class PlannedVM(VM):
         entry = self._current_entry()
         return None if entry is None else entry.recording
 
-    def __call__(self) -> None:
-        """Compute the outputs from the values in the cells of the inputs."""
+    def __call__(self, before: Before | None = None) -> None:
+        """Compute the outputs from the values in the cells of the inputs.
+
+        `before` is called with the commands that are enqueued first, before anything that another function could see;
+        it only enqueues commands, and returns whether these are among them.
+        """
         with defer_sigint():
+            if before is not None and not self._finds_last_plan():
+                before(CommandList())
+                before = None
             if self._call_again():
                 return
             for cell in self.pre_call_clear:
@@ -138,11 +145,12 @@ class PlannedVM(VM):
             entry, search = self._find()
             while entry is not None:
                 try:
-                    entry.plan.run()
+                    entry.plan.run(before)
                     self._finish(entry)
                     self._loaded = entry.plan
                     break
                 except BranchTaken as taken:
+                    before = None
                     entry.plan.unload()
                     entry = self._find_next(search, taken.round)
                 except BaseException:
@@ -179,6 +187,13 @@ class PlannedVM(VM):
         search = _Search(shapes, addresses, first, path, before)
         return self._load(shapes, addresses, path), search
 
+    def _finds_last_plan(self) -> bool:
+        """Tell whether a call finds the plan of the last one, whose commands are those that it had then."""
+        steady, plan = self._steady, self._loaded
+        if steady is None or plan is None or plan is not steady.entry.plan or listening() is not None:
+            return False
+        return steady.is_now() and not plan.expect(1)
+
     def _find_next(self, search: _Search, taken: Round) -> _PlanCacheEntry | None:
         """Return the cache entry of another plan, after conditions differed from those of the last one."""
         search.guesses -= 1
@@ -211,13 +226,21 @@ class PlannedVM(VM):
 
     def _call_again(self) -> bool:
         """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
+        commands = self.repeated_commands()
         last, self._last = self._last, None
-        if last is None or listening() is not None or not last.is_repeated_now() or last.plan.expect(1):
+        if commands is None:
             return False
         commit_point()
-        last.commands.enqueue()
+        commands.enqueue()
         self._last = last
         return True
+
+    def repeated_commands(self) -> CommandList | None:
+        """Return the commands of the last call, if they are all that the next one does; the caller enqueues them."""
+        last = self._last
+        if last is None or listening() is not None or not last.is_repeated_now() or last.plan.expect(1):
+            return None
+        return last.commands
 
     def _repeatable(self, entry: _PlanCacheEntry) -> _LastCall | None:
         """Return the call that has just ended, if one like it is nothing but its commands."""

@@ -21,13 +21,14 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, overwrite
+from optdb.runtime.arrivals import Arrival, finish_event
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.context import Context
-from optdb.runtime.mirrors import finish_event
 from optdb.runtime.packing import PackedVector, delay, maps_buffers, mark, side_queue
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
+    from optdb.runtime.scripts import Script
 
 __all__ = ["PackedTerm", "PackedVariables", "Piece", "PiecewiseDownload", "finish", "is_placed"]
 
@@ -75,6 +76,11 @@ class PackedVariables:
         self._vectors: dict[np.dtype, PackedVector] = {}
         #: By dtype, what adds up vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
+
+    @property
+    def queue(self) -> Any:
+        """The queue of the device."""
+        return self._state.context.queue
 
     @property
     def are_copied(self) -> bool:
@@ -128,7 +134,7 @@ class PackedVariables:
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
-    def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None]) -> None:
+    def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], script: Script | None = None) -> None:
         """Let the variables have sums of terms, added up on the device in their order; do not wait.
 
         Parameters
@@ -137,17 +143,19 @@ class PackedVariables:
             Of the same shapes. Their vectors on the device are the term that is None.
         terms : sequence of PackedTerm or None
             Two or more.
+        script : Script, optional
+            What does it.
         """
         with self._state:
             for term in terms:
                 if term is not None:
-                    term.delay_queue()
+                    term.delay_queue(script)
             vectors = [own._vectors if term is None else term.vectors for term in terms]
             for dtype, total in self._vectors.items():
                 if total.nbytes:
                     if dtype not in self._adders:
                         self._adders[dtype] = _Adder(self._state.context, dtype)
-                    self._adders[dtype].add([each[dtype] for each in vectors], total)
+                    self._adders[dtype].add([each[dtype] for each in vectors], total, script)
 
     def pack(self, in_place: Mapping[np.dtype, int] = MappingProxyType({})) -> None:
         """Copy arrays into the vectors that functions have not written there: they have another shape, or order.
@@ -315,25 +323,36 @@ class PackedTerm:
 
     def restart(self) -> None:
         """Let the pieces of a step come after all that the device was given before, which reads those before."""
-        self.wait()
+        self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
 
-    def receive(self, piece: Piece) -> None:
-        """Begin to upload a piece, which is complete; it stays as it is until `wait` returns."""
+    def receive(self, piece: Piece, script: Script | None = None) -> None:
+        """Begin to upload a piece, which is complete; it stays as it is while the device is `reading`.
+
+        If there is a `script`, that waits for the piece, and begins.
+        """
+        if script is not None:
+            script.wait(piece.events)
         for dtype, (part, elements) in piece.parts.items():
             record_transfer(TO_DEVICE, elements.nbytes)
-            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence))
+            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, script))
+        if script is not None:
+            script.flush(self._queue)
+            return
         self._queue.flush()
 
-    def delay_queue(self) -> None:
+    def delay_queue(self, script: Script | None = None) -> None:
         """Let later commands of the device wait for the values."""
+        if script is not None:
+            script.delay(self._context.queue, self._events)
+            return
         delay(self._context.queue, self._events)
 
-    def wait(self) -> None:
-        """Wait until the device has read all pieces."""
-        for event in self._events:
-            finish_event(event)
+    @property
+    def reading(self) -> Arrival:
+        """What waits until the device has read the pieces that it was given."""
+        return Arrival(tuple(self._events))
 
     def _vector(self, dtype: np.dtype) -> PackedVector:
         like = self._packed._vectors[dtype]
@@ -379,11 +398,14 @@ class _Adder:
     def _kernels(self) -> Mapping[str, CompiledKernel]:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
-    def add(self, terms: Sequence[PackedVector], total: PackedVector) -> None:
-        """Write the sum of two or more vectors, added up in their order, into another one."""
+    def add(self, terms: Sequence[PackedVector], total: PackedVector, script: Script | None = None) -> None:
+        """Write the sum of two or more vectors, added up in their order, into another one; a `script` may do it."""
         vectors = [*terms, total]
         if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
             self._commands, self._vectors = self._prepared(terms, total), vectors
+        if script is not None:
+            script.enqueue(self._commands)
+            return
         self._commands.enqueue()
 
     def _prepared(self, terms: Sequence[PackedVector], total: PackedVector) -> CommandList:

@@ -11,13 +11,16 @@ from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.opencl.simulator.execution.merging import RepeatedMethod
 from optdb.runtime.arrays import Array, DeviceArray, deep_copy, to_host
+from optdb.runtime.arrivals import Arrival
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import WORD_COUNT, check_words, known_words
-from optdb.runtime.mirrors import HostMirror, finish_event
+from optdb.runtime.mirrors import HostMirror
 from optdb.runtime.sigint import defer_sigint
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
+    from optdb.runtime.commands import CommandList
+    from optdb.runtime.scripts import Script
 
 __all__ = ["PendingResults", "Results"]
 
@@ -32,7 +35,7 @@ class Results:
         self._mirrors = mirrors
         #: For each output, its value or else its shape and its mirror.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
-        self._events: list[Any] = []
+        self._copies: list[Any] = []
         self._lock = threading.Lock()
         self._values: list[Any] | None = None
         self._error: Exception | None = None
@@ -50,8 +53,7 @@ class Results:
             if self._values is not None or self._error is not None:
                 return
             try:
-                for event in self._events:
-                    finish_event(event)
+                Arrival(self._copies).wait()
                 self._mirrors.check_launches()
                 self._values = [
                     value if mirror is None else mirror.values.reshape(shape).copy()
@@ -59,19 +61,19 @@ class Results:
                 ]
             except Exception as error:
                 self._error = error
-            self._begun, self._events = [], []
+            self._begun, self._copies = [], []
 
-    def begin(self, values: list[Any]) -> None:
-        """Begin to copy values to the host; those that are there already are copied at once."""
+    def begin(self, values: list[Any], script: Script | None = None) -> None:
+        """Begin to copy values to the host, by a script if there is one; those that are there are copied at once."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
                 continue
             record_transfer(RESULTS, value.nbytes)
             mirror = self._mirrors.of(number, value)
-            self._events.append(mirror.fetch(value))
+            self._copies.append(mirror.fetch(value) if script is None else mirror.fetch_by(script, value))
             self._begun.append((None, value.shape, mirror))
-        self._events += self._mirrors.fetch_words()
+        self._copies += self._mirrors.fetch_words(script)
 
 
 class _Mirrors:
@@ -92,15 +94,16 @@ class _Mirrors:
             mirror = self._of_outputs[number] = HostMirror(self._context, value.dtype, value.size)
         return mirror
 
-    def fetch_words(self) -> list[Any]:
-        """Begin to copy the words of persistent launches; return the events."""
+    def fetch_words(self, script: Script | None) -> list[Any]:
+        """Begin to copy the words of persistent launches; return what waits for them."""
         queue = self._context.queue
         words = known_words(queue)
         if words is None:
             return []
         if self._words is None:
             self._words = HostMirror(self._context, np.dtype(np.uint32), WORD_COUNT)
-        return [self._words.fetch(DeviceArray(queue, (WORD_COUNT,), np.uint32, data=words))]
+        array = DeviceArray(queue, (WORD_COUNT,), np.uint32, data=words)
+        return [self._words.fetch(array) if script is None else self._words.fetch_by(script, array)]
 
     def check_launches(self) -> None:
         """Raise DeviceError if the words that were fetched tell of a launch that failed."""
@@ -134,15 +137,35 @@ class PendingResults:
         *args : array-like
             The arguments of the method.
         """
+        results = self._next()
+        with self._function._state:
+            self._call(*args, call=self._compute)
+            results.begin(self._values())
+        return results
+
+    def commands(self, *args: Any) -> CommandList | None:
+        """Return what a call enqueues now, apart from copies of results, if it needs no Python."""
+        return self._call.commands(*args) if all(isinstance(value, Array) for value in self._values()) else None
+
+    def begin_by(self, script: Script, commands: CommandList) -> Results:
+        """Let a script enqueue the `commands` of a call; return its results. It has to be run before the next call."""
+        results = self._next()
+        script.enqueue(commands)
+        results.begin(self._values(), script)
+        return results
+
+    def _next(self) -> Results:
+        """Return the results of a call that begins now."""
         mirrors = self._mirrors.pop(0)
         self._mirrors.append(mirrors)
         if mirrors.results is not None:
             mirrors.results.fetch()
         mirrors.results = results = Results(mirrors)
-        with self._function._state:
-            self._call(*args, call=self._compute)
-            results.begin([output.cell[0] for output in self._function._executable.outputs])
         return results
+
+    def _values(self) -> list[Any]:
+        """Return what the last call has computed."""
+        return [output.cell[0] for output in self._function._executable.outputs]
 
     def _compute(self, *args: Any) -> None:
         """Leave the results on the device."""

@@ -36,7 +36,7 @@ def planned(monkeypatch):
     """Count the runs of plans, which change where persistent launches, tried in the background, take over."""
     calls = []
     run = Plan.run
-    monkeypatch.setattr(Plan, "run", lambda self: (calls.append(self), run(self))[1])
+    monkeypatch.setattr(Plan, "run", lambda self, *args: (calls.append(self), run(self, *args))[1])
     with theano.change_flags(**{"optdb.persistent_launches": "never"}):
         yield calls
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.opencl.planning import PlannedVM
+from optdb.runtime.commands import CommandList
 from optdb.runtime.staging import StagingBuffer
 
 if TYPE_CHECKING:
+    from optdb.opencl.planning.plan import Before
     from optdb.opencl.simulator.device_function import DeviceFunction
     from optdb.opencl.simulator.execution.io_binding import Input
 
@@ -57,6 +59,15 @@ class RepeatedMethod:
         self._given = None
         (call or self._function)(*args)
         self._given = given
+
+    def commands(self, *args: Any) -> CommandList | None:
+        """Return what a call enqueues now, if it does nothing else and needs no Python; the caller enqueues it."""
+        given, run = _comparable(args), self._function._executable.run
+        if given is None or given != self._given or not isinstance(run, PlannedVM):
+            return None
+        with self._function._state:
+            commands = run.repeated_commands()
+        return commands if commands is not None and commands.records is not None else None
 
     def _again(self) -> bool:
         run = self._function._executable.run
@@ -107,10 +118,30 @@ class TrustedMethod:
             self._stages[number] = StagingBuffer(self._function._state.context)
         return self._stages[number].begin(value) or value
 
-    def __call__(self, *args: Any) -> list[Any]:
-        """Call the method; return its results, which are there once the device is done."""
+    def __call__(self, *args: Any, before: Before | None = None, at_once: bool = True) -> list[Any]:
+        """Call the method; return its results, which are there once the device is done.
+
+        Parameters
+        ----------
+        *args : array-like
+            What the method takes.
+        before : callable, optional
+            Called with the commands that the method enqueues first, which may be none, before anything that another
+            function could see; it returns whether it has enqueued them. If it raises, the method computes nothing.
+        at_once : bool
+            Whether it is called with no commands, and may call other methods of the simulator; otherwise it only
+            enqueues commands.
+        """
         function = self._function
         executable = function._executable
+
+        def run() -> None:
+            if at_once or not isinstance(executable.run, PlannedVM):
+                before(CommandList())
+                executable.run()
+            else:
+                executable.run(before)
+
         # Lent arrays and results, on a device that shares the host's memory, are there when a call returns.
         events = None if function._state.context.profile.shares_host_memory else []
         with function._state:
@@ -118,7 +149,7 @@ class TrustedMethod:
             try:
                 for binding, value in zip(executable.inputs, args, strict=True):
                     binding.storage[0] = value
-                results = executable(events=events)
+                results = executable(run=None if before is None else run, events=events)
             finally:
                 for binding in executable.inputs:
                     binding.storage[0] = None

@@ -1,0 +1,160 @@
+"""Threads whose devices have memory of their own begin steps before the last one has ended, and end it by a script."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.distributed import DataParallel, WorkerFailed
+from optdb.distributed.replicas import Ending
+from optdb.runtime.driver_batches import build_loop, loop_library
+from optdb.runtime.scripts import Script
+from profiles.distributed import build
+from profiles.steps_of_simulators import batches_of, compiled
+from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
+
+pytestmark = pytest.mark.skipif(not build_loop(), reason="there is no C compiler")
+
+
+@pytest.fixture(scope="module")
+def devices():
+    devices = two_devices()
+    with with_memory_of_their_own(devices):
+        yield devices
+
+
+@pytest.fixture
+def endings(monkeypatch):
+    """Note for each ending that is run how many commands of the next step it has enqueued."""
+    noted, run = [], Ending.run
+
+    def noting(ending, first):
+        try:
+            return run(ending, first)
+        finally:
+            noted.append(ending.leads and len(first))
+
+    monkeypatch.setattr(Ending, "run", noting)
+    return noted
+
+
+def state_of(train, f):
+    return [train.get(shared) for shared in f.get_shared()]
+
+
+@pytest.mark.parametrize("statistics", ["parts", "whole"])
+@pytest.mark.parametrize("name", ["mlp_adam", "cifar_resnet", pytest.param("lstm", marks=pytest.mark.thorough)])
+@pytest.mark.slow
+def test_steps_in_a_row_equal_steps_one_by_one(name, statistics, devices, endings):
+    model = build(name)
+    f, given = compiled(model), batches_of(model, 24)
+    axes = {"words": 1, "following": 1} if name == "lstm" else None
+    with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
+        found = train.train(given)
+        state = state_of(train, f)
+    # How many depends on how soon the next step is known.
+    assert any(endings)
+    del endings[:]
+    with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
+        expected = [train(*batch) for batch in given]
+        wanted = state_of(train, f)
+    assert not endings
+    for ours, theirs in zip([*found, state], [*expected, wanted], strict=True):
+        for value, like in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(value, like)
+
+
+ACTIONS = st.lists(st.sampled_from(["step", "step", "step", "short", "wait", "get", "set"]), min_size=4, max_size=24)
+
+
+@pytest.fixture(scope="module")
+def f():
+    return step()
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(ACTIONS)
+def test_calls_of_all_kinds_between_steps(f, devices, actions):
+    shapes, made, results, expected_state = {"step": 7, "short": 4}, [], [], None
+    with DataParallel(f, devices=devices) as train:
+        for number, action in enumerate(actions):
+            if action in shapes:
+                (batch,) = batches(1, rows=shapes[action])
+                made.append((batch[0] + number, *batch[1:]))
+                results.append(train.run_async(*made[-1]))
+            elif action == "wait" and results:
+                results[-1].wait()
+            elif action == "get":
+                assert train.get("w").shape == (WIDTH, 4)
+            elif action == "set":
+                train.set("w", train.get("w"))
+        found = [future.wait() for future in results]
+        expected_state = state_of(train, f)
+        assert train.steps == len(made)
+    check(f, found, expected_state, made)
+
+
+AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
+#: How many calls of a script follow that by which all agree, before it fails.
+PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_script_that_fails(place, f, devices, monkeypatch, endings):
+    given, failed, run = batches(40), [], Script.run
+
+    def failing(script):
+        if len(endings) < 5 or failed:
+            return run(script)
+        blocks = script._blocks
+        agree = next(
+            number for number, (records, _) in enumerate(blocks) if len(records) and records[0].function == AGREE
+        )
+        script._blocks = blocks[: 0 if PLACES[place] is None else agree + 1 + PLACES[place]]
+        failed.append(script)
+        run(script)
+        raise MemoryError("no room for a command")
+
+    monkeypatch.setattr(Script, "run", failing)
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        if PLACES[place] is None:
+            with pytest.raises(WorkerFailed, match="no room for a command"):
+                train.train(given)
+            made = train.steps
+            assert made < len(given)
+            expected = [None] * made
+            found = [*expected, *train.train(given[made:])]
+        else:
+            made, found = 0, train.train(given)
+            assert train.steps == len(given)
+        state = state_of(train, f)
+    assert failed and len(endings) > 10
+    results, wanted = alone(f, given)
+    for ours, theirs in zip(found[made:], results[made:], strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-10)
+    for value, like in zip(state, wanted, strict=True):
+        np.testing.assert_allclose(value, like, rtol=1e-10)
+
+
+def test_a_batch_that_fails_leaves_the_step_before_it(devices):
+    x, index = tt.dmatrix("x"), tt.ivector("index")
+    w = theano.shared(np.ones((3, 2)), "w")
+    loss = (w.sum(axis=1)[index] * x.sum(axis=1)).mean()
+    f = theano.function([x, index], loss, updates=[(w, w - 0.1 * tt.grad(loss, w))], mode=theano.Mode("py"))
+    good = np.ones((4, 3)), np.array([0, 1, 2, 0], "int32")
+    bad = np.ones((4, 3)), np.array([0, 1, 2, 9], "int32")
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        train.train([good] * 6)
+        with pytest.raises(WorkerFailed, match="IndexError"):
+            train.train([good, good, bad, good, good])
+        assert train.steps == 8
+        train.train([good] * 3)
+        found = train.get("w")
+    np.testing.assert_allclose(found, alone(f, [good] * 11)[1][0])
