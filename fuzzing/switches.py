@@ -116,6 +116,8 @@ class Compilation:
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
+    #: Who enqueues the commands that a call begins with: the plan, or a script of the caller.
+    first_commands: str = _switch("plan", "script")
     matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)

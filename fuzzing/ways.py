@@ -21,7 +21,10 @@ from fuzzing.switches import Compilation, Surroundings, in_force
 from optdb.host.api.device_linker import DeviceLinker
 from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
+from optdb.opencl.planning import PlannedVM
 from optdb.opencl.registry import context_of
+from optdb.runtime.commands import CommandList
+from optdb.runtime.scripts import Script, can_script
 
 __all__ = ["REFERENCE", "Compiled", "Functions", "Refused", "reference"]
 
@@ -307,13 +310,39 @@ class Functions:
 
         Theano's C code refuses products of a matrix without elements that has one column.
         """
-        with theano.change_flags(**self._compilations[number].flags()):
+        chosen = self._compilations[number]
+        scripted = scripted_beginnings() if chosen.first_commands == "script" else contextlib.nullcontext()
+        with theano.change_flags(**chosen.flags()), scripted:
             try:
                 return self.of(number).call(arguments, times)
             except ValueError as error:
                 if "some matrix has no unit stride" in str(error):
                     raise Refused(str(error)) from error
                 raise
+
+
+@contextlib.contextmanager
+def scripted_beginnings() -> Iterator[None]:
+    """Let scripts enqueue the commands that calls begin with, as where one thread feeds each of several devices."""
+    call = PlannedVM.__call__
+
+    def begun(machine: PlannedVM, before: Any = None) -> None:
+        call(machine, before or _enqueue_by_script)
+
+    PlannedVM.__call__ = begun
+    try:
+        yield
+    finally:
+        PlannedVM.__call__ = call
+
+
+def _enqueue_by_script(commands: CommandList) -> bool:
+    if not commands or not can_script(commands[0].queue) or commands.records is None:
+        return False
+    script = Script()
+    script.enqueue(commands)
+    script.run()
+    return True
 
 
 def reference(program: Program, float_dtype: str) -> Functions:

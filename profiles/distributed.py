@@ -13,7 +13,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,22 +97,36 @@ def main() -> None:
 @click.option("--steps", default=20, show_default=True)
 @click.option("--model", "names", multiple=True, default=("cifar_resnet", "mlp_adam", "lstm"), show_default=True)
 @click.option("--device", default="auto", show_default=True, help="Of the run on one device.")
-def equal(workers: Sequence[int], steps: int, names: Sequence[str], device: str) -> None:
+@click.option("--thread", "threads", multiple=True, help="Devices of threads, in place of dask's workers.")
+def equal(workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str]) -> None:
     """Compare exact steps with those of one device on the whole batch."""
-    table = Table("model", "workers", "state", "results")
+    table = Table("model", "workers", "state", "results", "most different variable")
     for name in names:
         model = build(name)
         f, batches = compiled(model), batches_of(model, steps)
         with optdb.SimulatorOCL(f, device) as alone:
             results = [alone(*batch) for batch in batches]
             expected = [alone.get(shared) for shared in f.get_shared()]
-        for count in workers:
-            with local_client(count) as client, DataParallel(f, client, axes=_CASES[name][1]) as train:
+        for count in [len(threads)] if threads else workers:
+            with _training(f, count, threads, _CASES[name][1]) as train:
                 found = train.train(batches)
                 state = [train.get(shared) for shared in f.get_shared()]
-            row = worst_difference(state, expected), worst_difference(found, results)
-            table.add_row(name, str(count), *(f"{number:.1e}" for number in row))
+            differences = [worst_difference([a], [b]) for a, b in zip(state, expected, strict=True)]
+            which = str(f.get_shared()[int(np.argmax(differences))])
+            row = max(differences), worst_difference(found, results)
+            table.add_row(name, str(count), *(f"{number:.1e}" for number in row), which)
     screen.console().print(table)
+
+
+@contextmanager
+def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int] | None) -> Iterator[DataParallel]:
+    """Train on devices of threads, or else on dask's workers."""
+    if threads:
+        with DataParallel(f, devices=threads, axes=axes) as train:
+            yield train
+        return
+    with local_client(count) as client, DataParallel(f, client, axes=axes) as train:
+        yield train
 
 
 @main.command()
