@@ -18,6 +18,7 @@ from optdb.runtime.scripts import Script
 from profiles.distributed import build
 from profiles.steps_of_simulators import batches_of, compiled
 from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
+from tests.effort import examples
 
 pytestmark = pytest.mark.skipif(not build_loop(), reason="there is no C compiler")
 
@@ -79,7 +80,7 @@ def f():
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=examples(8))
 @given(ACTIONS)
 def test_calls_of_all_kinds_between_steps(f, devices, actions):
     shapes, made, results, expected_state = {"step": 7, "short": 4}, [], [], None

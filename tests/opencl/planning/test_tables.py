@@ -204,8 +204,8 @@ def test_a_call_that_fails_after_the_upload_leaves_no_table_behind(monkeypatch):
     plan = plan_of(sim)
     run = plan.run
 
-    def fail():
-        run()
+    def fail(*args):
+        run(*args)
         raise RuntimeError("no")
 
     for turn in (1, 0, 2, 2, 0):
