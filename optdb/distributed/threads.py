@@ -259,7 +259,7 @@ class ThreadGroup:
         """Let a worker's device compute its part of a step; finish the one before, if that is `unfinished`."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
-        ending = None if unfinished is None else replica.ending(unfinished.agreement)
+        ending = None if unfinished is None else self._ending(unfinished, rank)
         outcome: Future[Prepared] = Future()
 
         def pass_on() -> None:
@@ -288,6 +288,15 @@ class ThreadGroup:
             raise
         finally:
             exchange.launched()
+
+    def _ending(self, step: PendingStep, rank: int) -> Ending | None:
+        """Return what ends a step without Python, if that can be; if it raises, the step fails, and the next one."""
+        try:
+            with self._aborting(step, rank):
+                return self._replicas[rank].ending(step.agreement)
+        except BaseException as error:
+            step.futures[rank].set_exception(error)
+            raise _Skipped from error
 
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.distributed import DataParallel, WorkerFailed
+from optdb.distributed.packing import Summands
 from optdb.distributed.replicas import Ending
 from optdb.runtime.driver_batches import build_loop, loop_library
 from optdb.runtime.scripts import Script
@@ -141,6 +142,27 @@ def test_a_script_that_fails(place, f, devices, monkeypatch, endings):
     for ours, theirs in zip(found[made:], results[made:], strict=True):
         np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-10)
     for value, like in zip(state, wanted, strict=True):
+        np.testing.assert_allclose(value, like, rtol=1e-10)
+
+
+def test_an_ending_that_cannot_be_put_together(f, devices, monkeypatch, endings):
+    given, failed, add_lent = batches(40), [], Summands.add_lent
+
+    def failing(summands, exchange, script=None):
+        add_lent(summands, exchange, script)
+        if script is not None and len(endings) > 4 and not failed:
+            failed.append(script)
+            raise MemoryError("no room for a script")
+
+    monkeypatch.setattr(Summands, "add_lent", failing)
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        with pytest.raises(WorkerFailed, match="no room for a script"):
+            train.train(given)
+        made = train.steps
+        assert failed and made < len(given)
+        train.train(given[made:])
+        state = state_of(train, f)
+    for value, like in zip(state, alone(f, given)[1], strict=True):
         np.testing.assert_allclose(value, like, rtol=1e-10)
 
 
