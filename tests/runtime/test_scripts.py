@@ -1,6 +1,7 @@
 """Scripts do what Python would do between the end of a device's commands and its next ones."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from optdb.runtime.commands import CommandList, EnqueueFill, Memory
 from optdb.runtime.library import cl
 from optdb.runtime.scripts import NativeAgreement, Script, can_script
 from tests.device import runtime_context
-from tests.distributed.hosts import in_threads
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
 
@@ -132,5 +132,6 @@ def test_scripts_and_threads_agree():
         script.run()
         return True
 
-    assert in_threads(work, 3) == [True] * 3
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(work, range(3))) == [True] * 3
     assert agreement.is_reached and not agreement.give_up()
