@@ -145,7 +145,9 @@ class PendingResults:
 
     def commands(self, *args: Any) -> CommandList | None:
         """Return what a call enqueues now, apart from copies of results, if it needs no Python."""
-        return self._call.commands(*args) if all(isinstance(value, Array) for value in self._values()) else None
+        # Others would be copied before the commands compute them.
+        are_fetched = all(isinstance(value, Array) and value.flags.c_contiguous for value in self._values())
+        return self._call.commands(*args) if are_fetched else None
 
     def begin_by(self, script: Script, commands: CommandList) -> Results:
         """Let a script enqueue the `commands` of a call; return its results. It has to be run before the next call."""
