@@ -222,7 +222,6 @@ class _Lent:
 class Ending:
     """What finishes a step, agrees with the other workers, and commits it, almost without Python."""
 
-    replica: ExactReplica
     script: Script
     agreement: Agreement
     #: The arguments of the update.
@@ -233,10 +232,6 @@ class Ending:
     times: dict[str, Any]
     #: Whether it has enqueued the first commands of the next step.
     leads: bool = False
-
-    def run(self, first: CommandList) -> Prepared:
-        """End the step, and enqueue the `first` commands of the next one if they have `records`."""
-        return self.replica.end(self, first)
 
 
 class ExactReplica(Replica):
@@ -353,10 +348,10 @@ class ExactReplica(Replica):
         except BaseException:
             script.ended.set()
             raise
-        return Ending(self, script, agreement, taken, pending, times)
+        return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step by its ending, which also enqueues the `first` commands of the next one."""
+        """Finish and commit a step; enqueue the `first` commands of the next one, too, if they have `records`."""
         script, times, start = ending.script, ending.times, time.perf_counter()
         if first.records is not None:
             script.enqueue(first)

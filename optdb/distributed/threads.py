@@ -308,7 +308,7 @@ class ThreadGroup:
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
-                prepared = ending.run(first)
+                prepared = replica.end(ending, first)
             else:
                 prepared = replica.finish()
                 step.agreement.agree()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optdb.distributed import DataParallel, WorkerFailed
 from optdb.distributed.packing import Summands
-from optdb.distributed.replicas import Ending
+from optdb.distributed.replicas import ExactReplica
 from optdb.runtime.driver_batches import build_loop, loop_library
 from optdb.runtime.scripts import Script
 from profiles.distributed import build
@@ -34,15 +34,15 @@ def devices():
 @pytest.fixture
 def endings(monkeypatch):
     """Note for each ending that is run how many commands of the next step it has enqueued."""
-    noted, run = [], Ending.run
+    noted, end = [], ExactReplica.end
 
-    def noting(ending, first):
+    def noting(replica, ending, first):
         try:
-            return run(ending, first)
+            return end(replica, ending, first)
         finally:
             noted.append(ending.leads and len(first))
 
-    monkeypatch.setattr(Ending, "run", noting)
+    monkeypatch.setattr(ExactReplica, "end", noting)
     return noted
 
 
@@ -143,6 +143,17 @@ def test_a_script_that_fails(place, f, devices, monkeypatch, endings):
         np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-10)
     for value, like in zip(state, wanted, strict=True):
         np.testing.assert_allclose(value, like, rtol=1e-10)
+
+
+def test_results_in_another_order_are_those_of_their_step(devices):
+    x, w = tt.dmatrix("x"), theano.shared(np.arange(6.0).reshape(3, 2), "w")
+    loss = tt.sqr(x.dot(w)).mean()
+    after = w - 0.01 * tt.grad(loss, w)
+    f = theano.function([x], [loss, (2 * w).T, after.T], updates=[(w, after)], mode=theano.Mode("py", "fast_run"))
+    given = [(np.random.RandomState(number).standard_normal((4, 3)),) for number in range(24)]
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(given)
+        check(f, found, state_of(train, f), given)
 
 
 def test_an_ending_that_cannot_be_put_together(f, devices, monkeypatch, endings):

@@ -21,7 +21,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, overwrite
-from optdb.runtime.arrivals import Arrival, finish_event
+from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.context import Context
 from optdb.runtime.packing import PackedVector, delay, maps_buffers, mark, side_queue
@@ -203,8 +203,7 @@ class Piece:
 
     def wait(self) -> None:
         """Wait until the values are there. Any thread may wait."""
-        for event in self.events:
-            finish_event(event)
+        Arrival(self.events).wait()
 
 
 class PiecewiseDownload:
