@@ -286,13 +286,31 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
         monkeypatch.setattr(context, "kept", {})
     f, given = step(), batches(12, rows=2000)
-    staged = []
-    begin = StagingBuffer.begin
-    monkeypatch.setattr(StagingBuffer, "begin", lambda self, value: (staged.append(begin(self, value)), staged[-1])[1])
+    staged, has_following = [], [threading.Event() for _ in given]
+    has_following[-1].set()
+    begin_staging, begin, run = StagingBuffer.begin, ThreadGroup.begin, ThreadGroup._run
+
+    def begin_next(group, divide):
+        begun = begin(group, divide)
+        has_following[begun.number - 1].set()
+        return begun
+
+    def run_beside_the_next(group, step, rank):
+        has_following[step.number].wait(20)
+        run(group, step, rank)
+
     with DataParallel(f, devices=devices) as train:
-        found = train.train(batch for batch in given)
+        # The first steps find out whether pinned memory pays.
+        found = [train(*batch) for batch in given[:4]]
+        monkeypatch.setattr(
+            StagingBuffer, "begin", lambda buffer, value: (staged.append(begin_staging(buffer, value)), staged[-1])[1]
+        )
+        monkeypatch.setattr(ThreadGroup, "begin", begin_next)
+        monkeypatch.setattr(ThreadGroup, "_run", run_beside_the_next)
+        found += train.train(batch for batch in given[4:])
         state = [train.get(shared) for shared in f.get_shared()]
-    assert sum(each is not None for each in staged) >= 2 * 8
+    # No device is at work when the first of these comes.
+    assert sum(each is not None for each in staged) == len(devices) * 7
     check(f, found, state, given)
 
 
