@@ -13,9 +13,10 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import chain, starmap
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -34,6 +35,7 @@ from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
 from profiles.steps_of_simulators import batches_of, compiled
+from profiles.training import CHAOS, difference, nudged
 
 #: For how long dask may take to start killed workers anew, before a new cluster is made.
 RESTART_S = 30.0
@@ -43,7 +45,9 @@ BLOCK = 5
 _WARM_UP = 24
 #: What `devices` measures besides one device.
 _WAYS = ("simulators", "whole", "parts")
-#: Models by name: sizes, axes, and sizes for `devices`.
+#: How far exact steps may be from those of one device, by floatX; farther only where nudges bring those as far.
+_TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+#: Models by name: sizes, and axes.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "mlp": ({"batch": 24}, None),
     "mlp_adam": ({"batch": 24}, None),
@@ -81,10 +85,16 @@ def local_client(workers: int) -> Iterator[Client]:
         yield client
 
 
-def worst_difference(values: Sequence[Any], expected: Sequence[Any]) -> float:
-    """Return the largest difference, relative to the largest number of its array."""
-    pairs = [(np.asarray(a, "float64"), np.asarray(b, "float64")) for a, b in zip(values, expected, strict=True)]
-    return max((float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs if b.size), default=0.0)
+class Trained(NamedTuple):
+    """The shared variables after some steps, and the results of each step."""
+
+    state: list[Any]
+    results: list[list[Any]]
+
+    def differences(self, other: Trained) -> list[float]:
+        """Return how far each variable is from the other's, and last the results: relative to the largest number."""
+        results = zip(chain(*self.results), chain(*other.results), strict=True)
+        return [*map(difference, self.state, other.state), max(starmap(difference, results))]
 
 
 @click.group()
@@ -98,24 +108,58 @@ def main() -> None:
 @click.option("--model", "names", multiple=True, default=("cifar_resnet", "mlp_adam", "lstm"), show_default=True)
 @click.option("--device", default="auto", show_default=True, help="Of the run on one device.")
 @click.option("--thread", "threads", multiple=True, help="Devices of threads, in place of dask's workers.")
-def equal(workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str]) -> None:
-    """Compare exact steps with those of one device on the whole batch."""
-    table = Table("model", "workers", "state", "results", "most different variable")
+@click.option("--nudges", default=12, show_default=True, help="How many runs on one device begin a little away.")
+def equal(
+    workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
+) -> None:
+    """Compare exact steps with those of one device on the whole batch, and with what nudges of its first values do.
+
+    Ends with 1 if workers come farther away than rounding would bring them.
+    """
+    table = Table("model", "workers", "state", "results", "most different variable", "after nudges: state", "results")
+    differ = False
     for name in names:
         model = build(name)
         f, batches = compiled(model), batches_of(model, steps)
-        with optdb.SimulatorOCL(f, device) as alone:
-            results = [alone(*batch) for batch in batches]
-            expected = [alone.get(shared) for shared in f.get_shared()]
+        first = [shared.get_value() for shared in f.get_shared()]
+        expected = _alone(f, device, batches, first)
+        allowed = _furthest(
+            _alone(f, device, batches, [nudged(value, seed, 1) for value in first]).differences(expected)
+            for seed in range(nudges)
+        )
         for count in [len(threads)] if threads else workers:
             with _training(f, count, threads, _CASES[name][1]) as train:
-                found = train.train(batches)
-                state = [train.get(shared) for shared in f.get_shared()]
-            differences = [worst_difference([a], [b]) for a, b in zip(state, expected, strict=True)]
-            which = str(f.get_shared()[int(np.argmax(differences))])
-            row = max(differences), worst_difference(found, results)
-            table.add_row(name, str(count), *(f"{number:.1e}" for number in row), which)
+                results = train.train(batches)
+                found = Trained([train.get(shared) for shared in f.get_shared()], results)
+            *of_state, of_results = found.differences(expected)
+            most = int(np.argmax(of_state))
+            row = (max(of_state), of_results), allowed
+            differ = differ or any(is_far(*pair) for pair in zip(*row, strict=True))
+            numbers = [f"{number:.1e}" for number in chain(*row)]
+            table.add_row(name, str(count), *numbers[:2], f"{most}: {f.get_shared()[most]}", *numbers[2:])
     screen.console().print(table)
+    if differ:
+        raise SystemExit(1)
+
+
+def is_far(found: float, allowed: float) -> bool:
+    """Tell if workers are farther from one device than rounding explains, and some times what nudges have done."""
+    return not found <= max(_TOLERANCE[theano.config.floatX], CHAOS * allowed)
+
+
+def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
+    """Return the largest difference of a variable, and that of results; nothing if there are no rows."""
+    rows = list(rows)
+    return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
+
+
+def _alone(f: Any, device: str, batches: Sequence[Any], first: Sequence[Any]) -> Trained:
+    """Train on one device, from these values."""
+    with optdb.SimulatorOCL(f, device) as alone:
+        for shared, value in zip(f.get_shared(), first, strict=True):
+            alone.set(shared, value)
+        results = [alone(*batch) for batch in batches]
+        return Trained([alone.get(shared) for shared in f.get_shared()], results)
 
 
 @contextmanager
@@ -199,7 +243,7 @@ def _killed_run(
                 killer.join()
             slowest = max(slowest, time.perf_counter() - start)
         state = [train.get(shared) for shared in f.get_shared()]
-    return worst_difference(state, expected), slowest, killed
+    return max(map(difference, state, expected)), slowest, killed
 
 
 def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread:

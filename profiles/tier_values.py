@@ -25,7 +25,7 @@ from rich.table import Table
 from profiles import isolated, models, screen, starts
 from profiles.cli import MODEL_NAME
 from profiles.models.base import shared_variables
-from profiles.training import difference
+from profiles.training import difference, nudged
 
 __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 
@@ -90,7 +90,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
         outputs = function(*map(change, model.data))
         return [np.array(out) for out in outputs or []] + [copy.deepcopy(var.get_value()) for var in variables]
 
-    in_python, nudged = call(), call(_nudged)
+    in_python, from_nudged = call(), call(lambda value: nudged(copy.deepcopy(value), 0, _UNITS))
     let_compile()
     tier = optdb.wait(function)
     if tier.modules_failed:
@@ -99,7 +99,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
     names = [f"output {number}" for number in range(len(in_c) - len(variables))]
     names += [f"shared variable {var.name or number}" for number, var in enumerate(variables)]
     largest, where = max(zip(map(_difference, in_python, in_c), names, strict=True), default=(0.0, ""))
-    chaos = max(map(_difference, in_python, nudged), default=0.0)
+    chaos = max(map(_difference, in_python, from_nudged), default=0.0)
     return largest, where, chaos, first_tier.in_python, tier.in_c
 
 
@@ -127,14 +127,6 @@ def _difference(a: Any, b: Any) -> float:
     if a.dtype.kind not in "fc":
         return 0.0 if np.array_equal(a, b) else math.inf
     return difference(a, b)
-
-
-def _nudged(value: Any) -> Any:
-    """Return an array of floats with each number some units in the last place away, up or down."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return copy.deepcopy(value)
-    signs = np.random.default_rng(0).choice([-1, 1], value.shape)
-    return (value * (1 + signs * _UNITS * np.finfo(value.dtype).eps)).astype(value.dtype)
 
 
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:

@@ -214,11 +214,11 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
     counts = dict(explanation.places)
     on_host = counts.pop("host", 0)
     stayed = [[op, why, n] for report in explanation.reports for (op, why), n in report.by_reason().most_common()]
-    nudged = []
+    from_nudged = []
     for seed in range(NUDGES if nudge else 0):
         for variable, value in state:
-            variable.set_value(_nudged(value, seed))
-        nudged.append(_steps(function, model.data, steps)[0])
+            variable.set_value(nudged(value, seed))
+        from_nudged.append(_steps(function, model.data, steps)[0])
     training = Training(
         outputs=outputs,
         compiling=compiling,
@@ -228,7 +228,7 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
         transfers=sum(explanation.traffic.transfers.values()),
         nbytes=sum(explanation.traffic.nbytes.values()),
         stayed=stayed,
-        nudged=nudged,
+        nudged=from_nudged,
     )
     return asdict(training)
 
@@ -243,12 +243,12 @@ def _steps(function: Callable[..., list], data: Sequence[np.ndarray], steps: int
     return outputs, seconds
 
 
-def _nudged(value: Any, seed: int) -> Any:
-    """Return an array of floats with each number some units in the last place away, up or down."""
+def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
+    """Return an array of floats with each number some units in the last place away, up or down; others as they are."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     signs = np.random.default_rng(seed).choice([-1, 1], value.shape)
-    return (value * (1 + signs * UNITS * np.finfo(value.dtype).eps)).astype(value.dtype)
+    return (value * (1 + signs * units * np.finfo(value.dtype).eps)).astype(value.dtype)
 
 
 def compare(name: str, settings: Settings) -> Comparison:

@@ -154,12 +154,12 @@ def test_how_far_outputs_move():
 
 def test_nudges_are_small_and_differ():
     value = np.linspace(-1, 1, 11, dtype="float32")
-    first, second = training._nudged(value, 0), training._nudged(value, 1)
+    first, second = training.nudged(value, 0), training.nudged(value, 1)
     assert first.dtype == "float32"
     assert not np.array_equal(first, second)
     assert not np.any(first[value != 0] == value[value != 0])
     np.testing.assert_allclose(first, value, rtol=2e-6)
-    assert training._nudged(np.arange(3), 0).tolist() == [0, 1, 2]
+    assert training.nudged(np.arange(3), 0).tolist() == [0, 1, 2]
 
 
 def test_sizes_may_be_fractions(monkeypatch):
