@@ -11,7 +11,7 @@ from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.plans import StepPlan
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
-from optdb.runtime.scripts import Script
+from optdb.runtime.scripts import Calls
 
 __all__ = ["Summands"]
 
@@ -128,24 +128,21 @@ class Summands:
         self._lend(exchange, piece)
         return piece
 
-    def receive(self, rank: int, piece: Piece, script: Script | None = None) -> None:
-        """Begin to bring a piece of another worker's summands to the device, which is complete on the host.
-
-        If there is a `script`, that waits until it is complete, and begins.
-        """
+    def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
+        """Wait until a piece of another worker's summands is complete on the host; begin to bring it to the device."""
         if rank not in self._terms:
             self._terms[rank] = PackedTerm(self._sums)
             self._terms[rank].restart()
-        self._terms[rank].receive(piece, script)
+        self._terms[rank].receive(piece, calls)
 
-    def add_lent(self, exchange: Exchange, script: Script | None = None) -> None:
+    def add_lent(self, exchange: Exchange, calls: Calls) -> None:
         """Let the sums be those of the summands of all workers, added up on the device in the order of ranks.
 
-        It returns when the commands are enqueued, or `script` has got them; before others lend anew, they wait until
-        the device has read theirs.
+        It returns when `calls` has got the commands; before others lend anew, they wait until the device has read
+        theirs.
         """
         ranks = sorted([exchange.rank, *self._terms])
-        self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], script)
+        self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
         exchange.reading([term.reading for term in self._terms.values()])
 
     def _lend(self, exchange: Exchange, piece: Piece) -> None:

@@ -29,7 +29,7 @@ from optdb.opencl.simulator.execution.merging import RepeatedMethod, TrustedMeth
 from optdb.opencl.simulator.packing import Piece, finish
 from optdb.opencl.simulator.results import PendingResults, Results
 from optdb.runtime.commands import CommandList
-from optdb.runtime.scripts import Script, can_script
+from optdb.runtime.scripts import IMMEDIATE, Calls, Script, can_script
 
 __all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
 
@@ -296,12 +296,12 @@ class ExactReplica(Replica):
             if piece.is_last:
                 self._lent.last.append((rank, piece))
             else:
-                piece.wait()
-                self._summands.receive(rank, piece)
+                self._summands.receive(rank, piece, IMMEDIATE)
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         if self._lent is not None:
-            self._add_lent(exchange, self._lent)
+            computed, added = self._add_lent(exchange, self._lent, IMMEDIATE)
+            exchange.seconds += added.value - computed.value
         elif part.rows:
             self._add_up(exchange)
         else:
@@ -333,12 +333,7 @@ class ExactReplica(Replica):
         script = Script()
         try:
             times = {"begun": script.note_time()}
-            script.wait(self._lent.own.events)
-            times["computed"] = script.note_time()
-            for rank, piece in self._lent.last:
-                self._summands.receive(rank, piece, script)
-            self._summands.add_lent(exchange, script)
-            times["added"] = script.note_time()
+            times["computed"], times["added"] = self._add_lent(exchange, self._lent, script)
             pending = self._results.begin_by(script, results[0]) if results else None
             script.flush(queue)
             agreement.agree_by(script)
@@ -369,7 +364,6 @@ class ExactReplica(Replica):
         if updated:
             self.steps, self._prepared_step, self._taken = self.steps + 1, None, []
         self._exchange.seconds += added - computed
-        self._download_seconds = self._upload_seconds = 0.0
         prepared = self._described(self._own, ending.pending, start - self._start + added - begun)
         self._update_seconds = updated - agreed if updated else 0.0
         return prepared
@@ -395,16 +389,18 @@ class ExactReplica(Replica):
         summands.close()
         self._upload_seconds = time.perf_counter() - start
 
-    def _add_lent(self, exchange: Exchange, lent: _Lent) -> None:
-        """Let the device add up what others have lent, of which the last pieces are missing."""
-        lent.own.wait()  # here, the device has computed the gradients
-        start = time.perf_counter()
+    def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
+        """Let the device add up what others have lent, of which the last pieces are missing.
+
+        Return what has the time at which this device has computed the gradients, and that at which it has the commands.
+        """
+        calls.wait(lent.own.events)
+        computed = calls.note_time()
         for rank, piece in lent.last:
-            piece.wait()
-            self._summands.receive(rank, piece)
-        self._summands.add_lent(exchange)
+            self._summands.receive(rank, piece, calls)
+        self._summands.add_lent(exchange, calls)
         self._download_seconds = self._upload_seconds = 0.0
-        exchange.seconds += time.perf_counter() - start
+        return computed, calls.note_time()
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
         """Take sums of workers that have a part of the batch."""

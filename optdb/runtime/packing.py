@@ -6,7 +6,7 @@ A part of the arrays may be copied, too, by a queue of its own (`side_queue`), w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from optdb.runtime.arena import ALIGNMENT
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-from optdb.runtime.scripts import Script, ScriptedCopy
+from optdb.runtime.scripts import Calls, ScriptedCopy
 
-__all__ = ["PackedVector", "delay", "host_vector", "maps_buffers", "mark", "side_queue"]
+__all__ = ["PackedVector", "host_vector", "maps_buffers", "mark", "side_queue"]
 
 
 def side_queue(context: Context) -> cl.CommandQueue:
@@ -30,13 +30,6 @@ def mark(queue: cl.CommandQueue) -> cl.Event:
     event = cl.enqueue_marker(queue)
     queue.flush()
     return event
-
-
-def delay(queue: cl.CommandQueue, events: Iterable[cl.Event]) -> None:
-    """Let later commands of a queue wait for events of other queues of its context."""
-    chosen = list(events)
-    if chosen:
-        cl.enqueue_barrier(queue, wait_for=chosen)
 
 
 def maps_buffers(context: Context) -> bool:
@@ -171,17 +164,13 @@ class PackedVector:
         part: slice,
         elements: np.ndarray,
         after: Sequence[cl.Event],
-        script: Script | None = None,
+        calls: Calls,
     ) -> cl.Event | ScriptedCopy:
         """Begin to upload elements by a queue, once events are complete; they must stay as they are until it is done.
 
-        If there is a `script`, that begins. Return the event, which keeps the elements: PyOpenCL waits for a copy whose
-        event is dropped.
+        Return the event, which keeps the elements: PyOpenCL waits for a copy whose event is dropped.
         """
-        start = part.start * self.dtype.itemsize
-        if script is not None:
-            return script.upload(queue, self._buffer, start, elements, after)
-        return cl.enqueue_copy(queue, self._buffer, elements, dst_offset=start, is_blocking=False, wait_for=list(after))
+        return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
     @property
     def elements(self) -> DeviceArray:

@@ -1,8 +1,8 @@
-"""What a thread does between the moment a device has ended and its next commands, without Python's lock (`Script`).
+"""The calls that feed a device: made at once (`Immediate`), or prepared for later, without Python's lock (`Script`).
 
 Threads that feed a device each want Python's lock at the same moment, when their devices end together. What one of them
-does then takes Python tenths of a millisecond, since its code and data have left the caches meanwhile. So it is put
-together while the devices are at work; a loop in C does it (``driver_batches``).
+does then takes Python tenths of a millisecond, since its code and data have left the caches meanwhile. So a thread
+prepares a script while the devices are at work, and a loop in C runs it (``driver_batches``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import bisect
 import ctypes
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
 from optdb.runtime.driver_calls import driver_calls, icd_loader
 from optdb.runtime.library import cl
 
-__all__ = ["NativeAgreement", "Script", "ScriptedCopy", "can_script"]
+__all__ = ["IMMEDIATE", "Calls", "Immediate", "NativeAgreement", "Script", "ScriptedCopy", "can_script"]
 
 _NOT_BLOCKING = ctypes.c_uint(0)
 _RECORD_NBYTES = ctypes.sizeof(CallRecord)
@@ -88,6 +89,41 @@ class ScriptedCopy:
         """Wait until the copy is complete, or the script has failed before."""
         self._ended.wait()
         finish_event(self.event)
+
+
+class Immediate:
+    """Makes each call as its method is called, by PyOpenCL."""
+
+    def wait(self, events: Sequence[cl.Event]) -> None:
+        """Wait for events."""
+        for event in events:
+            finish_event(event)
+
+    def upload(
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: np.ndarray, after: Sequence[cl.Event]
+    ) -> cl.Event:
+        """Begin to copy values that stay as they are to a device, once events are complete."""
+        return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
+
+    def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
+        """Let later commands of a queue wait for events of other queues of its context."""
+        if events:
+            cl.enqueue_barrier(queue, wait_for=list(events))
+
+    def enqueue(self, commands: CommandList) -> None:
+        """Enqueue the commands of a list."""
+        commands.enqueue()
+
+    def flush(self, queue: cl.CommandQueue) -> None:
+        """Let the device begin what its queue has."""
+        queue.flush()
+
+    def note_time(self) -> ctypes.c_double:
+        """Return the time in seconds, of a clock of its own."""
+        return ctypes.c_double(time.perf_counter())
+
+
+IMMEDIATE = Immediate()
 
 
 class Script:
@@ -211,6 +247,10 @@ class Script:
     def _add(self, function: Any, otherwise: Callable[[], None], *args: Any) -> None:
         self._blocks.append(((CallRecord * 1)(CallRecord.of(function, *args)), lambda _: otherwise()))
         self._kept.append(args)
+
+
+#: What feeds a device.
+Calls = Immediate | Script
 
 
 def _microseconds(seconds: float) -> int:

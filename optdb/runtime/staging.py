@@ -7,8 +7,9 @@ import numpy as np
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-from optdb.runtime.packing import delay, side_queue
+from optdb.runtime.packing import side_queue
 from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
+from optdb.runtime.scripts import IMMEDIATE
 
 __all__ = ["Staged", "StagingBuffer"]
 
@@ -27,7 +28,7 @@ class Staged:
     def move_to(self, target: Array) -> None:
         """Copy the values into an array of the same shape and dtype in C order, by the context's queue."""
         if self._event.command_execution_status != cl.command_execution_status.COMPLETE:
-            delay(self._context.queue, [self._event])
+            IMMEDIATE.delay(self._context.queue, [self._event])
         copy_bytes(target, self._array)
 
 

@@ -28,6 +28,7 @@ from optdb.opencl.simulator.packing import (
     Piece,
     PiecewiseDownload,
 )
+from optdb.runtime.scripts import IMMEDIATE
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices, with_memory_of_their_own
 
@@ -213,8 +214,8 @@ def test_sums_on_the_device_have_the_same_bits_for_each_worker(devices, dtype, t
             for term, values in zip(lent, vectors, strict=True):
                 term.restart()
                 for half in halves:
-                    term.receive(Piece({vector.dtype: (half, values[half])}, [], half is halves[1]))
-            totals.add_up(summands, [None if i == rank else term for i, term in enumerate(lent)])
+                    term.receive(Piece({vector.dtype: (half, values[half])}, [], half is halves[1]), IMMEDIATE)
+            totals.add_up(summands, [None if i == rank else term for i, term in enumerate(lent)], IMMEDIATE)
             np.testing.assert_array_equal(totals.download()[0], expected)
 
 

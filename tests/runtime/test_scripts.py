@@ -10,7 +10,7 @@ from optdb.runtime import driver_batches, scripts
 from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, EnqueueFill, Memory
 from optdb.runtime.library import cl
-from optdb.runtime.scripts import NativeAgreement, Script, can_script
+from optdb.runtime.scripts import Immediate, NativeAgreement, Script, can_script
 from tests.device import runtime_context
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
@@ -44,30 +44,42 @@ def read(queue, source):
     return found
 
 
-def test_what_is_given_comes_in_its_order(queue):
+@pytest.mark.parametrize("kind", [Immediate, Script])
+def test_what_is_given_comes_in_its_order(queue, kind):
     side = cl.CommandQueue(queue.context, queue.device)
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     ready = cl.UserEvent(queue.context)
-    out = np.zeros(LENGTH, np.float32)
-    script = Script()
-    begun = script.note_time()
-    script.wait([ready])
-    waited = script.note_time()
-    copy = script.upload(side, target, 0, values, [cl.enqueue_marker(queue)])
-    script.flush(side)
-    script.delay(queue, [ready, copy])
-    script.enqueue(fills(queue, target, 7, 8))
-    result = script.download(queue, target, 0, out)
-    script.flush(queue)
-    # Without Python's lock, or this thread would never set the event.
+    # While the calls wait for it without Python's lock: otherwise this thread would never set it.
     timer = threading.Timer(0.1, ready.set_status, [cl.command_execution_status.COMPLETE])
     timer.start()
-    assert copy.event is None
-    script.run()
+    calls = kind()
+    begun = calls.note_time()
+    calls.wait([ready])
+    waited = calls.note_time()
+    copy = calls.upload(side, target, 0, values, [cl.enqueue_marker(queue)])
+    calls.flush(side)
+    calls.delay(queue, [ready, copy])
+    calls.delay(queue, [])
+    calls.enqueue(fills(queue, target, 7, 8))
+    calls.flush(queue)
+    if kind is Script:
+        assert copy.event is None
+        calls.run()
     timer.join()
-    Arrival([None, copy, result]).wait()
-    np.testing.assert_array_equal(out, [7, 8, *range(2, LENGTH)])
+    Arrival([None, copy]).wait()
+    np.testing.assert_array_equal(read(queue, target), [7, 8, *range(2, LENGTH)])
     assert waited.value - begun.value > 0.05
+
+
+def test_scripts_download(queue):
+    target, out = buffer(queue, 3), np.zeros(LENGTH, np.float32)
+    script = Script()
+    result = script.download(queue, target, 4, out[1:])
+    script.enqueue(fills(queue, target, 7, 8))
+    assert result.event is None
+    script.run()
+    Arrival([result]).wait()
+    np.testing.assert_array_equal(out, [0, *[3] * (LENGTH - 1)])
 
 
 def test_any_thread_waits_for_a_copy_that_has_not_begun(queue):

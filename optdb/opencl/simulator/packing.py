@@ -24,11 +24,11 @@ from optdb.runtime.arrays import DeviceArray, copy, overwrite
 from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.context import Context
-from optdb.runtime.packing import PackedVector, delay, maps_buffers, mark, side_queue
+from optdb.runtime.packing import PackedVector, maps_buffers, mark, side_queue
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
-    from optdb.runtime.scripts import Script
+    from optdb.runtime.scripts import Calls
 
 __all__ = ["PackedTerm", "PackedVariables", "Piece", "PiecewiseDownload", "finish", "is_placed"]
 
@@ -134,7 +134,7 @@ class PackedVariables:
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
-    def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], script: Script | None = None) -> None:
+    def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
         """Let the variables have sums of terms, added up on the device in their order; do not wait.
 
         Parameters
@@ -143,19 +143,19 @@ class PackedVariables:
             Of the same shapes. Their vectors on the device are the term that is None.
         terms : sequence of PackedTerm or None
             Two or more.
-        script : Script, optional
-            What does it.
+        calls : Immediate or Script
+            Enqueues the commands.
         """
         with self._state:
             for term in terms:
                 if term is not None:
-                    term.delay_queue(script)
+                    term.delay_queue(calls)
             vectors = [own._vectors if term is None else term.vectors for term in terms]
             for dtype, total in self._vectors.items():
                 if total.nbytes:
                     if dtype not in self._adders:
                         self._adders[dtype] = _Adder(self._state.context, dtype)
-                    self._adders[dtype].add([each[dtype] for each in vectors], total, script)
+                    self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self, in_place: Mapping[np.dtype, int] = MappingProxyType({})) -> None:
         """Copy arrays into the vectors that functions have not written there: they have another shape, or order.
@@ -326,27 +326,17 @@ class PackedTerm:
         self._events.clear()
         self._fence = [mark(self._context.queue)]
 
-    def receive(self, piece: Piece, script: Script | None = None) -> None:
-        """Begin to upload a piece, which is complete; it stays as it is while the device is `reading`.
-
-        If there is a `script`, that waits for the piece, and begins.
-        """
-        if script is not None:
-            script.wait(piece.events)
+    def receive(self, piece: Piece, calls: Calls) -> None:
+        """Wait for a piece, and begin to upload it; it stays as it is while the device is `reading`."""
+        calls.wait(piece.events)
         for dtype, (part, elements) in piece.parts.items():
             record_transfer(TO_DEVICE, elements.nbytes)
-            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, script))
-        if script is not None:
-            script.flush(self._queue)
-            return
-        self._queue.flush()
+            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, calls))
+        calls.flush(self._queue)
 
-    def delay_queue(self, script: Script | None = None) -> None:
+    def delay_queue(self, calls: Calls) -> None:
         """Let later commands of the device wait for the values."""
-        if script is not None:
-            script.delay(self._context.queue, self._events)
-            return
-        delay(self._context.queue, self._events)
+        calls.delay(self._context.queue, self._events)
 
     @property
     def reading(self) -> Arrival:
@@ -397,15 +387,12 @@ class _Adder:
     def _kernels(self) -> Mapping[str, CompiledKernel]:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
-    def add(self, terms: Sequence[PackedVector], total: PackedVector, script: Script | None = None) -> None:
-        """Write the sum of two or more vectors, added up in their order, into another one; a `script` may do it."""
+    def add(self, terms: Sequence[PackedVector], total: PackedVector, calls: Calls) -> None:
+        """Write the sum of two or more vectors, added up in their order, into another one."""
         vectors = [*terms, total]
         if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
             self._commands, self._vectors = self._prepared(terms, total), vectors
-        if script is not None:
-            script.enqueue(self._commands)
-            return
-        self._commands.enqueue()
+        calls.enqueue(self._commands)
 
     def _prepared(self, terms: Sequence[PackedVector], total: PackedVector) -> CommandList:
         """Return the launches, whose kernel objects are their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingResults", "Results"]
 
+#: Begins to copy an array into a mirror; returns what waits for it.
+Fetch = Callable[[HostMirror, Array], Any]
 #: So many calls may have results that nobody has waited for, before a further one fetches them.
 _MOST_PENDING = 2
 
@@ -63,17 +66,17 @@ class Results:
                 self._error = error
             self._begun, self._copies = [], []
 
-    def begin(self, values: list[Any], script: Script | None = None) -> None:
-        """Begin to copy values to the host, by a script if there is one; those that are there are copied at once."""
+    def begin(self, values: list[Any], fetch: Fetch = HostMirror.fetch) -> None:
+        """Begin to copy values to the host by `fetch`; those that are there are copied at once."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
                 continue
             record_transfer(RESULTS, value.nbytes)
             mirror = self._mirrors.of(number, value)
-            self._copies.append(mirror.fetch(value) if script is None else mirror.fetch_by(script, value))
+            self._copies.append(fetch(mirror, value))
             self._begun.append((None, value.shape, mirror))
-        self._copies += self._mirrors.fetch_words(script)
+        self._copies += self._mirrors.fetch_words(fetch)
 
 
 class _Mirrors:
@@ -94,7 +97,7 @@ class _Mirrors:
             mirror = self._of_outputs[number] = HostMirror(self._context, value.dtype, value.size)
         return mirror
 
-    def fetch_words(self, script: Script | None) -> list[Any]:
+    def fetch_words(self, fetch: Fetch) -> list[Any]:
         """Begin to copy the words of persistent launches; return what waits for them."""
         queue = self._context.queue
         words = known_words(queue)
@@ -103,7 +106,7 @@ class _Mirrors:
         if self._words is None:
             self._words = HostMirror(self._context, np.dtype(np.uint32), WORD_COUNT)
         array = DeviceArray(queue, (WORD_COUNT,), np.uint32, data=words)
-        return [self._words.fetch(array) if script is None else self._words.fetch_by(script, array)]
+        return [fetch(self._words, array)]
 
     def check_launches(self) -> None:
         """Raise DeviceError if the words that were fetched tell of a launch that failed."""
@@ -153,7 +156,7 @@ class PendingResults:
         """Let a script enqueue the `commands` of a call; return its results. It has to be run before the next call."""
         results = self._next()
         script.enqueue(commands)
-        results.begin(self._values(), script)
+        results.begin(self._values(), lambda mirror, value: mirror.fetch_by(script, value))
         return results
 
     def _next(self) -> Results:
