@@ -81,7 +81,7 @@ def finish() -> None:
     from optdb.host.clinker import plug as clinker
     from optdb.host.functions import compiled, copies, printing
     from optdb.host.rewriters import without_compiler
-    from optdb.host.speedups import python_scalars
+    from optdb.host.speedups import observers, python_scalars
 
     compiled.install_optimize_method()
     compiled.compile_in_turn()
@@ -90,6 +90,7 @@ def finish() -> None:
     compiled.copy_results_without_test_values()
     printing.install()
     python_scalars.install()
+    observers.install()
     modes.check_mode_names()
     without_compiler.keep_convolutions()
     if theano.config.optdb.clinker is True:
