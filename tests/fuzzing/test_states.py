@@ -31,7 +31,7 @@ def without_compiler():
         yield
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_shared_variables_are_what_a_model_says(seed):
     run(seed, examples(50), STEPS)
 

@@ -146,7 +146,7 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("often", "shapes"), [(20, 2), (21, 1), (22, 0)])
+@pytest.mark.parametrize(("often", "shapes"), [pytest.param(20, 2, marks=pytest.mark.thorough), (21, 1), (22, 0)])
 def test_the_compiler_knows_the_products_of_loops(each_device_kind, persist, monkeypatch, often, shapes):
     if each_device_kind != "gpu":
         pytest.skip("a processor has other kernels")
