@@ -121,25 +121,25 @@ def equal(
     for name in names:
         model = build(name)
         f, batches = compiled(model), batches_of(model, steps)
-        first = [shared.get_value() for shared in f.get_shared()]
-        expected = _alone(f, device, batches, first)
-        allowed = _furthest(
-            _alone(f, device, batches, [nudged(value, seed, 1) for value in first]).differences(expected)
-            for seed in range(nudges)
-        )
+        expected = _alone(f, device, batches)
+        allowed = _furthest(_alone(f, device, batches, seed).differences(expected) for seed in range(nudges))
         for count in [len(threads)] if threads else workers:
             with _training(f, count, threads, _CASES[name][1]) as train:
                 results = train.train(batches)
                 found = Trained([train.get(shared) for shared in f.get_shared()], results)
             *of_state, of_results = found.differences(expected)
             most = int(np.argmax(of_state))
-            row = (max(of_state), of_results), allowed
-            differ = differ or any(is_far(*pair) for pair in zip(*row, strict=True))
-            numbers = [f"{number:.1e}" for number in chain(*row)]
-            table.add_row(name, str(count), *numbers[:2], f"{most}: {f.get_shared()[most]}", *numbers[2:])
+            distances = of_state[most], of_results
+            differ = differ or any(map(is_far, distances, allowed))
+            variable = f"{most}: {f.get_shared()[most]}"
+            table.add_row(name, str(count), *map(_short, distances), variable, *map(_short, allowed))
     screen.console().print(table)
     if differ:
         raise SystemExit(1)
+
+
+def _short(number: float) -> str:
+    return f"{number:.1e}"
 
 
 def is_far(found: float, allowed: float) -> bool:
@@ -153,11 +153,12 @@ def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
     return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
 
 
-def _alone(f: Any, device: str, batches: Sequence[Any], first: Sequence[Any]) -> Trained:
-    """Train on one device, from these values."""
+def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None) -> Trained:
+    """Train on one device; from values that are one unit in the last place away, up or down, if there is a seed."""
     with optdb.SimulatorOCL(f, device) as alone:
-        for shared, value in zip(f.get_shared(), first, strict=True):
-            alone.set(shared, value)
+        if seed is not None:
+            for shared in f.get_shared():
+                alone.set(shared, nudged(shared.get_value(), seed, units=1))
         results = [alone(*batch) for batch in batches]
         return Trained([alone.get(shared) for shared in f.get_shared()], results)
 
@@ -184,10 +185,7 @@ def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed:
     """Kill workers at random while they train; the final state has to be that of a run without."""
     model = build("mlp_adam")
     f, batches = compiled(model), batches_of(model, steps)
-    with optdb.SimulatorOCL(f) as alone:
-        for batch in batches:
-            alone(*batch)
-        expected = [alone.get(shared) for shared in f.get_shared()]
+    expected = _alone(f, "auto", batches).state
     rng, worst, longest, killed = random.Random(seed), 0.0, 0.0, 0
     run = 0
     while run < runs:

@@ -57,9 +57,6 @@ class LentPiece(Protocol):
     #: Whether the worker lends no more.
     is_last: bool
 
-    def wait(self) -> None:
-        """Wait until the values are there. Any thread may call it."""
-
 
 class Mailbox:
     """Messages to one worker that it has not asked for yet; any thread may deliver.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.arrivals import finish_event
+from optdb.runtime.arrivals import Arrival, finish_event
 from optdb.runtime.commands import CommandList
 from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
 from optdb.runtime.driver_calls import driver_calls, icd_loader
@@ -96,8 +96,7 @@ class Immediate:
 
     def wait(self, events: Sequence[cl.Event]) -> None:
         """Wait for events."""
-        for event in events:
-            finish_event(event)
+        Arrival(events).wait()
 
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: np.ndarray, after: Sequence[cl.Event]
@@ -157,8 +156,7 @@ class Script:
         events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
 
         def otherwise() -> None:
-            given = {"dst_offset": offset, "is_blocking": False, "wait_for": list(after)}
-            copy.replace(cl.enqueue_copy(queue, target, values, **given))
+            copy.replace(IMMEDIATE.upload(queue, target, offset, values, after))
 
         address = ctypes.c_void_p(values.ctypes.data)
         self._add(self._driver.clEnqueueWriteBuffer, otherwise, _handle(queue), *ends, address, *events)
@@ -185,7 +183,7 @@ class Script:
             handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
             def otherwise(event: Any = event) -> None:
-                cl.enqueue_barrier(queue, wait_for=[event.event if isinstance(event, ScriptedCopy) else event])
+                IMMEDIATE.delay(queue, [event.event if isinstance(event, ScriptedCopy) else event])
 
             barrier = self._driver.clEnqueueBarrierWithWaitList
             self._add(barrier, otherwise, _handle(queue), ctypes.c_uint(1), handles, None)
