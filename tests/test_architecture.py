@@ -11,7 +11,7 @@ import pytest
 OPTDB = Path(__file__).resolve().parent.parent / "optdb"
 
 #: What every folder may import of the top: modules that import nothing of optdb themselves, and the version.
-FOR_ALL = {"__version__", "files", "flags", "html_tables", "json_text", "trace_log", "user_cache"}
+FOR_ALL = {"__version__", "files", "flags", "html_tables", "json_text", "numpy_types", "trace_log", "user_cache"}
 
 #: For each folder, what else it may import: other folders, and modules at the top. `composition`, which knows all
 #: folders, is not among them: the host calls it back.

@@ -1,0 +1,6 @@
+from _typeshed import Incomplete
+from theano.gof.type import Type
+
+class DisconnectedType(Type): ...
+
+def __getattr__(name: str) -> Incomplete: ...

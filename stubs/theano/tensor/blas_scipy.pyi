@@ -1,0 +1,6 @@
+from _typeshed import Incomplete
+from theano.tensor.blas import Ger
+
+class ScipyGer(Ger): ...
+
+def __getattr__(name: str) -> Incomplete: ...

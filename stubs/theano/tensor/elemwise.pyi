@@ -1,0 +1,68 @@
+from _typeshed import Incomplete
+from theano.gof.op import COp, Op, OpenMPOp
+from theano.gof.type import _Axis
+from theano.scalar.basic import BinaryScalarOp, ScalarOp
+
+class CAReduce(Op):
+    scalar_op: ScalarOp
+    axis: _Axis
+    ufunc: Incomplete
+    def __init__(self, scalar_op: ScalarOp, axis: _Axis = ...) -> None: ...
+
+class All(CAReduce):
+    def __init__(self, axis: _Axis = ...) -> None: ...
+
+class Any(CAReduce):
+    def __init__(self, axis: _Axis = ...) -> None: ...
+
+class CAReduceDtype(CAReduce):
+    dtype: str
+    acc_dtype: str | None
+    def __init__(
+        self, scalar_op: ScalarOp, axis: _Axis = ..., dtype: str | None = ..., acc_dtype: str | None = ...
+    ) -> None: ...
+
+class DimShuffle(COp):
+    input_broadcastable: tuple[bool, ...]
+    new_order: tuple[int | str, ...]
+    inplace: bool
+    drop: list[int]
+    shuffle: list[int]
+    augment: list[int]
+    def __init__(
+        self, input_broadcastable: tuple[bool, ...], new_order: tuple[int | str, ...], inplace: bool = ...
+    ) -> None: ...
+
+class Elemwise(OpenMPOp):
+    scalar_op: ScalarOp
+    inplace_pattern: dict[int, int]
+    name: str | None
+    nfunc_spec: tuple[str, int, int] | None
+    ufunc: Incomplete
+    nfunc: Incomplete
+    def __init__(
+        self,
+        scalar_op: ScalarOp,
+        inplace_pattern: dict[int, int] | None = ...,
+        name: str | None = ...,
+        nfunc_spec: tuple[str, int, int] | None = ...,
+        openmp: bool | None = ...,
+    ) -> None: ...
+
+class MulWithoutZeros(BinaryScalarOp): ...
+
+class Prod(CAReduceDtype):
+    no_zeros_in_input: bool
+    def __init__(
+        self, axis: _Axis = ..., dtype: str | None = ..., acc_dtype: str | None = ..., no_zeros_in_input: bool = ...
+    ) -> None: ...
+
+class ProdWithoutZeros(CAReduceDtype):
+    def __init__(self, axis: _Axis = ..., dtype: str | None = ..., acc_dtype: str | None = ...) -> None: ...
+
+class Sum(CAReduceDtype):
+    def __init__(self, axis: _Axis = ..., dtype: str | None = ..., acc_dtype: str | None = ...) -> None: ...
+
+mul_without_zeros: MulWithoutZeros
+
+def __getattr__(name: str) -> Incomplete: ...
