@@ -42,7 +42,8 @@ def unshared_copy(op: PureOp) -> PureOp:
     ...     op = optdb.cache.unshared_copy(Sum(axis=(0,)))
     ...     op.axis = (1,)
     """
-    return copy_to_change(op)
+    copied: PureOp = copy_to_change(op)
+    return copied
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
@@ -50,7 +51,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
-        return copy_to_change(op, memo)
+        copied: PureOp = copy_to_change(op, memo)
+        return copied
     entry.stands_for_copies = True
     return shared
 

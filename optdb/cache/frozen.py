@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
+
 #: Arrays above this size are compared by identity: their contents would be kept in the key.
 LARGEST_ARRAY = 4096  # bytes
 
@@ -90,7 +92,8 @@ class Freezer:
         if special_key is not None:
             return special_key
         cls = type(value)
-        if cls.__hash__ is object.__hash__ or issubclass(cls, type):
+        own_hash: Any = cls.__hash__
+        if own_hash is object.__hash__ or issubclass(cls, type):
             return Same(value)
         return self._by_own_equality(value)
 
@@ -100,7 +103,7 @@ class Freezer:
         bound = (self(value.__defaults__), self(tuple((value.__kwdefaults__ or {}).items())))
         return (FunctionType, value.__code__, Same(value.__globals__), bound)
 
-    def _partial(self, value: partial) -> Any:
+    def _partial(self, value: partial[Any]) -> Any:
         return (type(value), self(value.func), self(value.args), self(tuple(value.keywords.items())))
 
     def _float(self, value: float) -> Any:
@@ -112,7 +115,7 @@ class Freezer:
     def _numpy_scalar(self, value: np.generic) -> Any:
         return (type(value), value.dtype, value.tobytes())
 
-    def _dtype(self, value: np.dtype) -> Any:
+    def _dtype(self, value: AnyDtype) -> Any:
         return (np.dtype, value)
 
     def _slice(self, value: slice) -> Any:
@@ -124,7 +127,7 @@ class Freezer:
     def _members(self, value: Any) -> Any:
         return (type(value), frozenset(map(self, value)))
 
-    def _mapping(self, value: Mapping) -> Any:
+    def _mapping(self, value: Mapping[Any, Any]) -> Any:
         if type(value).__hash__ is None:
             self._refuse_unless_changing(value)
         return (type(value), frozenset((self(key), self(item)) for key, item in value.items()))
@@ -137,7 +140,7 @@ class Freezer:
             return (type(value), bytes(value))
         return self._members(value) if isinstance(value, set) else self._items(value)
 
-    def _array(self, value: np.ndarray) -> Any:
+    def _array(self, value: HostArray) -> Any:
         if value.nbytes > LARGEST_ARRAY or value.dtype.hasobject:
             return Same(value)
         return (type(value), value.dtype, value.shape, value.tobytes())

@@ -38,7 +38,7 @@ class GraphKey:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GraphKey) or self._graph.hint != other._graph.hint:
             return False
-        return self.whole() == other.whole()
+        return bool(self.whole() == other.whole())
 
     def whole(self) -> Any:
         """Return the key itself."""

@@ -93,7 +93,7 @@ class Keys:
         if has_inner_graph(cls) and carries_notes(described.rest["graph"]):
             raise Unshareable("carries notes at variables of its inner graph")
         # Some classes have lists or dicts for props, and a hash of their own that knows about it.
-        freeze = self._rest if hashes_itself(cls) else self._props
+        freeze = self._rest if hashes_itself(cls) else self._props  # type: ignore[arg-type]  # the class's hash, not its ops'
         props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]
         rest = tuple([(name, self._rest(described.rest[name])) for name in sorted(described.rest)])
         return Key((cls, *props), rest, described.label)

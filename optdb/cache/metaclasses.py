@@ -26,7 +26,7 @@ def uninstall() -> None:
 def _exchange(old: type, new: type) -> None:
     for cls in list(op_classes()):
         if type(cls) is old:
-            cls.__class__ = new
+            cls.__class__ = new  # type: ignore[method-assign]  # mypy takes __class__ for a method
     for metaclass in type.__subclasses__(old):
         if metaclass not in (new, SingletonMeta):
             _rebase(metaclass, old, new)
@@ -36,9 +36,9 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
     metaclass.__bases__ = tuple(new if base is old else base for base in metaclass.__bases__)
 
 
-def _of_new_metaclass(metaclass: type, **kwargs: Any) -> None:
+def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
     """Rebase a metaclass that is derived from the host's while the cache is installed."""
-    super(MetaObject, metaclass).__init_subclass__(**kwargs)
+    super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)
 

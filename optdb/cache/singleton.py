@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 from optdb.cache.construct import construct, store
 from optdb.cache.copies import copy_of_shared
 from optdb.cache.guard import delete_attribute, set_attribute
 from optdb.host.api import identity
-from optdb.host.api.graph import MetaObject, Op
+from optdb.host.api.graph import MetaObject, Op, PureOp
 
 
 class SharingMeta(MetaObject):
@@ -28,7 +29,7 @@ class SingletonMeta(SharingMeta):
 
 def _restore(cls: type, state: Any) -> Any:
     """Make the op that was pickled, and return the shared one."""
-    op = object.__new__(cls)
+    op: Any = object.__new__(cls)
     if hasattr(op, "__setstate__"):
         op.__setstate__(state)
     elif state:
@@ -59,14 +60,14 @@ class SingletonOp(Op, metaclass=SingletonMeta):
     True
     """
 
-    def __copy__(self) -> Op:
+    def __copy__(self) -> PureOp:
         return copy_of_shared(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Op:
+    def __deepcopy__(self, memo: dict[int, Any]) -> PureOp:
         return copy_of_shared(self, memo)
 
-    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
-        state = object.__reduce_ex__(self, max(protocol, 2))[2]
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        state = object.__reduce_ex__(self, max(operator.index(protocol), 2))[2]
         return _restore, (type(self), state)
 
     if __debug__:

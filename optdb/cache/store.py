@@ -21,7 +21,7 @@ from optdb.host.api.definition import has_props
 from optdb.host.api.graph import PureOp
 
 
-class SharedOpRef(weakref.ref):
+class SharedOpRef(weakref.ref[PureOp]):
     """A weak reference to a shared op, and where it is found.
 
     Attributes
@@ -42,7 +42,7 @@ class SharedOpRef(weakref.ref):
         return super().__new__(cls, op, store._gone)
 
     def __init__(self, op: PureOp, key: Key, store: Store) -> None:
-        super().__init__(op, store._gone)
+        super().__init__(op, store._gone)  # type: ignore[call-arg]  # typeshed declares __new__ alone
         self.op_id = id(op)
         self.key = key
         self.calls: list[Any] = []

@@ -12,14 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.host.api.graph import Op, Variable
+from optdb.host.api.graph import PureOp, Variable
 from optdb.host.api.variables import is_host_array
 
 #: Name of a context, or None for the default one.
 ContextName = str | None
 
 
-def no_weight(op: Op) -> float:
+def transfer_context(transfer: PureOp | None) -> ContextName:
+    """Return the context that a transfer op of a device moves to."""
+    op: Any = transfer
+    name: ContextName = op.context_name
+    return name
+
+
+def no_weight(op: PureOp) -> float:
     """Return the weight of one elementwise pass over an array, for any op."""
     return 1.0
 
@@ -69,17 +76,17 @@ class Device:
 
     name: str
     array_type: type
-    from_host: type[Op]
-    to_host: type[Op]
-    between: type[Op]
+    from_host: type[PureOp]
+    to_host: type[PureOp]
+    between: type[PureOp]
     as_variable: Callable[[Variable, ContextName], Variable]
     default_context: Callable[[], ContextName]
     ready: Callable[[], object] = field(default=lambda: None)
     unsupported_reason: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
-    weight: Callable[[Op], float] = no_weight
+    weight: Callable[[PureOp], float] = no_weight
     source_ops: tuple[type, ...] = ()
     host_result_ops: tuple[type, ...] = ()
-    is_host_input: Callable[[Op, int], bool] = field(default=lambda op, i: False)
+    is_host_input: Callable[[PureOp, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
     sequence: Callable[[Variable], Variable] = field(default=lambda var: var)
     notes: Callable[[ContextName], Sequence[str]] = field(default=lambda context_name: ())
@@ -108,7 +115,8 @@ class Device:
             [source] = source.owner.inputs
         if source.owner is not None and isinstance(source.owner.op, self.from_host):
             return source.owner.inputs[0]
-        return self.to_host()(var)
+        moved: Variable = self.to_host()(var)
+        return moved
 
     def moves(self, var: Variable) -> bool:
         """Return whether an input is worth moving: a float or complex array, unless its tag says otherwise.
@@ -120,9 +128,9 @@ class Device:
             return False
         target = getattr(var.tag, "target", None)
         if target is not None:
-            return target != "cpu"
+            return bool(target != "cpu")
         has_parts = var.type.dtype.startswith(("float", "complex"))
-        return var.type.ndim > 0 and (has_parts or getattr(var.tag, "is_rng", False))
+        return bool(var.type.ndim > 0 and (has_parts or getattr(var.tag, "is_rng", False)))
 
 
 #: All devices, the newest last.

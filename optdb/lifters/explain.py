@@ -79,11 +79,11 @@ class Explanation(HtmlTables):
         rich.console.Group
             Tables of nodes by device, of lifted nodes, and of nodes that stayed on the host; transfers are in bytes.
         """
-        tables = [
+        tables: list[Table] = [
             self._summary(),
             self._tiers(),
             self._notes(),
-            *[table for report in self.reports for table in report.render().renderables],
+            *[table for report in self.reports for table in report.tables()],
         ]
         return Group(*[table for table in tables if table.row_count])
 
@@ -110,7 +110,7 @@ class Explanation(HtmlTables):
 
     def _summary(self) -> Table:
         numbers = ("ops",) if self.traffic is None else ("ops", "in a call")
-        rows = sorted(self.places.items())
+        rows: list[tuple[object, ...]] = [*sorted(self.places.items())]
         rows += [(f"transfer: {op}", count, *self._moved(_kind(op))) for op, count in sorted(self.transfers.items())]
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
         # Traffic without a transfer op has a description instead of a class name.
@@ -261,11 +261,11 @@ def _draw_edges(drawing: Any, graph: FunctionGraph, names: dict[Apply, str]) -> 
     inputs = {var: f"i{number}" for number, var in enumerate(graph.inputs)}
     for node, name in names.items():
         for var in node.inputs:
-            source = names.get(var.owner) or inputs.get(var)
+            source = inputs.get(var) if var.owner is None else names.get(var.owner)
             if source is not None:
                 drawing.edge(source, name, label=str(var.type), fontsize="8")
     for number, var in enumerate(graph.outputs):
         drawing.node(f"o{number}", f"output {number}", shape="ellipse", fillcolor="white")
-        source = names.get(var.owner) or inputs.get(var)
+        source = inputs.get(var) if var.owner is None else names.get(var.owner)
         if source is not None:
             drawing.edge(source, f"o{number}", label=str(var.type), fontsize="8")

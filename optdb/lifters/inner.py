@@ -74,7 +74,8 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
         for number, var in enumerate(inputs):
             in_order = device.sequence if 1 <= number <= op.n_seqs else device.contiguous
             outside[number] = _outside(device, var, context_name, in_order)
-        return lifted(*outside, return_list=True)
+        outputs_of_lifted: list[Variable] = lifted(*outside, return_list=True)
+        return outputs_of_lifted
 
     return lift_scan
 

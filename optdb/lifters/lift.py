@@ -31,13 +31,14 @@ from optdb.host.api.rewriters import GraphRewriter, rebuild, replace_all
 from optdb.host.api.session import optimizing
 from optdb.host.api.testvalues import copy_test_value
 from optdb.host.api.traces import copy_trace
-from optdb.lifters.device import Device, keep_database
+from optdb.lifters.device import Device, keep_database, transfer_context
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
 from optdb.lifters.plan import PlacementPlan, tracked
 from optdb.lifters.report import LiftReport, NodeReport, keep_report
 from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB
+from optdb.topo.rewriter import TopoRewriter
 
 
 class GraphToGPU(GraphRewriter):
@@ -69,7 +70,7 @@ class GraphToGPU(GraphRewriter):
         self.lifters = lifters
         self.device = device
         self.tags = tuple(tags)
-        self.name = f"GraphToGPU[{device.name}]"
+        self.name: str = f"GraphToGPU[{device.name}]"
         self.report: LiftReport | None = None
 
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
@@ -86,7 +87,8 @@ class GraphToGPU(GraphRewriter):
             The placement of each node, with the reasons.
         """
         with optimizing(), progress.phase("lifting"):
-            return super().apply(fgraph)
+            report: LiftReport = super().apply(fgraph)
+            return report
 
     def rewrite(self, fgraph: FunctionGraph) -> LiftReport:
         """Lift a graph, within `apply`.
@@ -125,7 +127,7 @@ class GraphToGPU(GraphRewriter):
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
         # Not the query of a GraphToGPUDB, which would return a lift to its own device.
-        return TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)).local_optimizers_map
+        return lifters_of(TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)))
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
         """Write one line, for ``theano.printing``.
@@ -155,6 +157,12 @@ def _trace(report: LiftReport) -> None:
             trace_log.write(f"lift: {node.op} moves to {node.context_name or report.device} by {node.lifter}")
 
 
+def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
+    """Return the lifters of a queried database by op class or instance; other rewriters do not move nodes."""
+    tracked_by = rewriter.local_optimizers_map
+    return {op: [member for member in members if isinstance(member, Lifter)] for op, members in tracked_by.items()}
+
+
 class GraphToGPUDB(TopoOptDB):
     """A database of lifters whose query returns a `GraphToGPU`.
 
@@ -178,7 +186,7 @@ class GraphToGPUDB(TopoOptDB):
         if not tags and not kwtags:
             tags = (Query(include=["fast_run"]),)
         selected = super().query(*tags, **kwtags)
-        return GraphToGPU(selected.local_optimizers_map, self.device)
+        return GraphToGPU(lifters_of(selected), self.device)
 
 
 class LiftBuilder:
@@ -227,7 +235,7 @@ class LiftBuilder:
     def _build_transfer(self, node: Apply) -> None:
         """Build a transfer that the user wrote, unless the value is already on its context."""
         [var] = node.inputs
-        context_name = node.op.context_name
+        context_name = transfer_context(node.op)
         source = self._there.get(var, self._new.get(var, var))
         self._new[node.outputs[0]] = self.device.as_variable(source, context_name)
 
@@ -283,7 +291,7 @@ class LiftBuilder:
         there = self._there.get(var)
         if there is None:
             return self._new.get(var, var)
-        on_host = transfer_once((there, self.device.to_host), lambda: self.device.host_variable(there))
+        on_host: Variable = transfer_once((there, self.device.to_host), lambda: self.device.host_variable(there))
         if on_host.owner is not None and isinstance(on_host.owner.op, self.device.to_host):
             copy_trace(var, on_host)
             copy_test_value(var, on_host)

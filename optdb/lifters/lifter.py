@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.host.api.graph import Apply, Op, PureOp, Variable, clients, is_output
+from optdb.host.api.graph import Apply, PureOp, Variable, clients, is_output
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.api.traces import copy_trace
-from optdb.lifters.device import ContextName, Device, devices, only_database
+from optdb.lifters.device import ContextName, Device, devices, only_database, transfer_context
 
-LiftFunction = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], Any]
-Predicate = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
+LiftFunction = Callable[[PureOp, ContextName, Sequence[Variable], Sequence[Variable]], Any]
+Predicate = Callable[[PureOp, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
 
 
 class BadLift(TypeError):
@@ -77,7 +77,7 @@ class Lifter(LocalOptimizer):
         return getattr(self, "name", None) or self.__name__
 
     def __call__(
-        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+        self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Any:
         """Call the function itself."""
         return self.function(op, context_name, inputs, outputs)
@@ -93,7 +93,7 @@ class Lifter(LocalOptimizer):
         return only_database()
 
     def declines(
-        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+        self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
         """Return why `supports` rejects this op; None if it does not."""
         if self.supports is None:
@@ -105,7 +105,7 @@ class Lifter(LocalOptimizer):
 
     def offer(
         self,
-        op: Op,
+        op: PureOp,
         context_name: ContextName,
         inputs: Sequence[Variable],
         outputs: Sequence[Variable],
@@ -203,7 +203,9 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     """
 
     def decorate(function: LiftFunction) -> Lifter:
-        return functools.wraps(function, updated=())(Lifter(ops, function, supports))
+        lifter = Lifter(ops, function, supports)
+        functools.update_wrapper(lifter, function, updated=())
+        return lifter
 
     return decorate
 
@@ -216,9 +218,10 @@ def _check_ops(ops: Sequence[Any], name: str) -> None:
             raise TypeError(f"op_lifter for '{name}': {op!r} is neither an op nor a class of ops")
 
 
-def _as_list(result: Any, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
+def _as_list(result: Any, op: PureOp, inputs: Sequence[Variable]) -> list[Variable]:
     if isinstance(result, PureOp):
-        return result(*inputs, return_list=True)
+        lifted: list[Variable] = result(*inputs, return_list=True)
+        return lifted
     if isinstance(result, Variable):
         return [result]
     if isinstance(result, list | tuple) and all(isinstance(var, Variable) for var in result):
@@ -226,7 +229,7 @@ def _as_list(result: Any, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
     raise BadLift(f"lifting {op} gave {result!r}: a lifter returns an op, a variable, a list of variables, or None")
 
 
-def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Variable]) -> None:
+def _check(lifter: Lifter, op: PureOp, lifted: list[Variable], outputs: Sequence[Variable]) -> None:
     if len(lifted) != len(outputs):
         raise BadLift(f"lifter {lifter} gave {len(lifted)} outputs for {op}, which has {len(outputs)}")
     for index, (new, old) in enumerate(zip(lifted, outputs, strict=True)):
@@ -255,7 +258,7 @@ def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
     ops = [None if is_output(user) else user.op for user in users]
     for device in devices():
         if ops and all(isinstance(op, device.from_host) for op in ops):
-            return device, ops[0].context_name
+            return device, transfer_context(ops[0])
     return None
 
 

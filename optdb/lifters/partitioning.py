@@ -109,7 +109,7 @@ def _could_move_to_device(plan: PlacementPlan, node: Apply) -> bool:
 def _connected(plan: PlacementPlan, start: Apply, members: set[Apply]) -> list[Apply]:
     def neighbours(node: Apply) -> list[Apply]:
         near = [*(var.owner for var in node.inputs), *plan.users(node)]
-        return [other for other in near if other in members]
+        return [other for other in near if isinstance(other, Apply) and other in members]
 
     return list(reachable([start], neighbours))
 

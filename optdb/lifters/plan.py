@@ -20,7 +20,7 @@ from typing import Any
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
 from optdb.host.api.variables import is_host_array
-from optdb.lifters.device import ContextName, Device
+from optdb.lifters.device import ContextName, Device, transfer_context
 from optdb.lifters.lifter import Lifter
 
 #: Reasons that a report gives for staying on the host.
@@ -127,12 +127,14 @@ class PlacementPlan:
             reason = self._unsupported_reason(var, context_name)
             if reason is not None:
                 return reason
+        reason = NO_LIFTER
         for lifter in candidates:
             declined = lifter.declines(node.op, context_name, node.inputs, node.outputs)
             if declined is None:
                 self.willing[node] = lifter
                 return None
-        return declined.reason
+            reason = declined.reason
+        return reason
 
     def users(self, node: Apply) -> list[Apply | str]:
         """Return the users of a node's outputs."""
@@ -209,7 +211,7 @@ class PlacementPlan:
         if is_output(user) or self.device.is_host_input(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):
-            return user.op.context_name
+            return transfer_context(user.op)
         return self.contexts.get(user, _HOST)
 
 

@@ -58,11 +58,11 @@ class LiftReport(HtmlTables):
         """The number of nodes that were lifted."""
         return sum(node.lifter is not None for node in self.nodes)
 
-    def by_lifter(self) -> Counter[tuple[str, str]]:
+    def by_lifter(self) -> Counter[tuple[str, str | None]]:
         """Count the lifted nodes by op and lifter."""
         return Counter((node.op, node.lifter) for node in self.nodes if node.lifter is not None)
 
-    def by_reason(self) -> Counter[tuple[str, str]]:
+    def by_reason(self) -> Counter[tuple[str, str | None]]:
         """Count the nodes that stayed on the host by op and reason."""
         return Counter((node.op, node.reason) for node in self.nodes if node.lifter is None)
 
@@ -71,14 +71,18 @@ class LiftReport(HtmlTables):
 
     def render(self) -> Group:
         """Return the tables, for `rich`: of lifted nodes, and of those that stayed on the host."""
+        return Group(*self.tables())
+
+    def tables(self) -> list[Table]:
+        """Return the tables that have rows: of lifted nodes, and of those that stayed on the host."""
         tables = [
             _counted(f"lifted to {self.device}", "by", self.by_lifter()),
             _counted("stayed on the host", "because", self.by_reason()),
         ]
-        return Group(*[table for table in tables if table.row_count])
+        return [table for table in tables if table.row_count]
 
 
-def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
+def _counted(title: str, why: str, nodes: Counter[tuple[str, str | None]]) -> Table:
     rows = ((op, reason, count) for (op, reason), count in nodes.most_common())
     return new_table(title, ("op", why), ("nodes",), rows)
 

@@ -18,7 +18,7 @@ _counting = threading.local()
 
 
 @contextmanager
-def dedup_transfers() -> Iterator[dict[Hashable, Any]]:
+def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
     """Make each transfer once until the block exits, in this thread.
 
     Yields
@@ -34,12 +34,12 @@ def dedup_transfers() -> Iterator[dict[Hashable, Any]]:
         _lifting.made = outer
 
 
-def transfer_once(key: Hashable, make: Callable[[], Any]) -> Any:
+def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
     """Return the variable of the transfer `key` in this lift; call `make` if there is none yet.
 
     Parameters
     ----------
-    key : hashable
+    key : tuple
         The variable that is transferred, and its destination.
     make : callable
         Makes the transfer. Outside of a lift it is called each time.

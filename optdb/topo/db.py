@@ -96,13 +96,14 @@ class TopoOptDB(DB):
             raise TypeError(f"'{name}' is a node rewriter: only graph rewriters run between others")
         kwargs = {} if use_db_name_as_tag else {"use_db_name_as_tag": False}
         super().register(name, obj, *tags, **kwargs)
-        if position == "last":
-            position = max(self._positions.values(), default=-1) + 1
-        self._positions[name] = position
+        self._positions[name] = self._next_position() if isinstance(position, str) else position
         if final_opt:
             self._final.add(name)
         if cleanup:
             self._cleanup.add(name)
+
+    def _next_position(self) -> float:
+        return max(self._positions.values(), default=-1) + 1
 
     def query(self, *tags: Any, **kwtags: Any) -> TopoRewriter:
         """Return a graph rewriter made of what the query selects, as it is now.
@@ -217,11 +218,12 @@ def _named_database(name: str) -> DB:
     """Return the database of Theano's phases that has a name."""
     databases = compile_db()
     try:
-        return databases[name]
+        found: DB = databases[name]
     except KeyError:
         known = database_names(databases)
         near = difflib.get_close_matches(name, known) or known
         raise KeyError(f"{name!r}: theano.compile.optdb has no such database; it has {', '.join(near)}") from None
+    return found
 
 
 def _default_database(rewriter: Any) -> DB:
@@ -239,7 +241,7 @@ def _as_rewriter(obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[
 
 
 def _own_name(rewriter: Any) -> str:
-    name = getattr(rewriter, "__name__", None)
+    name: str | None = getattr(rewriter, "__name__", None)
     if name is None:
         raise ValueError(f"{rewriter!r} has no name of its own: give register_topo a name=")
     return name

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from optdb.host.api.bookkeeping import order_by_data
 from optdb.host.api.destroy import (
@@ -81,7 +81,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._faults: dict[Apply, InconsistencyError] = {}
             self._destroyed_outputs: dict[Apply, Variable] = {}
             self._backward: list[tuple[Apply, Apply]] = []
-            self._order = TopologicalOrder(self._dependencies, self._dependents)
+            self._order: TopologicalOrder[Apply] = TopologicalOrder(self._dependencies, self._dependents)
             self._order.extend(order_by_data(fgraph))
         super().on_attach(fgraph)
 
@@ -92,7 +92,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def on_detach(self, fgraph: FunctionGraph) -> None:
         del fgraph.destroyers, fgraph.has_destroyers, fgraph.destroy_handler
-        self.fgraph = None
+        self.fgraph = None  # type: ignore[assignment]  # as Theano's: no question is asked of a handler without a graph
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         if node not in self._order:
@@ -260,7 +260,8 @@ class IncrementalDestroyHandler(DestroyHandler):
         for i, root in enumerate(roots):
             if root in self.root_destroyer or root in roots[:i]:
                 raise InconsistencyError(f"Multiple destroyers of {root}")
-        before = self._before[node] = {}
+        before: dict[Apply, int] = {}
+        self._before[node] = before
         for slot, root in zip(slots, roots, strict=True):
             self.root_destroyer[root] = node
             aliases = self._aliases(root)
@@ -371,7 +372,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     # -- pickling
 
-    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle as Theano's own handler, which loads where optdb is not installed."""
         stock = DestroyHandler.__new__(DestroyHandler)
         vars(stock).update(

@@ -343,7 +343,7 @@ class Engine:
 
     def _try_fold(self, node: Apply) -> bool:
         try:
-            constants = fold_node(node)
+            constants: Sequence[Variable] | None = fold_node(node)
         except Exception as error:  # an op's perform may raise anything
             self._on_failure(error, [(var, None) for var in node.outputs], "constant_folding", node)
             return False
@@ -369,7 +369,9 @@ class Engine:
             pairs = [(old, new) for (old, _), new in zip(pairs, new, strict=True)]
         return self._replace(pairs, remove, rule.rewriter, node)
 
-    def _replace(self, pairs: list[tuple[Variable, Variable]], remove: Sequence, rewriter: Any, node: Apply) -> bool:
+    def _replace(
+        self, pairs: list[tuple[Variable, Variable]], remove: Sequence[Variable], rewriter: Any, node: Apply
+    ) -> bool:
         clock = self._clock
         try:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)

@@ -27,12 +27,14 @@ from typing import Any
 from optdb.host.api.config import config, logger
 from optdb.host.api.fusion import (
     FusionOptimizer,
+    ScalarOp,
     Step,
     composite,
     elemwise_max_input_fct,
     has_c_code,
     is_cheap,
     local_elemwise_fusion,
+    scalar_op_of,
 )
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace
@@ -113,7 +115,7 @@ class Group:
         self.members = [root]
         self.inputs = set(root.inputs)
         self.recomputed = 0
-        self._limit = elemwise_max_input_fct(root)
+        self._limit: float = elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
         """Tell whether the fused op would not have too many arguments if `node` joined."""
@@ -134,7 +136,7 @@ class Grouping:
     def __init__(self) -> None:
         self._groups_of: dict[Apply, list[Group]] = {}
         self._groups: list[Group] = []
-        self._c_code: dict[tuple[Any, tuple[str, ...], str], bool] = {}
+        self._c_code: dict[tuple[ScalarOp, tuple[str, ...], str], bool] = {}
 
     def add(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Add `node` to its users' groups, or begin one."""
@@ -175,39 +177,43 @@ class Grouping:
         """
         if not node.outputs[0].type.ndim:
             return False
-        pattern = node.outputs[0].broadcastable
+        pattern = node.outputs[0].type.broadcastable
         left, todo = 0, [node]
         while todo and left < 2:
             for var in todo.pop().inputs:
-                if not self._is_private(fgraph, var) or var.broadcastable != pattern:
+                owner = self._private_owner(fgraph, var)
+                if owner is None or var.type.broadcastable != pattern:
                     continue
-                if is_cheap(var.owner.op.scalar_op):
-                    todo.append(var.owner)
+                if is_cheap(scalar_op_of(owner)):
+                    todo.append(owner)
                 else:
                     left += 1
         return left > 1
 
-    def _is_private(self, fgraph: FunctionGraph, var: Variable) -> bool:
-        """Tell whether an elementwise node that can be fused computes `var` for one user alone."""
+    def _private_owner(self, fgraph: FunctionGraph, var: Variable) -> Apply | None:
+        """Return the elementwise node that computes `var` for one user alone, if it can be fused."""
         owner = var.owner
-        is_fusible = owner is not None and type(owner.op) is Elemwise and len(owner.outputs) == 1
-        return is_fusible and len(clients(fgraph, var)) == 1 and self.has_c_code(owner)
+        if owner is None or type(owner.op) is not Elemwise or len(owner.outputs) != 1:
+            return None
+        return owner if len(clients(fgraph, var)) == 1 and self.has_c_code(owner) else None
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""
-        key = (node.op.scalar_op, tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
+        key = (scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
         supported = self._c_code.get(key)
         if supported is None:
             supported = self._c_code[key] = has_c_code(*key)
             if not supported:
-                logger.info("%s has no C code: it is slow, and it is not fused.", node.op.scalar_op)
+                logger.info("%s has no C code: it is slow, and it is not fused.", key[0])
         return supported
 
 
 def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
     """Tell whether `node` would be computed more often than now if it joined `groups`."""
     (out,) = node.outputs
-    return len(groups) > 1 or any(group.root.outputs[0].broadcastable != out.broadcastable for group in groups)
+    return len(groups) > 1 or any(
+        group.root.outputs[0].type.broadcastable != out.type.broadcastable for group in groups
+    )
 
 
 def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
@@ -221,13 +227,13 @@ def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
     (out,) = node.outputs
     is_scalar = out.type.ndim == 0
     most = MAX_RECOMPUTED_SCALARS if is_scalar else MAX_RECOMPUTED_PER_GROUP
-    if len(groups) > MAX_RECOMPUTING_GROUPS or not (is_scalar or is_cheap(node.op.scalar_op)):
+    if len(groups) > MAX_RECOMPUTING_GROUPS or not (is_scalar or is_cheap(scalar_op_of(node))):
         return False
     for group in groups:
-        same_pattern = group.root.outputs[0].broadcastable == out.broadcastable
-        if group.recomputed >= most or not (same_pattern or all(out.broadcastable)):
+        same_pattern = group.root.outputs[0].type.broadcastable == out.type.broadcastable
+        if group.recomputed >= most or not (same_pattern or all(out.type.broadcastable)):
             return False
-    arrays = {var for var in node.inputs if not all(var.broadcastable)}
+    arrays = {var for var in node.inputs if not all(var.type.broadcastable)}
     more_reads = sum(len(arrays - group.inputs) for group in groups)
     saved_reads_and_writes = len(arrays) + 1 + len(groups)
     return more_reads <= saved_reads_and_writes
@@ -245,14 +251,15 @@ class FusedNodeBuilder:
         number = {var: i for i, var in enumerate(inputs)}
         steps: list[Step] = []
         for node in reversed(group.members):
-            steps.append((node.op.scalar_op, tuple([number[var] for var in node.inputs]), node.outputs[0].type.dtype))
+            steps.append((scalar_op_of(node), tuple([number[var] for var in node.inputs]), node.outputs[0].type.dtype))
             number[node.outputs[0]] = len(number)
         key = (tuple([var.type.dtype for var in inputs]), tuple(steps))
         op = self._ops.get(key)
         if op is None:
             op = self._ops[key] = Elemwise(composite(inputs, steps))
         if config.compute_test_value != "off":
-            return op(*inputs)
+            out: Variable = op(*inputs)
+            return out
         # All variables in a group have one rank, and patterns combine in any order: the type is the root's.
         return Apply(op, inputs, [group.root.outputs[0].type()]).outputs[0]
 

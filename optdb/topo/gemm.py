@@ -184,6 +184,7 @@ class _Pairing:
     def _take(self, i: int, j: int) -> bool:
         """Make a Gemm of two terms; return False where others need the product, which would be computed twice."""
         addend, product = self._terms[i], self._terms[j]
+        assert addend is not None and product is not None, "a partner is a term that is left"
         if product[1] not in self._products:
             addend, product = product, addend
         swallowed = self._products[product[1]]

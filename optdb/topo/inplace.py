@@ -79,7 +79,9 @@ class _InplacePass:
 
     def visit(self, node: Apply) -> None:
         """Find an input to overwrite for each output of `node` that overwrites none."""
-        pattern = dict(node.op.inplace_pattern)
+        op = node.op
+        assert isinstance(op, Elemwise)
+        pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
             if i in pattern:
                 continue
@@ -134,12 +136,14 @@ class _InplacePass:
             return None
         self.profile["ndim"][new[0].type.ndim] += 1
         self.protected.update(after for before, after in pairs if before in self.protected)
-        return new[0].owner
+        replaced: Apply | None = new[0].owner
+        return replaced
 
     def _inplace_op(self, node: Apply, pattern: dict[int, int]) -> Elemwise:
-        key = (node.op, tuple(sorted(pattern.items())), tuple(out.dtype for out in node.outputs))
+        key = (node.op, tuple(sorted(pattern.items())), tuple(out.type.dtype for out in node.outputs))
         op = self.ops.get(key)
         if op is None:
+            assert isinstance(node.op, Elemwise)
             op = self.ops[key] = self.rewriter.op(inplace_scalar_op(node.op, node.outputs, pattern), pattern)
         return op
 

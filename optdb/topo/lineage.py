@@ -125,7 +125,7 @@ class Lineage:
 
 def _constant_key(var: Constant) -> Hashable | None:
     """Return a key by value for small constants: rewriters make new ones each time."""
-    data = getattr(var, "data", None)
+    data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())
     return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Op, Variable
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable
 from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
 #: Up to how many elements a constant is known by its bytes.
@@ -40,8 +40,8 @@ class MergeIndex(MergeFeature):
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._nodes: dict[Hashable, Apply] = {}
         self._keys: dict[Apply, Hashable] = {}
-        self._first_equal: dict[Op, Op] = {}
-        self._op_of_id: dict[int, tuple[Op, int]] = {}
+        self._first_equal: dict[PureOp, PureOp] = {}
+        self._op_of_id: dict[int, tuple[PureOp, int]] = {}
         super().on_attach(fgraph)
         self.nodes_seen = self._keys.keys()
 
@@ -118,7 +118,7 @@ class MergeIndex(MergeFeature):
         entry = self._op_of_id.get(id(op)) or self._enter(op)
         return (entry[1], *map(id, node.inputs))
 
-    def _enter(self, op: Op) -> tuple[Op, int]:
+    def _enter(self, op: PureOp) -> tuple[PureOp, int]:
         try:
             first = self._first_equal.setdefault(op, op)
         except TypeError:  # an unhashable op is equal to itself only

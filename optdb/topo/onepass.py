@@ -17,7 +17,7 @@ from typing import Any
 from optdb.host.api.bookkeeping import nodes_by_op, order_by_data
 from optdb.host.api.facts import facts_of, has_scan, is_scan_pass
 from optdb.host.api.folding import is_folding_pass
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Op, Variable
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable
 from optdb.host.api.rewriters import TopoOptimizer, trusted_tracks
 
 
@@ -119,7 +119,7 @@ class OnePass(TopoOptimizer):
             return []
         return found
 
-    def _concerns(self, op: Op) -> bool:
+    def _concerns(self, op: PureOp) -> bool:
         return isinstance(op, self._classes) or op in self._ops.get(type(op), ())
 
 

@@ -23,19 +23,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
+from typing import Generic, TypeVar
 
-Node = Hashable
-Neighbours = Callable[[Node], Iterable[Node]]
+Node = TypeVar("Node", bound=Hashable)
 
 _GAP = 1 << 40
 _by_label = attrgetter("label")
 
 
-class OrderPosition:
+class OrderPosition(Generic[Node]):
     """One position in the order.
 
     A position whose node was removed keeps its links, so that a cursor on it
-    can still walk on; its `node` is None.
+    can still walk on; its `node` is None. Only the ends of the list lack a
+    neighbour: they are neighbours of themselves.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -43,11 +44,10 @@ class OrderPosition:
     def __init__(self, node: Node | None, label: float) -> None:
         self.node = node
         self.label = label
-        self.prev: OrderPosition | None = None
-        self.next: OrderPosition | None = None
+        self.prev = self.next = self
 
 
-class _Front:
+class _Front(Generic[Node]):
     """A search from some nodes on, within a window of labels, nearest nodes to the other end first.
 
     The window is closed on both sides, so that an edge that was refused and is
@@ -59,8 +59,8 @@ class _Front:
     def __init__(
         self,
         start: Iterable[Node],
-        neighbours: Neighbours,
-        position_of: dict[Node, OrderPosition],
+        neighbours: Callable[[Node], Iterable[Node]],
+        position_of: dict[Node, OrderPosition[Node]],
         window: tuple[float, float],
         nearest: int,
     ) -> None:
@@ -72,7 +72,7 @@ class _Front:
         self._window = window
         self._nearest = nearest
 
-    def meets(self, other: _Front) -> bool:
+    def meets(self, other: _Front[Node]) -> bool:
         """Follow one node's edges; tell whether one leads to a node that the other front has reached."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
@@ -85,7 +85,7 @@ class _Front:
         return False
 
 
-class TopologicalOrder:
+class TopologicalOrder(Generic[Node]):
     """Nodes in an order in which each comes after its dependencies.
 
     Parameters
@@ -101,12 +101,14 @@ class TopologicalOrder:
     label is the smaller one.
     """
 
-    def __init__(self, dependencies: Neighbours, dependents: Neighbours) -> None:
+    def __init__(
+        self, dependencies: Callable[[Node], Iterable[Node]], dependents: Callable[[Node], Iterable[Node]]
+    ) -> None:
         self._dependencies = dependencies
         self._dependents = dependents
-        self.position_of: dict[Node, OrderPosition] = {}
-        self.head = OrderPosition(None, -1)
-        self.tail = OrderPosition(None, float("inf"))
+        self.position_of: dict[Node, OrderPosition[Node]] = {}
+        self.head: OrderPosition[Node] = OrderPosition(None, -1)
+        self.tail: OrderPosition[Node] = OrderPosition(None, float("inf"))
         self.head.next = self.tail
         self.tail.prev = self.head
 
@@ -198,13 +200,13 @@ class TopologicalOrder:
                 self._move(needs.found, position.prev)
                 return True
 
-    def _move(self, nodes: Iterable[Node], anchor: OrderPosition) -> None:
+    def _move(self, nodes: Iterable[Node], anchor: OrderPosition[Node]) -> None:
         """Take `nodes` from where they are, and put them after `anchor` in the same order."""
         for node in sorted(nodes, key=lambda node: self.position_of[node].label):
             self.remove(node)
             anchor = self._link_after(anchor, node)
 
-    def _link_after(self, prev: OrderPosition, node: Node) -> OrderPosition:
+    def _link_after(self, prev: OrderPosition[Node], node: Node) -> OrderPosition[Node]:
         following = prev.next
         if following is self.tail:
             label = prev.label + _GAP
@@ -220,7 +222,7 @@ class TopologicalOrder:
         self.position_of[node] = position
         return position
 
-    def _spread(self, start: OrderPosition) -> None:
+    def _spread(self, start: OrderPosition[Node]) -> None:
         """Make room after `start`: relabel the shortest sparse stretch.
 
         A stretch of j positions is sparse enough when its labels span more than

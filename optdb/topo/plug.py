@@ -190,7 +190,7 @@ class TopoMode(Mode):
     def optimizer(self) -> Any:
         if isinstance(self._optimizer, Query):
             return translate(compile_db().query(as_flags_say(with_engine_rewriters(self._optimizer))))
-        return translate(Mode.optimizer.fget(self))
+        return translate(super().optimizer)
 
 
 class DeviceMode(TopoMode):

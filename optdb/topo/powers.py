@@ -38,7 +38,7 @@ def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | Non
         return None
     if not MAX_THEANO_EXPONENT < value <= MAX_EXPONENT or int(value) & (int(value) - 1) or value != int(value):
         return None
-    half = constant(np.full((1,) * exponent.ndim, int(value) // 2, dtype=exponent.dtype))
+    half = constant(np.full((1,) * exponent.type.ndim, int(value) // 2, dtype=exponent.type.dtype))
     root = pow(base, half)
     squared = sqr(root)
     if squared.type != node.outputs[0].type:

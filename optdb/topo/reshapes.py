@@ -36,7 +36,8 @@ def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variab
     """Rewrite a join of single lengths, ``join(0, [n], [3])``, as ``MakeVector(n, 3)``."""
     axis, *parts = node.inputs
     (joined,) = node.outputs
-    if joined.ndim != 1 or joined.dtype != _DTYPE or node.op.view != -1 or not isinstance(axis, Constant):
+    assert isinstance(node.op, Join)
+    if joined.type.ndim != 1 or joined.type.dtype != _DTYPE or node.op.view != -1 or not isinstance(axis, Constant):
         return None
     lengths: list[Variable] = []
     for part in parts:
@@ -53,16 +54,15 @@ def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variab
 
 def _numbers(part: Variable) -> list[Variable] | None:
     """Return the elements of a vector of whole numbers; None if they are not known one by one."""
-    if part.dtype != _DTYPE:
+    if part.type.dtype != _DTYPE:
         return None
     if isinstance(part, Constant):
         return [constant(number) for number in part.data] if len(part.data) <= _MAX_LENGTHS else None
-    op = part.owner.op if part.owner is not None else None
-    if isinstance(op, MakeVector):
-        return list(part.owner.inputs)
-    if isinstance(op, DimShuffle) and op.new_order == ("x",):
-        return list(part.owner.inputs)
-    return None
+    owner = part.owner
+    if owner is None:
+        return None
+    is_one_number = isinstance(owner.op, DimShuffle) and owner.op.new_order == ("x",)
+    return list(owner.inputs) if is_one_number or isinstance(owner.op, MakeVector) else None
 
 
 @register_topo(ENGINE_TAG, tracks=[Reshape])
@@ -94,11 +94,13 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
 def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite two DimShuffles, one after the other, as one: Theano's rewriter is in earlier phases alone."""
     inner = node.inputs[0].owner
+    assert isinstance(node.op, DimShuffle)
     if inner is None or not isinstance(inner.op, DimShuffle):
         return None
-    order = ["x" if axis == "x" else inner.op.new_order[axis] for axis in node.op.new_order]
+    inner_order = inner.op.new_order
+    order = ["x" if isinstance(axis, str) else inner_order[axis] for axis in node.op.new_order]
     x = inner.inputs[0]
-    merged = x if order == list(range(x.ndim)) else DimShuffle(x.broadcastable, order)(x)
+    merged = x if order == list(range(x.type.ndim)) else DimShuffle(x.type.broadcastable, order)(x)
     if merged.type != node.outputs[0].type:
         return None
     if merged is not x:

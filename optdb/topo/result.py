@@ -46,6 +46,16 @@ class RuleCount(NamedTuple):
     nodes_made: int
     seconds: float
 
+    def plus(self, other: RuleCount) -> RuleCount:
+        """Return the sums of two runs' figures for one rewriter."""
+        return RuleCount(
+            self.name,
+            self.attempts + other.attempts,
+            self.applications + other.applications,
+            self.nodes_made + other.nodes_made,
+            self.seconds + other.seconds,
+        )
+
 
 @dataclass
 class TopoResult:
@@ -118,7 +128,7 @@ class TopoResult:
         counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
         for rule in other.rules:
             count = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
-            counts[rule.name] = RuleCount(rule.name, *(a + b for a, b in zip(count[1:], rule[1:], strict=True)))
+            counts[rule.name] = count.plus(rule)
         return TopoResult(
             name=self.name if self.name == other.name else None,
             converged=self.converged and other.converged,

@@ -78,7 +78,7 @@ class TopoRewriter(EquilibriumOptimizer):
         max_use_ratio: float | None = None,
         final_rewriters: Sequence[Any] = (),
         cleanup_rewriters: Sequence[Any] = (),
-        failure_callback: Callable | None = NavigatorOptimizer.warn_inplace,
+        failure_callback: Callable[..., None] | None = NavigatorOptimizer.warn_inplace,
         name: str | None = None,
     ) -> None:
         if direction not in DIRECTIONS:

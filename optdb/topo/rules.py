@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from optdb.host.api.facts import facts_of, in_order_of_precedence
-from optdb.host.api.graph import Op
+from optdb.host.api.graph import PureOp
 from optdb.host.api.rewriters import LocalOptimizer, name_of, transform_of
 
 
@@ -96,20 +96,20 @@ class RuleTable:
         self._tracked = tracked
         # Of some hundred rewriters a small graph meets a few: rules are made when met.
         self._rule_of: dict[int, Rule] = {}
-        self._by_class: dict[type[Op], list[tuple[LocalOptimizer, Callable[[Op], bool] | None]]] = {}
+        self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
         # The entry holds the op, so that no other object gets its id.
-        self._by_id: dict[int, tuple[Op, tuple[Rule, ...]]] = {}
+        self._by_id: dict[int, tuple[PureOp, tuple[Rule, ...]]] = {}
 
     @property
     def rules(self) -> list[Rule]:
         """The rules that track an op which was asked for, in the order of asking."""
         return list(self._rule_of.values())
 
-    def may_track(self, op: Op) -> bool:
+    def may_track(self, op: PureOp) -> bool:
         """Tell whether a rule may track `op`, without making one."""
         return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
 
-    def rules_for(self, op: Op) -> tuple[Rule, ...]:
+    def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
         """Return the rules to try on a node of `op`."""
         entry = self._by_id.get(id(op))
         if entry is not None:
@@ -120,7 +120,7 @@ class RuleTable:
         self._by_id[id(op)] = (op, rules)
         return rules
 
-    def _of_class(self, cls: type[Op]) -> list[tuple[LocalOptimizer, Callable[[Op], bool] | None]]:
+    def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
         """Return the rewriters without tracks, and those that track `cls`, with what each asks of an op first."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optdb.host.api.databases import compile_db
+from optdb.host.api.fusion import scalar_op_of
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, copy_stack_trace
@@ -46,12 +47,13 @@ def _fused_users(
 
     A user may use another one: it is built when the other one has been replaced.
     """
-    users = list(dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0])))
+    clients_of = dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0]))
+    users = [user for user in clients_of if not is_output(user)]
     takes_part = (
-        1 < len(users) <= MOST_USERS
+        1 < len(users) == len(clients_of) <= MOST_USERS
         and _operations(node) <= MOST_OPERATIONS
         and grouping.has_c_code(node)
-        and all(not is_output(user) and _is_scalar_arithmetic(user) and grouping.has_c_code(user) for user in users)
+        and all(_is_scalar_arithmetic(user) and grouping.has_c_code(user) for user in users)
     )
     if not takes_part or not all(Group(user).has_room_for(node) for user in users):
         return
@@ -72,7 +74,7 @@ def _is_scalar_arithmetic(node: Apply) -> bool:
 
 def _operations(node: Apply) -> int:
     """Return how many scalar operations `node` does for each element."""
-    inner: Any = getattr(node.op.scalar_op, "fgraph", None)
+    inner: Any = getattr(scalar_op_of(node), "fgraph", None)
     return 1 if inner is None else len(inner.apply_nodes)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from optdb.host.api.databases import compile_db
 from optdb.host.api.gemm import values_eq_approx_remove_inf_nan
@@ -109,15 +110,15 @@ class _Operation:
         ]
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
-    def is_step(self, node: Apply | None) -> bool:
+    def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
         """Tell whether a node is of this operation, and computes in one dtype.
 
         Among several dtypes, the order of the operands determines in which one C computes.
         """
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
-        dtype = node.outputs[0].dtype
-        return dtype != "bool" and all(var.dtype == dtype for var in node.inputs)
+        dtype = node.outputs[0].type.dtype
+        return dtype != "bool" and all(var.type.dtype == dtype for var in node.inputs)
 
     def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Tell whether a node is the last step of a sum, or of a part that several others share."""
@@ -134,7 +135,7 @@ class _Operation:
             var, is_inverse = todo.pop()
             owner = var.owner
             is_own = owner is node or (self.is_step(owner) and len(clients(fgraph, var)) == 1)
-            if not is_own:
+            if owner is None or not is_own:
                 terms[var, is_inverse] += 1
             elif owner.op == self.main:
                 todo.extend((operand, is_inverse) for operand in reversed(owner.inputs))
@@ -187,7 +188,7 @@ class _WideSums:
         size = terms.total()
         for term in terms:
             for var, others in self._by_last_term.get(term, ()):
-                if others.total() <= size and var.dtype == out.dtype:
+                if others.total() <= size and var.type.dtype == out.type.dtype:
                     yield var, others
 
 

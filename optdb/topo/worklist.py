@@ -12,6 +12,7 @@ towards the outputs, where walks in the other direction take one for each step.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic
 
 from optdb.topo.order import Node, OrderPosition, TopologicalOrder
 
@@ -19,7 +20,7 @@ from optdb.topo.order import Node, OrderPosition, TopologicalOrder
 DIRECTIONS = ("out_to_in", "in_to_out")
 
 
-class Worklist:
+class Worklist(Generic[Node]):
     """Pending nodes of an order, popped walk after walk, to and fro.
 
     Parameters
@@ -38,14 +39,14 @@ class Worklist:
     a pop is constant amortized as long as walks find work.
     """
 
-    def __init__(self, order: TopologicalOrder, direction: str = "out_to_in") -> None:
+    def __init__(self, order: TopologicalOrder[Node], direction: str = "out_to_in") -> None:
         if direction not in DIRECTIONS:
             raise ValueError(f"direction must be one of {DIRECTIONS}, not {direction!r}")
         self.order = order
         self.outputs_first = direction == "out_to_in"
         self.pending: set[Node] = set()
         self.walks = 0
-        self._cursor: OrderPosition | None = None
+        self._cursor: OrderPosition[Node] | None = None
 
     def __len__(self) -> int:
         return len(self.pending)
@@ -85,7 +86,7 @@ class Worklist:
                 self._cursor = position
                 return node
 
-    def _start(self) -> OrderPosition:
+    def _start(self) -> OrderPosition[Node]:
         if self.walks:
             self.outputs_first = not self.outputs_first
         self.walks += 1

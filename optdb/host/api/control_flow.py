@@ -120,7 +120,7 @@ def scan_with_sequences(
     sequences : dict
         By new input of the body, the sequence outside, all of whose parts have the input's type.
     """
-    op = loop.op
+    op = scan_of(loop)
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
     taken = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True)) | sequences
     read = set(graph_inputs(outputs))
@@ -138,7 +138,7 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
 
     The loop has no condition: it takes all steps.
     """
-    op = loop.op
+    op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot
     first_length = op.nit_sot_arg_offset + op.n_nit_sot
     info = {**op.info, "n_nit_sot": op.n_nit_sot + 1}
@@ -168,8 +168,8 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
     memory : Variable
         The array.
     """
-    op = loop.op
-    inside, outside = op.n_seqs + sum(map(len, op.tap_array[: op.n_outs])), op.shared_arg_offset
+    op = scan_of(loop)
+    inside, outside = op.n_seqs + sum(len(taps) for taps in op.tap_array[: op.n_outs]), op.shared_arg_offset
     states = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot
     body, arguments = list(op.outputs), list(loop.inputs)
     kept = body.pop(states + number)
@@ -198,7 +198,7 @@ def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
     number : int
         Which of the results that are no states.
     """
-    op = loop.op
+    op = scan_of(loop)
     taken = {var: (outside, skipped) for var, outside, skipped in _taken(loop)}
     shapes = [_shape(var) for var in op.inputs]
     (shape,) = scan_utils.infer_shape([op.inner_nitsot_outs(op.outputs)[number]], op.inputs, shapes)
@@ -219,13 +219,19 @@ def _shape(var: Variable) -> tuple[Variable, ...] | None:
 
 def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
     """Yield the inputs of a loop's body: the variable inside, the one outside, and how many axes are for the steps."""
-    op, inputs = loop.op, loop.inputs
+    op, inputs = scan_of(loop), loop.inputs
     yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
     states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
     within = op.inputs[op.n_seqs : op.n_seqs + len(states)]
     yield from ((*pair, 1) for pair in zip(within, states, strict=True))
     staying = [*op.outer_shared(inputs), *op.outer_non_seqs(inputs)]
     yield from ((*pair, 0) for pair in zip(op.inputs[op.n_seqs + len(states) :], staying, strict=True))
+
+
+def scan_of(loop: Apply) -> Scan:
+    """Return the Scan of a loop's node."""
+    assert isinstance(loop.op, Scan)
+    return loop.op
 
 
 def has_unneeded_sequences(op: Scan) -> bool:
@@ -235,7 +241,7 @@ def has_unneeded_sequences(op: Scan) -> bool:
 
 def state_slots(loop: Apply) -> dict[int, int]:
     """Return the outputs of a Scan that are states of its steps, each with the input that has its first values."""
-    op = loop.op
+    op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
 

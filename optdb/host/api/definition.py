@@ -108,7 +108,7 @@ def definition(op: PureOp) -> Definition:
         return special(op)
     names = declared(type(op)) or ()
     named = isinstance(op, _NAMED)
-    derived = _derived(type(op))
+    derived = _derived(type(op))  # type: ignore[arg-type]  # the class's hash, not its ops'
     rest = {
         name: value
         for name, value in vars(op).items()

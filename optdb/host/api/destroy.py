@@ -83,7 +83,9 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
     """Return the scalar op for an Elemwise that works in place by `pattern` (output index to input index)."""
     scalar_op = op.scalar_op
     if hasattr(scalar_op, "make_new_inplace"):
-        return scalar_op.make_new_inplace(transfer_type(*[pattern.get(i, out.dtype) for i, out in enumerate(outputs)]))
+        return scalar_op.make_new_inplace(
+            transfer_type(*[pattern.get(i, out.type.dtype) for i, out in enumerate(outputs)])
+        )
     return scalar_op.__class__(transfer_type(*[pattern.get(i) for i in range(len(outputs))]))
 
 

@@ -101,11 +101,15 @@ def _value(node: Apply) -> list[Any]:
     return cached
 
 
+def _data(node: Apply) -> list[Any]:
+    """Return the values of a node whose inputs are constants."""
+    return [var.data for var in node.inputs if isinstance(var, Constant)]
+
+
 def _key(node: Apply) -> Hashable | None:
     """Return the op and the values of its inputs, where these are a few numbers."""
     parts: list[Hashable] = [node.op]
-    for var in node.inputs:
-        data = var.data
+    for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
             return None
         parts.append((data.dtype.char, data.shape, data.tobytes()))
@@ -130,17 +134,18 @@ def _evaluate(node: Apply) -> list[Any]:
 
 def _shuffled(node: Apply) -> Any:
     """Compute a DimShuffle; its thunk would get parameters that take longer to make, and that only C code reads."""
-    storage = [None]
-    node.op.perform(node, [node.inputs[0].data], [storage], None)
+    storage: list[Any] = [None]
+    op: Any = node.op
+    op.perform(node, _data(node), [storage], None)
     return storage[0]
 
 
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
-    storage_map = {
+    storage_map: dict[Variable, list[Any]] = {
         # a constant's data belongs to every graph that holds the constant
-        var: [np.copy(var.data) if i in destroyed else var.data]
-        for i, var in enumerate(node.inputs)
+        var: [np.copy(data) if i in destroyed else data]
+        for i, (var, data) in enumerate(zip(node.inputs, _data(node), strict=True))
     }
     compute_map = {var: [True] for var in node.inputs}
     for output in node.outputs:
@@ -153,10 +158,10 @@ def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
 
 
 def _is_small(node: Apply) -> bool:
-    return all(getattr(var.data, "size", 1) <= _FEW for var in node.inputs)
+    return all(getattr(data, "size", 1) <= _FEW for data in _data(node))
 
 
-def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | None]) -> list[Variable | None]:
+def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
     Only nodes outside `fgraph` are looked at, operands before their users, so

@@ -12,6 +12,7 @@ from theano.gof.op import get_test_value
 from theano.gof.utils import MethodNotDefined
 from theano.scalar import Composite, get_scalar_type
 from theano.scalar.basic import Abs, ScalarOp
+from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_elemwise_fusion
 
 from optdb.host.api.config import config
@@ -27,12 +28,14 @@ Step = tuple[Any, tuple[int, ...], str]
 __all__ = [
     "Composite",
     "FusionOptimizer",
+    "ScalarOp",
     "Step",
     "composite",
     "elemwise_max_input_fct",
     "has_c_code",
     "is_cheap",
     "local_elemwise_fusion",
+    "scalar_op_of",
 ]
 
 _CHEAP = frozenset(
@@ -43,6 +46,12 @@ _CHEAP = frozenset(
         *("Switch", "Clip", "Maximum", "Minimum", "IsNan", "IsInf"),
     )
 )
+
+
+def scalar_op_of(node: Apply) -> ScalarOp:
+    """Return the scalar op of an elementwise node."""
+    assert isinstance(node.op, Elemwise)
+    return node.op.scalar_op
 
 
 def is_cheap(op: Any) -> bool:
@@ -109,14 +118,15 @@ class _PlainSteps:
     def _take_composite(self, op: Composite, slots: tuple[int, ...]) -> int | None:
         if [var.type.dtype for var in op.inputs] != [self._dtypes[slot] for slot in slots]:
             return None
-        slot_of: dict[Variable, int | None] = dict(zip(op.inputs, slots, strict=True))
+        slot_of: dict[Variable, int] = dict(zip(op.inputs, slots, strict=True))
         for node in io_toposort(op.inputs, op.outputs):
             if len(node.outputs) != 1 or any(isinstance(var, Constant) for var in node.inputs):
                 return None
             inner_slots = tuple([slot_of[var] for var in node.inputs])
-            slot = slot_of[node.outputs[0]] = self._take(node.op, inner_slots, node.outputs[0].type.dtype)
+            slot = self._take(node.op, inner_slots, node.outputs[0].type.dtype)
             if slot is None:
                 return None
+            slot_of[node.outputs[0]] = slot
         return slot_of[op.outputs[0]]
 
     def composite(self) -> Composite:
@@ -159,14 +169,14 @@ def _scalar_like(var: Variable) -> Variable:
 
     Where its test value has no elements, the scalar's is 0: only the rewriter sees it.
     """
-    scalar = get_scalar_type(var.dtype).make_variable()
+    scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar
     try:
         value = get_test_value(var)
     except AttributeError:  # it has none
         return scalar
-    scalar.tag.test_value = value.flatten()[0] if value.size else np.zeros((), var.dtype)[()]
+    scalar.tag.test_value = value.flatten()[0] if value.size else np.zeros((), var.type.dtype)[()]
     return scalar
 
 
@@ -195,9 +205,10 @@ def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
     else:
         with without_test_values():
             node = op(*inputs, return_list=True)[0].owner
+    made: Any = node.op
     names = ["x"] * len(node.inputs), ["z"] * len(node.outputs)
     try:
-        node.op.c_code(node, "test_presence_of_c_code", *names, {"fail": "%(fail)s"})
+        made.c_code(node, "test_presence_of_c_code", *names, {"fail": "%(fail)s"})
     except (MethodNotDefined, NotImplementedError):
         return False
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import theano.scalar
 from theano.gof.toolbox import ReplacementDidntRemovedError
 from theano.tensor import add, as_tensor_variable, cast, constant
@@ -13,6 +15,7 @@ from theano.tensor.blas import (
     values_eq_approx_remove_inf_nan,
 )
 from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
 from optdb.host.speedups.bookkeeping import nodes_by_op
@@ -46,6 +49,7 @@ def is_combination(node: Apply) -> bool:
 
 def combined(node: Apply) -> list[Variable]:
     """Return the operands of a step of a linear combination that may be combinations themselves."""
+    assert isinstance(node.op, Elemwise)
     if not isinstance(node.op.scalar_op, theano.scalar.Mul):
         return list(node.inputs)
     arrays = [var for var in node.inputs if not all(var.type.broadcastable)]
@@ -62,10 +66,10 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     others : list of Variable
         Summands that cannot be terms: operands of another dtype or rank. Theano's own GemmOptimizer loses these.
     """
-    canonical: list[object] = []
+    canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
     others = [item for item in canonical if not isinstance(item, tuple)]
-    factor_of: dict[Variable, object] = {}
+    factor_of: dict[Variable, Any] = {}
     for item in canonical:
         if isinstance(item, tuple):
             factor, matrix = item
@@ -73,16 +77,19 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     terms = []
     for matrix, factor in factor_of.items():
         variable = _factor(factor, matrix)
-        if theano.scalar.upcast(variable.dtype, matrix.dtype) == matrix.dtype:
-            terms.append((cast(variable, matrix.dtype), matrix))
+        dtype = matrix.type.dtype
+        if theano.scalar.upcast(variable.dtype, dtype) == dtype:
+            terms.append((cast(variable, dtype), matrix))
         else:
             others.append(variable * matrix)
     return terms, others
 
 
-def _factor(value: object, matrix: Variable) -> Variable:
+def _factor(value: object, matrix: Variable) -> TensorVariable:
     """Return a factor as a variable; a number takes the dtype of what it scales."""
-    return constant(value, dtype=matrix.dtype) if isinstance(value, int | float) else as_tensor_variable(value)
+    is_number = isinstance(value, int | float)
+    factor: TensorVariable = constant(value, dtype=matrix.type.dtype) if is_number else as_tensor_variable(value)
+    return factor
 
 
 def has_products(fgraph: FunctionGraph) -> bool:
@@ -116,7 +123,8 @@ def as_term(matrix: Variable) -> Term:
 
 def times(term: Term) -> Variable:
     """Return a term as one variable."""
-    factor, matrix = term
+    factor: Any = term[0]
+    matrix: Any = term[1]
     if isinstance(factor, Constant) and factor.data == 1:
         return matrix
     if isinstance(factor, Constant) and factor.data == -1:

@@ -10,13 +10,16 @@ Data flows one way: these names are imported from Theano and handed on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
 from theano.gof import graph as _stock
 from theano.gof.graph import clone_get_equiv
 from theano.gof.op import PureOp
 from theano.gof.utils import MetaObject
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 __all__ = [
     "Apply",
@@ -72,7 +75,7 @@ def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int
     return getattr(var, "clients", [])
 
 
-def is_output(client: Apply | str) -> bool:
+def is_output(client: Apply | str) -> TypeIs[str]:
     """Tell whether a client is the graph's output instead of a node."""
     return client == "output"
 
@@ -84,7 +87,8 @@ def dependencies(node: Apply) -> list[Apply]:
 
 def dependents(node: Apply) -> list[Apply]:
     """Return the nodes that use `node`'s outputs (with repeats)."""
-    return [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
+    # The engine asks this for each node: isinstance would take longer.
+    return [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]  # type: ignore[misc]
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
@@ -95,7 +99,7 @@ def drop_repeated_traces(variables: Iterable[Variable]) -> None:
     variable that was offered before.
     """
     for var in variables:
-        traces = getattr(var.tag, "trace", ())
+        traces: Sequence[Any] = getattr(var.tag, "trace", ())
         if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or one that is not in a list
             continue
         once = {id(trace): trace for trace in traces}

@@ -62,7 +62,7 @@ class OpNumbering:
         TypeError
             If it is unhashable.
         """
-        props = _props_of(type(op))
+        props = _props_of(type(op))  # type: ignore[arg-type]  # the class's hash, not its ops'
         entry = self._enter_by_equality(op) if props is None else self._enter_by_props(op, props)
         self.of[id(op)] = entry
         return entry
@@ -152,7 +152,8 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         if entry is not None and other_entry is not None:
             return entry[2] == other_entry[2]
         # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
-        if type(self) is not type(other) or type(self).__eq__ is not __eq__:
+        own: Any = type(self).__eq__
+        if type(self) is not type(other) or own is not __eq__:
             return original(self, other)
         if not numbers.users:
             return not _hashes_differ(self, other) and original(self, other)
@@ -162,7 +163,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
             return original(self, other)
         return entry[2] == other_entry[2]
 
-    __eq__.quick = True
+    __eq__.quick = True  # type: ignore[attr-defined]  # a mark on a function
     return __eq__
 
 
@@ -178,7 +179,8 @@ def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], in
     entries = numbers.of
 
     def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
-        if type(self).__hash__ is not __hash__:
+        own: Any = type(self).__hash__
+        if own is not __hash__:
             return original(self)
         if numbers.users:
             entry = entries.get(id(self)) or _entry(self)
@@ -191,7 +193,7 @@ def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], in
             settled[id(self)] = value
         return value
 
-    __hash__.quick = True
+    __hash__.quick = True  # type: ignore[attr-defined]  # a mark on a function
     return __hash__
 
 

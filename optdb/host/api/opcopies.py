@@ -24,13 +24,16 @@ def has_own_reduction(op: PureOp) -> bool:
 
 def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
     """Return what ``__reduce_ex__`` gives where optdb does not take part."""
-    return object.__reduce_ex__(op, max(protocol, 2))
+    reduction = object.__reduce_ex__(op, max(protocol, 2))
+    assert isinstance(reduction, tuple), "ops are no globals"
+    return reduction
 
 
 def copy_to_change(op: Any, memo: dict[int, Any] | None = None) -> Any:
     """Return another object with the state of `op`; a deep copy of the state where a memo is given."""
-    reduction = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
-    make, args, state, *_ = (*reduction, None)
+    reduction: Any = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
+    make, args = reduction[:2]
+    state = reduction[2] if len(reduction) > 2 else None
     twin = make(*args)
     if memo is not None:
         memo[id(op)] = twin

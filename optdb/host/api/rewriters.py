@@ -246,7 +246,7 @@ def name_of(rewriter: Any) -> str:
     return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
 
 
-def report_failure(error: Exception, navigator: Any, pairs: list, rewriter: Any, node: Apply) -> None:
+def report_failure(error: Exception, navigator: Any, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
     """Treat a rewriter's failure as ``config.on_opt_error`` demands.
 
     'warn' logs it, 'raise' raises it, 'pdb' stops there, 'ignore' goes on;

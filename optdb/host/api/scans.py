@@ -22,7 +22,7 @@ from typing import Any
 
 from theano.scan_module.scan_op import Scan
 
-from optdb.host.api.graph import Apply, FunctionGraph
+from optdb.host.api.graph import Apply, FunctionGraph, PureOp
 from optdb.host.api.opcopies import copy_to_change
 from optdb.host.api.patching import Patch, PatchGroup, Wrapper
 
@@ -30,10 +30,10 @@ _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
 
 #: Returns the shared Scan for a new one; None while Scans are not shared.
-_share: Callable[[Scan], Scan] | None = None
+_share: Callable[[PureOp], PureOp] | None = None
 
 
-def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> Scan:
+def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
     """Return a Scan that is not initialized, or a shared one that is."""
     op = object.__new__(cls)
     # Copies and pickles come without arguments; children have constructors of their own.
@@ -94,7 +94,8 @@ def inner_function(node: Apply) -> Any:
     """
     fgraph = getattr(node, "fgraph", None)
     scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
-    return (scan_copy or node.op).fn
+    op: Any = scan_copy or node.op
+    return op.fn
 
 
 def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
@@ -109,6 +110,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     storage_map, compute_map : dict
         As ``Op.make_thunk`` takes them.
     """
+    assert isinstance(node.op, Scan)
     scan_copy = _unshared(node.op)
     scan_copy.fn = function
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
@@ -133,7 +135,7 @@ _patches = PatchGroup(
 )
 
 
-def install(share: Callable[[Scan], Scan]) -> None:
+def install(share: Callable[[PureOp], PureOp]) -> None:
     """Exchange each new Scan for what `share` returns for it."""
     global _share
     _share = share

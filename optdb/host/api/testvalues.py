@@ -8,15 +8,18 @@ compiled function's graph, or of a scalar op that is only tried, have no example
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from theano import change_flags
 
 from optdb.host.api.config import config
 from optdb.host.api.refcounting import RefCountedSetting
 
+if TYPE_CHECKING:
+    from contextlib import _GeneratorContextManager  # also a decorator
 
-def without_test_values() -> AbstractContextManager[None]:
+
+def without_test_values() -> _GeneratorContextManager[None]:
     """Keep test values off while any thread is inside; the last one out restores the user's setting."""
     return _off.held()
 

@@ -89,7 +89,7 @@ class _MarkInputs:
     def on_attach(self, fgraph: FunctionGraph) -> None:
         """Mark the inputs; raise AlreadyThere, so that Theano does not keep the feature."""
         if hasattr(fgraph, "destroy_handler"):
-            updated = set(fgraph.update_mapping.values())
+            updated = set((fgraph.update_mapping or {}).values())
             for number, var in enumerate(fgraph.inputs):
                 # The next value of a shared variable is what its user wants, wherever it is computed.
                 is_next = number in updated and isinstance(var, SharedVariable)

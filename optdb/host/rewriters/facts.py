@@ -32,7 +32,7 @@ from theano.tensor import opt, opt_uncanonicalize
 from theano.tensor.elemwise import Elemwise
 from theano.tensor.nnet import nnet, sigm
 
-from optdb.host.api.graph import Op
+from optdb.host.api.graph import PureOp
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.rewriters import guards
 from optdb.host.rewriters.guards import INVERTIBLE, Guard
@@ -61,12 +61,12 @@ class Facts:
         The rewriter that it is tried before.
     """
 
-    tracks: Callable[[Op], bool] | None = None
+    tracks: Callable[[PureOp], bool] | None = None
     guard: Guard | None = None
     lasting: Refusals | Callable[[], Refusals] = ()
     before: LocalOptimizer | None = None
 
-    def may_apply(self, op: Op) -> bool:
+    def may_apply(self, op: PureOp) -> bool:
         """Tell whether the rewriter, which declares to track `op`, may apply to a node of it."""
         return self.tracks is None or self.tracks(op)
 
@@ -75,11 +75,11 @@ class Facts:
         return self.lasting() if callable(self.lasting) else self.lasting
 
 
-def _of(*classes: type) -> Callable[[Op], bool]:
+def _of(*classes: type) -> Callable[[PureOp], bool]:
     return lambda op: isinstance(op, classes)
 
 
-def _elementwise(*classes: type) -> Callable[[Op], bool]:
+def _elementwise(*classes: type) -> Callable[[PureOp], bool]:
     return lambda op: isinstance(op, Elemwise) and isinstance(op.scalar_op, classes)
 
 
@@ -91,7 +91,7 @@ def _named(*names: str) -> Iterator[type]:
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
-def _upcasts(op: Op) -> bool:
+def _upcasts(op: PureOp) -> bool:
     return isinstance(op, Elemwise) and getattr(op.scalar_op, "output_types_preference", None) in _UPCASTING
 
 

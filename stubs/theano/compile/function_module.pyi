@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from _typeshed import Incomplete
 from theano.compile.io import SymbolicInput, SymbolicOutput
@@ -87,7 +87,17 @@ def infer_reuse_pattern(fgraph: FunctionGraph, outputs_to_disown: Sequence[Varia
 def insert_deepcopy(
     fgraph: FunctionGraph, wrapped_inputs: Sequence[SymbolicInput], wrapped_outputs: Sequence[SymbolicOutput]
 ) -> None: ...
-def std_fgraph(
-    input_specs: Sequence[SymbolicInput], output_specs: Sequence[SymbolicOutput], accept_inplace: bool = ...
-) -> tuple[FunctionGraph, list[SymbolicOutput]]: ...
+
+# A function with an attribute.
+class _StdFgraph(Protocol):
+    features: list[Any]
+    def __call__(
+        self,
+        input_specs: Sequence[SymbolicInput],
+        output_specs: Sequence[SymbolicOutput],
+        accept_inplace: bool = ...,
+    ) -> tuple[FunctionGraph, list[SymbolicOutput]]: ...
+
+std_fgraph: _StdFgraph
+
 def __getattr__(name: str) -> Incomplete: ...

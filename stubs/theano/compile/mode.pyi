@@ -9,7 +9,10 @@ class Mode:
     provided_linker: Any
     provided_optimizer: Any
     linker: Linker
-    optimizer: Optimizer
+    # What the mode was made with: Theano's property `optimizer` queries the database with it.
+    _optimizer: Any
+    @property
+    def optimizer(self) -> Optimizer: ...
     call_time: float
     fn_time: float
     def __init__(self, linker: Any = ..., optimizer: Any = ...) -> None: ...

@@ -3,12 +3,13 @@ from typing import Any
 
 from _typeshed import Incomplete
 from theano.gof.graph import Apply, Variable
+from theano.gof.utils import object2
 
 class InconsistencyError(Exception): ...
 class MissingInputError(Exception): ...
 class CachedConstantError(Exception): ...
 
-class FunctionGraph:
+class FunctionGraph(object2):
     inputs: list[Variable]
     outputs: list[Variable]
     apply_nodes: set[Apply]
@@ -18,6 +19,8 @@ class FunctionGraph:
     execute_callbacks_times: dict[Any, float]
     # Features put methods and attributes on the graph: replace_validate, revert, shape_feature, destroyers.
     def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
+    update_mapping: dict[int, int] | None
     def __init__(
         self,
         inputs: Sequence[Variable],

@@ -5,10 +5,10 @@ from _typeshed import Incomplete
 from theano.gof.fg import FunctionGraph
 from theano.gof.op import PureOp
 from theano.gof.type import Type
-from theano.gof.utils import scratchpad
+from theano.gof.utils import object2, scratchpad
 from typing_extensions import Self
 
-class Node:
+class Node(object2):
     name: str | None
     tag: scratchpad
 

@@ -30,6 +30,8 @@ class Container:
     ) -> None: ...
 
 class Linker:
+    # Set by optdb where functions wait for their C code.
+    tiered: bool
     allow_gc: bool | None
     fgraph: FunctionGraph | None
     schedule: Callable[[FunctionGraph], list[Apply]]

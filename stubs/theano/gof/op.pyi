@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from _typeshed import Incomplete
 from theano.gof.graph import Apply, Variable
-from theano.gof.utils import MetaObject
+from theano.gof.utils import object2
 
 class CLinkerObject:
     def c_headers(self) -> list[str]: ...
@@ -35,6 +35,7 @@ class PureOp:
     destroy_map: dict[int, list[int]]
     view_map: dict[int, list[int]]
     def make_node(self, *inputs: Any) -> Apply: ...
+    # A variable, or a list of them.
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any: ...
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> Any: ...
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Any: ...
@@ -69,7 +70,7 @@ class PureOp:
         impl: str | None,
     ) -> None: ...
 
-class Op(MetaObject, PureOp, CLinkerOp):
+class Op(object2, PureOp, CLinkerOp):
     def make_c_thunk(
         self,
         node: Apply,

@@ -4,7 +4,8 @@ from typing import Any
 from _typeshed import Incomplete
 
 class DB:
-    name: str | None
+    # None until it is registered.
+    name: str
     def register(self, name: str, obj: Any, *tags: str | float, **kwargs: Any) -> None: ...
     def add_tags(self, name: str, *tags: str) -> None: ...
     def remove_tags(self, name: str, *tags: str) -> None: ...

@@ -3,6 +3,7 @@ from typing import Any, TypeAlias
 from _typeshed import Incomplete
 from theano.gof import graph as _graph
 from theano.gof.op import CLinkerObject
+from theano.gof.utils import object2
 
 # The `axis` of reductions.
 _Axis: TypeAlias = int | list[int] | tuple[int, ...] | None
@@ -27,7 +28,7 @@ class PureType:
     # Attributes that depend on the class of the type: dtype, ndim, broadcastable.
     def __getattr__(self, name: str) -> Any: ...
 
-class Type(PureType, CLinkerObject): ...
+class Type(object2, PureType, CLinkerObject): ...
 class Generic(Type): ...
 class CType(Type): ...
 

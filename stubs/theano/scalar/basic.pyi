@@ -54,6 +54,7 @@ class Composite(ScalarOp):
     init_fgraph: Callable[[], None]
     init_py_impls: Callable[[], None]
     inner_float16: bool
+    prepare_node_called: set[str]
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None: ...
 
 class Conj(UnaryScalarOp): ...

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from _typeshed import Incomplete
 from theano.gof.op import COp, Op, OpenMPOp
 from theano.gof.type import _Axis
@@ -30,7 +32,7 @@ class DimShuffle(COp):
     shuffle: list[int]
     augment: list[int]
     def __init__(
-        self, input_broadcastable: tuple[bool, ...], new_order: tuple[int | str, ...], inplace: bool = ...
+        self, input_broadcastable: Sequence[bool], new_order: Sequence[int | str], inplace: bool = ...
     ) -> None: ...
 
 class Elemwise(OpenMPOp):

@@ -1,4 +1,7 @@
+from typing import Any
+
 from _typeshed import Incomplete
+from theano.gof.fg import FunctionGraph
 from theano.gof.op import Op
 from theano.gof.opt import FromFunctionLocalOptimizer, LocalOptimizer, Optimizer, TopoOptimizer
 
@@ -29,6 +32,7 @@ class FusionOptimizer(Optimizer):
 class InplaceElemwiseOptimizer(Optimizer):
     op: Incomplete
     def __init__(self, OP: Incomplete) -> None: ...
+    def apply(self, fgraph: FunctionGraph) -> dict[str, Any]: ...
 
 class MakeVector(Op):
     dtype: str
