@@ -79,9 +79,10 @@ class Worklist(Generic[Node]):
             raise IndexError("pop from an empty worklist")
         position = self._start() if self._cursor is None else self._cursor
         while True:
-            position = (position.prev if self.outputs_first else position.next) or self._start()
+            following = position.prev if self.outputs_first else position.next
+            position = self._start() if following is position else following
             node = position.node
-            if node in pending:
+            if node is not None and node in pending:
                 pending.remove(node)
                 self._cursor = position
                 return node
