@@ -79,8 +79,7 @@ class _InplacePass:
 
     def visit(self, node: Apply) -> None:
         """Find an input to overwrite for each output of `node` that overwrites none."""
-        op = node.op
-        assert isinstance(op, Elemwise)
+        op: Any = node.op  # the host's Elemwise, or a device's op with a pattern
         pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
             if i in pattern:
@@ -143,8 +142,8 @@ class _InplacePass:
         key = (node.op, tuple(sorted(pattern.items())), tuple(out.type.dtype for out in node.outputs))
         op = self.ops.get(key)
         if op is None:
-            assert isinstance(node.op, Elemwise)
-            op = self.ops[key] = self.rewriter.op(inplace_scalar_op(node.op, node.outputs, pattern), pattern)
+            elementwise: Any = node.op
+            op = self.ops[key] = self.rewriter.op(inplace_scalar_op(elementwise, node.outputs, pattern), pattern)
         return op
 
 
