@@ -29,7 +29,7 @@ from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.driver_caches import full_folder, unwritable_reason
 from optdb.runtime.errors import DeviceError
-from optdb.runtime.library import check_process, cl, compilers_unheard
+from optdb.runtime.library import build_quietly, check_process, cl
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -310,8 +310,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
     if full is not None:
         return f"no space is left for what it builds, in {full} (the cure: export POCL_CACHE_DIR=FOLDER)"
     try:
-        with compilers_unheard():
-            got = _run_trial(device)
+        got = _run_trial(device)
     except (cl.Error, cl.RuntimeError) as error:
         return str(error).strip().partition("\n")[0][:200]
     expected = list(range(40, 44))
@@ -321,7 +320,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
 def _run_trial(device: cl.Device) -> list[int]:
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
-    program = cl.Program(context, _TRIAL).build(cache_dir=False)
+    program = build_quietly(cl.Program(context, _TRIAL))
     result = np.zeros(4, np.int32)
     out = cl.Buffer(context, cl.mem_flags.READ_WRITE, result.nbytes)
     program.optdb_trial(queue, result.shape, None, out)

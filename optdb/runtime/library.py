@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from optdb.runtime.errors import DeviceError, ForkedContext
@@ -23,7 +23,10 @@ except ImportError as error:
         f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install 'optdb[opencl]'"
     ) from error
 
-__all__ = ["check_process", "cl", "cl_array", "compilers_unheard"]
+__all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
+
+#: OpenCL's option to inhibit warnings. PoCL prints on standard error how many there were, whoever reads the log.
+_NO_WARNINGS = "-w"
 
 _first_user: int | None = None
 
@@ -56,6 +59,12 @@ class _Unheard:
 
 #: Suppresses PyOpenCL's warnings about compiler messages for programs that build, in a ``with`` block.
 compilers_unheard = _Unheard().block
+
+
+def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Program:
+    """Build a program so that its compiler tells errors alone, and without PyOpenCL's cache of binaries."""
+    with compilers_unheard():
+        return program.build(options=[*options, _NO_WARNINGS], cache_dir=False)
 
 
 def check_process() -> None:
