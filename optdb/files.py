@@ -92,7 +92,8 @@ def _read(descriptor: int, nbytes: int) -> bytes:
 def check_folder(folder: Path) -> None:
     """Create a folder if it does not exist; raise OSError if no file can be written there."""
     folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(b"\0")  # a full disk still takes files without content
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -1,49 +1,94 @@
-"""The folders in which OpenCL drivers keep what they build, and why a driver cannot use its own."""
+"""The folder in which PoCL keeps what it builds, and another one where it cannot use its own.
+
+PoCL lists no device where it cannot write its folder, and ends the process where the folder's file system is full.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
-import shutil
+import tempfile
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage, rmtree
 
 from platformdirs import user_cache_path
 
 from optdb.files import check_folder
 
-__all__ = ["full_folder", "unwritable_reason"]
+__all__ = ["lend_folder", "unusable_folder_reason"]
 
-#: Names PoCL's folder; without it, PoCL has one in the user's cache.
-_POCL_VARIABLE = "POCL_CACHE_DIR"
-#: What a driver needs at the least: the object files of some kernels.
+#: Names PoCL's folder; without it, PoCL has one in the user's cache. PoCL reads it once.
+_VARIABLE = "POCL_CACHE_DIR"
+#: The least space that PoCL needs: the object files of some kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
 
-def unwritable_reason() -> str | None:
-    """Return which folder of the drivers cannot be written, with the cure; None if all can.
+@dataclass(frozen=True)
+class _Loan:
+    """A temporary folder for PoCL, and why it cannot use its own."""
 
-    PyOpenCL fails without the user's cache folder, and PoCL lists no device without its own.
-    """
-    folders = {"XDG_CACHE_HOME": user_cache_path()}
-    if _POCL_VARIABLE in os.environ:
-        folders[_POCL_VARIABLE] = _folder()
-    for variable, folder in folders.items():
-        try:
-            check_folder(folder)
-        except OSError as error:
-            return (
-                f"OpenCL drivers keep what they build in {folder}, which cannot be written ({error.strerror}).\n"
-                f"The cure: name a folder that can: export {variable}=FOLDER"
-            )
+    own: Path
+    reason: str
+    folder: Path  #: PoCL creates it when it starts.
+
+
+@functools.cache
+def lend_folder() -> _Loan | None:
+    """Give PoCL a temporary folder if it cannot use its own; call this before the first use of OpenCL."""
+    own = _folder()
+    reason = _unusable_reason(own)
+    if reason is None:
+        return None
+    try:
+        temporary = tempfile.mkdtemp(prefix="optdb-pocl-")
+    except OSError:  # no folder is left that can be written
+        return _Loan(own, reason, own)
+    atexit.register(_remove, temporary, os.getpid())
+    loan = _Loan(own, reason, Path(temporary, "kernels"))
+    os.environ[_VARIABLE] = str(loan.folder)
+    return loan
+
+
+def unusable_folder_reason() -> str | None:
+    """Return why PoCL can keep nothing, with the cure; warn where it works with a temporary folder."""
+    loan = lend_folder()
+    if loan is None:
+        return None
+    cure = f"export {_VARIABLE}=FOLDER"
+    # A program may have used OpenCL before optdb: then PoCL has its own folder.
+    reason = _unusable_reason(loan.folder) if loan.folder.exists() else loan.reason
+    if reason is not None:
+        return f"it keeps what it builds in {loan.own}, which cannot be used ({reason}) (the cure: {cure})"
+    _warn(
+        f"PoCL keeps what it builds in {loan.own}, which cannot be used ({loan.reason}), so kernels are built anew in "
+        f"each process.\nThe cure: name a folder with space that can be written: {cure}"
+    )
     return None
 
 
-def full_folder() -> Path | None:
-    """Return PoCL's folder if its file system is full; None otherwise."""
-    folder = _folder()
+@functools.cache
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _unusable_reason(folder: Path) -> str | None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return folder if shutil.disk_usage(existing).free < _LEAST_FREE_BYTES else None
+    try:
+        check_folder(existing)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "no space is left" if disk_usage(existing).free < _LEAST_FREE_BYTES else None
 
 
 def _folder() -> Path:
-    named = os.environ.get(_POCL_VARIABLE)
+    named = os.environ.get(_VARIABLE)
     return Path(named).absolute() if named else user_cache_path() / "pocl"
+
+
+def _remove(folder: str, process: int) -> None:
+    # A forked process leaves it to its parent.
+    if os.getpid() == process:
+        rmtree(folder, ignore_errors=True)
