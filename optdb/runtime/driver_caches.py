@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import disk_usage, rmtree
+from shutil import rmtree
 
 from platformdirs import user_cache_path
 
@@ -77,10 +77,10 @@ def _warn(text: str) -> None:
 def _unusable_reason(folder: Path) -> str | None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        check_folder(existing)
+        check_folder(existing, _LEAST_FREE_BYTES)
     except OSError as error:
         return error.strerror or str(error)
-    return "no space is left" if disk_usage(existing).free < _LEAST_FREE_BYTES else None
+    return None
 
 
 def _folder() -> Path:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pyopencl as cl
 import pytest
 
+from optdb import files
 from optdb.runtime import devices, driver_caches
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
@@ -264,7 +265,7 @@ def test_pocl_gets_a_temporary_folder_where_its_own_cannot_be_written(variable, 
 @pytest.fixture
 def full_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "new"))
-    monkeypatch.setattr(driver_caches, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    monkeypatch.setattr(files, "disk_usage", lambda path: SimpleNamespace(free=4096))
     driver_caches.lend_folder.cache_clear()
     yield tmp_path / "new"
     driver_caches.lend_folder.cache_clear()
@@ -279,7 +280,7 @@ def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, s
     if starts:
         loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
-    assert f"it keeps what it builds in {full_folder}, which cannot be used (no space is left)" in reason
+    assert f"it keeps what it builds in {full_folder}, which cannot be used (No space left on device)" in reason
     assert "export POCL_CACHE_DIR=FOLDER" in reason
 
 
@@ -288,7 +289,7 @@ def test_no_folder_is_lent_where_none_can_be_written(monkeypatch, full_folder):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(driver_caches.tempfile, "mkdtemp", refuse)
-    assert "(no space is left)" in driver_caches.unusable_folder_reason()
+    assert "(No space left on device)" in driver_caches.unusable_folder_reason()
     assert os.environ["POCL_CACHE_DIR"] == str(full_folder)
 
 
