@@ -9,7 +9,6 @@ import atexit
 import functools
 import os
 import tempfile
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -17,6 +16,7 @@ from shutil import rmtree
 from platformdirs import user_cache_path
 
 from optdb.files import check_folder
+from optdb.user_cache import warn_unwritable
 
 __all__ = ["lend_folder", "unusable_folder_reason"]
 
@@ -31,7 +31,7 @@ class _Loan:
     """A temporary folder for PoCL, and why it cannot use its own."""
 
     own: Path
-    reason: str
+    error: OSError
     folder: Path  #: PoCL creates it when it starts.
 
 
@@ -39,15 +39,15 @@ class _Loan:
 def lend_folder() -> _Loan | None:
     """Give PoCL a temporary folder if it cannot use its own; call this before the first use of OpenCL."""
     own = _folder()
-    reason = _unusable_reason(own)
-    if reason is None:
+    error = _error(own)
+    if error is None:
         return None
     try:
         temporary = tempfile.mkdtemp(prefix="optdb-pocl-")
     except OSError:  # no folder is left that can be written
-        return _Loan(own, reason, own)
+        return _Loan(own, error, own)
     atexit.register(_remove, temporary, os.getpid())
-    loan = _Loan(own, reason, Path(temporary, "kernels"))
+    loan = _Loan(own, error, Path(temporary, "kernels"))
     os.environ[_VARIABLE] = str(loan.folder)
     return loan
 
@@ -57,29 +57,21 @@ def unusable_folder_reason() -> str | None:
     loan = lend_folder()
     if loan is None:
         return None
-    cure = f"export {_VARIABLE}=FOLDER"
     # A program may have used OpenCL before optdb: then PoCL has its own folder.
-    reason = _unusable_reason(loan.folder) if loan.folder.exists() else loan.reason
-    if reason is not None:
-        return f"it keeps what it builds in {loan.own}, which cannot be used ({reason}) (the cure: {cure})"
-    _warn(
-        f"PoCL keeps what it builds in {loan.own}, which cannot be used ({loan.reason}), so kernels are built anew in "
-        f"each process.\nThe cure: name a folder with space that can be written: {cure}"
-    )
-    return None
+    error = _error(loan.folder) if loan.folder.exists() else loan.error
+    if error is None:
+        warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them anew", _VARIABLE)
+        return None
+    reason = error.strerror or error
+    return f"its kernels cannot be kept in {loan.own} ({reason}) (the cure: export {_VARIABLE}=FOLDER)"
 
 
-@functools.cache
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def _unusable_reason(folder: Path) -> str | None:
+def _error(folder: Path) -> OSError | None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         check_folder(existing, _LEAST_FREE_BYTES)
     except OSError as error:
-        return error.strerror or str(error)
+        return error
     return None
 
 

@@ -258,7 +258,7 @@ def test_pocl_gets_a_temporary_folder_where_its_own_cannot_be_written(variable, 
     assert Path(folder).is_relative_to(tmp_path)
     assert not any(tmp_path.iterdir())  # removed with the process
     assert done.stderr.count("The cure:") == 1
-    assert "PoCL keeps what it builds in /proc/none" in done.stderr
+    assert "PoCL's kernels cannot be kept in /proc/none" in done.stderr
     assert "export POCL_CACHE_DIR=FOLDER" in done.stderr
 
 
@@ -280,7 +280,7 @@ def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, s
     if starts:
         loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
-    assert f"it keeps what it builds in {full_folder}, which cannot be used (No space left on device)" in reason
+    assert f"its kernels cannot be kept in {full_folder} (No space left on device)" in reason
     assert "export POCL_CACHE_DIR=FOLDER" in reason
 
 

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -193,12 +192,12 @@ def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
 
 def _compiler_has_room() -> bool:
     """Return whether a compiler can write its temporary files; its answers may be wrong where it cannot."""
+    # Not `tempfile.gettempdir`, which passes over a folder on a full disk.
+    folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
     try:
-        folder = Path(tempfile.gettempdir())
         check_folder(folder, _TEMPORARY_BYTES)
     except OSError as error:
-        named = Path(os.environ.get("TMPDIR") or "/tmp")
-        warn_unwritable("the compiler's temporary files", named, error, _COST, "TMPDIR")
+        warn_unwritable("the compiler's temporary files", folder, error, _COST, "TMPDIR")
         return False
     return True
 
