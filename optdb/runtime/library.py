@@ -26,7 +26,7 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: OpenCL's option to inhibit warnings. PoCL prints on standard error how many there were.
+#: OpenCL's option to inhibit warnings. PoCL and NVIDIA's driver print how many there were.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
