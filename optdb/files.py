@@ -1,7 +1,8 @@
 """Reads and replaces files that other processes, or strangers, may have written.
 
 `read_file` is for files whose content is not trusted. It never waits for a writer, and it knows how much there is to
-read before it reads. `replace_file` writes atomically. `check_folder` tells beforehand whether files can be written.
+read before it reads. `replace_file` writes atomically. `check_folder` tells beforehand whether files can be written,
+and `is_truncated` whether a shared library is whole.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -11,14 +12,27 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 import tempfile
 from pathlib import Path
+from shutil import disk_usage
 
-__all__ = ["ChangedFileError", "FileTooLargeError", "NotAFileError", "check_folder", "read_file", "replace_file"]
+__all__ = [
+    "ChangedFileError",
+    "FileTooLargeError",
+    "NotAFileError",
+    "check_folder",
+    "is_truncated",
+    "read_file",
+    "replace_file",
+]
 
 # O_NONBLOCK: a FIFO without a writer opens at once. O_NOCTTY: a terminal does not become this process's. O_BINARY:
 # Windows changes no line ends. A system that lacks one of these does not need it.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+
+#: The header of a 64-bit ELF file, little-endian: where its table of sections begins, and its entries' size and number.
+_ELF64 = struct.Struct("<40sQ10xHH2x")
 
 
 class NotAFileError(OSError):
@@ -89,10 +103,13 @@ def _read(descriptor: int, nbytes: int) -> bytes:
         return file.read(nbytes)
 
 
-def check_folder(folder: Path) -> None:
-    """Create a folder if it does not exist; raise OSError if no file can be written there."""
+def check_folder(folder: Path, nbytes: int = 1) -> None:
+    """Create a folder if it does not exist; raise OSError if no file of some size can be written there."""
     folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()
+    if disk_usage(folder).free < nbytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(b"\0")  # a full quota still takes files without content
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -115,3 +132,20 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def is_truncated(path: Path) -> bool:
+    """Return whether the end of a shared library is missing: the process would end by SIGBUS where it is used.
+
+    A full disk, or a machine that lost power, leaves such files. In an ELF file, the table of sections is at the end.
+    Files of other formats are left to the loader.
+    """
+    with path.open("rb") as file:
+        header = file.read(_ELF64.size)
+        size = os.fstat(file.fileno()).st_size
+    if len(header) < _ELF64.size:
+        return True
+    if not header.startswith(b"\x7fELF\x02\x01"):
+        return False
+    sections_offset, section_size, sections = _ELF64.unpack(header)[1:]
+    return size < sections_offset + section_size * sections

@@ -1,17 +1,49 @@
-"""optdb's folder in the user's cache.
+"""optdb's folder in the user's cache, and the warning where it cannot be written.
 
 This module imports nothing of optdb, so that every package can import it.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-__all__ = ["cache_dir"]
+__all__ = ["cache_dir", "warn_unwritable"]
+
+_logger = logging.getLogger(__name__)
+
+#: The files, and their folders, that this process has warned of.
+_warned: set[tuple[str, Path]] = set()
 
 
 def cache_dir() -> Path:
     """Return optdb's folder in the user's cache, which may not exist yet."""
     return Path(user_cache_dir("optdb", appauthor=False))
+
+
+def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable: str = "XDG_CACHE_HOME") -> None:
+    """Warn once in a process that files cannot be written.
+
+    Parameters
+    ----------
+    what : str
+        What the files hold.
+    folder : Path
+        Their folder.
+    error : OSError
+        Why they cannot be written.
+    cost : str
+        What each process does therefore.
+    variable : str
+        The environment variable that names another folder.
+    """
+    if (what, folder) in _warned:
+        return
+    _warned.add((what, folder))
+    _logger.warning(
+        "%s cannot be kept in %s (%s): each process %s.\n"
+        "The cure: name a folder with space that can be written: export %s=FOLDER",
+        *(what, folder, error.strerror or error, cost, variable),
+    )

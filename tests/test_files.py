@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from optdb import files
-from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file, replace_file
+from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, check_folder, read_file, replace_file
 from optdb.host.clinker.toolchain import Toolchain
+from tests.disks import full_disk
 
 
 def test_a_file_is_replaced_in_a_folder_of_the_users_own(tmp_path):
@@ -132,3 +133,9 @@ def test_no_descriptor_stays_open(tmp_path):
             except OSError as error:
                 assert isinstance(error, NotAFileError | FileTooLargeError)
     assert not before or len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_folder_on_a_full_disk_cannot_be_written(tmp_path):
+    with full_disk(tmp_path / "disk") as folder, pytest.raises(OSError, match="No space left"):
+        check_folder(folder)
+    check_folder(tmp_path / "new")

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from click import ClickException
 from rich.console import Console
 
 from optdb.cli.launch import launch
+from optdb.files import check_folder
 
 
 def can_draw() -> bool:
@@ -39,6 +41,11 @@ def explain_script(
         A folder to draw each function's graph in: as SVG, or as Graphviz's own text where its program is missing.
     html : Path, optional
         A file for a page with the graphs, the rewrites that were applied, and the time that each part took.
+
+    Raises
+    ------
+    ClickException
+        If the folder of pictures or of the page cannot be written; the script is not run.
     """
     from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.functions.compiled import watching
@@ -46,11 +53,22 @@ def explain_script(
     seen: list[Any] = []
     # Both are resolved now: the script may change the working directory.
     html, pictures = (path.absolute() if path is not None else None for path in (html, pictures))
+    # A long script is not run for a report that cannot be written.
+    for folder in filter(None, (html and html.parent, pictures)):
+        _check(folder)
     try:
         with watching(seen.append), _page(html, target):
             launch(target, args, is_module=is_module)
     finally:
         _report([lifters.explain(function) for function in seen], pictures)
+
+
+def _check(folder: Path) -> None:
+    try:
+        check_folder(folder)
+    except OSError as error:
+        cure = "name a folder with space that can be written"
+        raise ClickException(f"{folder}: {error.strerror}\nThe cure: {cure}") from error
 
 
 @contextmanager

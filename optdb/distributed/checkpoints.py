@@ -6,7 +6,8 @@ import io
 import os
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,16 @@ def check_folder(folder: Path) -> None:
     OSError
         If it cannot be made, or not be written.
     """
-    try:
+    with _naming_the_cure(folder):
         files.check_folder(folder)
+
+
+@contextmanager
+def _naming_the_cure(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        cure = f"{error.strerror}. The cure: give checkpoint= a folder that can be written"
+        cure = f"{error.strerror}. The cure: give checkpoint= a folder with space that can be written"
         raise OSError(error.errno, cure, str(folder)) from error
 
 
@@ -41,26 +48,37 @@ def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[Shared
     """Write the state after so many steps into a folder, and remove older files but the one before.
 
     A file gets its name when it is complete and on the disk, so a process that is killed leaves no broken file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the files before are unchanged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
     buffer = io.BytesIO()
     np.savez(buffer, steps=np.int64(steps), names=np.array([str(var.name) for var in shared]), **arrays)
     path = folder / f"{_PREFIX}{steps:012d}{_SUFFIX}"
-    descriptor, partial = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
+    with _naming_the_cure(folder):
+        _write(path, buffer.getbuffer())
+        for old in _files(folder)[:-KEPT]:
+            old.unlink(missing_ok=True)
+    return path
+
+
+def _write(path: Path, content: memoryview) -> None:
+    """Write a file, and wait until it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(buffer.getbuffer())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(partial).replace(path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
-    for old in _files(folder)[:-KEPT]:
-        old.unlink(missing_ok=True)
-    return path
+    _sync_folder(path.parent)
 
 
 def latest(folder: Path) -> Path | None:

@@ -28,12 +28,21 @@ from optdb.runtime.sizes import specialize
 
 Array = cl_array.Array
 
+_COPY_NEEDED = "the values of an array on a device are copied to the host.\nThe cure: leave out copy=False"
+
 
 class DeviceArray(Array):
     """A PyOpenCL array that copies with any strides, and that NumPy can read.
 
+    NumPy's functions get a copy on the host, and return arrays of the host; `np.reshape` and others that are methods
+    of PyOpenCL's arrays return arrays of the device. There is no `__array_namespace__`: PyOpenCL has no such functions.
+
     While a function is traced, it has no memory, and its lengths, strides and offset may be sizes.
     """
+
+    #: Below that of NumPy's arrays, which then compute `host + device` as they do `device + host`, and above NumPy's
+    #: scalars: `np.float32(2) * device` stays on the device.
+    __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
         if commands.tracing() is None:
@@ -109,8 +118,27 @@ class DeviceArray(Array):
         """
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
-    def __array__(self, dtype: Any = None) -> np.ndarray:
+    def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
+        """Tell whether all elements are true: on the device, or on the host for `np.all`, which passes an axis."""
+        return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
+
+    def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
+        """Tell whether any element is true: on the device, or on the host for `np.any`, which passes an axis."""
+        return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(_COPY_NEEDED)
         return np.asarray(to_host(self), dtype)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        # DLPack's number of the host: a view of the device's memory would change when a function writes its buffer.
+        return 1, 0
+
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        if copy is False:
+            raise BufferError(_COPY_NEEDED)
+        return to_host(self).__dlpack__(**options)
 
     def __copy__(self) -> DeviceArray:
         # As NumPy's arrays: the host's functions part inputs that share memory by copy.copy.

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from optdb import trace_log
 from optdb.runtime import binaries, ptx
-from optdb.runtime.library import cl, compilers_unheard
+from optdb.runtime.library import build_quietly, cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -112,10 +112,9 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program; log the messages of a compiler that accepts it, instead of warning the user."""
-    with compilers_unheard():
-        # PyOpenCL's own cache would keep the same binaries again.
-        program = program.build(options=list(options), cache_dir=False)
+    """Build a program; log what its compiler says besides, instead of warning the user."""
+    # PyOpenCL's own cache would keep the same binaries again.
+    program = build_quietly(program, options)
     for device in program.devices:
         messages = program.get_build_info(device, cl.program_build_info.LOG).strip()
         if messages:

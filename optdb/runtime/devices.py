@@ -27,9 +27,9 @@ import numpy as np
 
 from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
-from optdb.runtime.driver_caches import full_folder, unwritable_reason
+from optdb.runtime.driver_caches import lend_folder, unusable_folder_reason
 from optdb.runtime.errors import DeviceError
-from optdb.runtime.library import check_process, cl, compilers_unheard
+from optdb.runtime.library import build_quietly, check_process, cl
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -271,7 +271,7 @@ def _described(row: DeviceInfo) -> str:
 def _all() -> Iterator[tuple[str, cl.Device]]:
     """Yield every device with its number. Platforms without devices count, but give none."""
     check_process()
-    _check_cache_folders()
+    lend_folder()
     try:
         platforms = cl.get_platforms()
     except cl.LogicError:  # the loader's way to say that there is none
@@ -283,13 +283,6 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
             continue
         for d, device in enumerate(devices):
             yield f"opencl{p}:{d}", device
-
-
-@functools.cache
-def _check_cache_folders() -> None:
-    reason = unwritable_reason()
-    if reason is not None:
-        raise DeviceError(reason)
 
 
 def _rank(device: cl.Device) -> int:
@@ -306,12 +299,11 @@ def unsupported_reason(device: cl.Device) -> str | None:
     quirks = profile_of(device).quirks
     if quirks.aborts_without_ld and shutil.which("ld") is None:
         return "it links kernels with the program ld, which is not on the PATH (the cure: apt-get install binutils)"
-    full = full_folder() if quirks.aborts_on_full_disk else None
-    if full is not None:
-        return f"no space is left for what it builds, in {full} (the cure: export POCL_CACHE_DIR=FOLDER)"
+    reason = unusable_folder_reason() if quirks.aborts_on_full_disk else None
+    if reason is not None:
+        return reason
     try:
-        with compilers_unheard():
-            got = _run_trial(device)
+        got = _run_trial(device)
     except (cl.Error, cl.RuntimeError) as error:
         return str(error).strip().partition("\n")[0][:200]
     expected = list(range(40, 44))
@@ -321,7 +313,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
 def _run_trial(device: cl.Device) -> list[int]:
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
-    program = cl.Program(context, _TRIAL).build(cache_dir=False)
+    program = build_quietly(cl.Program(context, _TRIAL))
     result = np.zeros(4, np.int32)
     out = cl.Buffer(context, cl.mem_flags.READ_WRITE, result.nbytes)
     program.optdb_trial(queue, result.shape, None, out)

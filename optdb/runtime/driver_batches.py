@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from optdb import trace_log
-from optdb.files import replace_file
+from optdb.files import is_truncated, replace_file
 from optdb.runtime.driver_calls import PreparedCall
-from optdb.user_cache import cache_dir
+from optdb.user_cache import cache_dir, warn_unwritable
 
 __all__ = [
     "Batch",
@@ -156,9 +156,7 @@ class _Loading:
         compiler = os.environ.get("CC") or "cc"
         with self._building:
             try:
-                if not _path().is_file():
-                    _build(compiler, _path())
-                self.library = _loaded(_path())
+                self.library = _loaded(_path()) if _is_whole(_path()) else _build(compiler, _path())
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 details = getattr(error, "stderr", None) or ""
                 _logger.info("Python enqueues all commands: %s compiles no loop: %s %s", compiler, error, details)
@@ -189,8 +187,12 @@ def _path() -> Path:
     return cache_dir() / "loops" / f"{_SOURCE.stem}-{digest}.so"
 
 
+def _is_whole(path: Path) -> bool:
+    return path.is_file() and not is_truncated(path)
+
+
 def _loaded(path: Path) -> ctypes.CDLL:
-    if not path.is_file():
+    if not _is_whole(path):
         raise FileNotFoundError(path)
     library = ctypes.CDLL(str(path))
     library.optdb_call.argtypes = ctypes.c_void_p, ctypes.c_size_t
@@ -200,8 +202,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _build(compiler: str, path: Path) -> None:
-    """Compile the library; other processes see it whole, or not at all."""
+def _build(compiler: str, path: Path) -> ctypes.CDLL:
+    """Compile the library and load it; other processes see it whole, or not at all."""
     with (
         tempfile.TemporaryDirectory(prefix="optdb-") as folder,
         trace_log.compiler_run("C compiler", lambda: "the loop over commands"),
@@ -211,4 +213,9 @@ def _build(compiler: str, path: Path) -> None:
         subprocess.run(
             command, check=True, capture_output=True, text=True, timeout=_COMPILER_TIMEOUT_S, stdin=subprocess.DEVNULL
         )
-        replace_file(path, made.read_bytes())
+        try:
+            replace_file(path, made.read_bytes())
+        except OSError as error:
+            warn_unwritable("the compiled loop", path.parent, error, "compiles it anew")
+            return _loaded(made)  # it stays mapped when its file is removed
+        return _loaded(path)

@@ -1,49 +1,86 @@
-"""The folders in which OpenCL drivers keep what they build, and why a driver cannot use its own."""
+"""The folder in which PoCL keeps what it builds, and another one where it cannot use its own.
+
+PoCL lists no device where it cannot write its folder, and ends the process where the folder's file system is full.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
-import shutil
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 
 from platformdirs import user_cache_path
 
 from optdb.files import check_folder
+from optdb.user_cache import warn_unwritable
 
-__all__ = ["full_folder", "unwritable_reason"]
+__all__ = ["lend_folder", "unusable_folder_reason"]
 
-#: Names PoCL's folder; without it, PoCL has one in the user's cache.
-_POCL_VARIABLE = "POCL_CACHE_DIR"
-#: What a driver needs at the least: the object files of some kernels.
+#: Names PoCL's folder; without it, PoCL has one in the user's cache. PoCL reads it once.
+_VARIABLE = "POCL_CACHE_DIR"
+#: The least space that PoCL needs: the object files of some kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
 
-def unwritable_reason() -> str | None:
-    """Return which folder of the drivers cannot be written, with the cure; None if all can.
+@dataclass(frozen=True)
+class _Loan:
+    """A temporary folder for PoCL, and why it cannot use its own."""
 
-    PyOpenCL fails without the user's cache folder, and PoCL lists no device without its own.
-    """
-    folders = {"XDG_CACHE_HOME": user_cache_path()}
-    if _POCL_VARIABLE in os.environ:
-        folders[_POCL_VARIABLE] = _folder()
-    for variable, folder in folders.items():
-        try:
-            check_folder(folder)
-        except OSError as error:
-            return (
-                f"OpenCL drivers keep what they build in {folder}, which cannot be written ({error.strerror}).\n"
-                f"The cure: name a folder that can: export {variable}=FOLDER"
-            )
+    own: Path
+    error: OSError
+    folder: Path  #: PoCL creates it when it starts.
+
+
+@functools.cache
+def lend_folder() -> _Loan | None:
+    """Give PoCL a temporary folder if it cannot use its own; call this before the first use of OpenCL."""
+    own = _folder()
+    error = _error(own)
+    if error is None:
+        return None
+    try:
+        temporary = tempfile.mkdtemp(prefix="optdb-pocl-")
+    except OSError:  # no folder is left that can be written
+        return _Loan(own, error, own)
+    atexit.register(_remove, temporary, os.getpid())
+    loan = _Loan(own, error, Path(temporary, "kernels"))
+    os.environ[_VARIABLE] = str(loan.folder)
+    return loan
+
+
+def unusable_folder_reason() -> str | None:
+    """Return why PoCL can keep nothing, with the cure; warn where it works with a temporary folder."""
+    loan = lend_folder()
+    if loan is None:
+        return None
+    # A program may have used OpenCL before optdb: then PoCL has its own folder.
+    error = _error(loan.folder) if loan.folder.exists() else loan.error
+    if error is None:
+        warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them anew", _VARIABLE)
+        return None
+    reason = error.strerror or error
+    return f"its kernels cannot be kept in {loan.own} ({reason}) (the cure: export {_VARIABLE}=FOLDER)"
+
+
+def _error(folder: Path) -> OSError | None:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        check_folder(existing, _LEAST_FREE_BYTES)
+    except OSError as error:
+        return error
     return None
 
 
-def full_folder() -> Path | None:
-    """Return PoCL's folder if its file system is full; None otherwise."""
-    folder = _folder()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return folder if shutil.disk_usage(existing).free < _LEAST_FREE_BYTES else None
-
-
 def _folder() -> Path:
-    named = os.environ.get(_POCL_VARIABLE)
+    named = os.environ.get(_VARIABLE)
     return Path(named).absolute() if named else user_cache_path() / "pocl"
+
+
+def _remove(folder: str, process: int) -> None:
+    # A forked process leaves it to its parent.
+    if os.getpid() == process:
+        rmtree(folder, ignore_errors=True)

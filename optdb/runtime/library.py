@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from optdb.runtime.errors import DeviceError, ForkedContext
 
@@ -23,9 +24,43 @@ except ImportError as error:
         f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install 'optdb[opencl]'"
     ) from error
 
-__all__ = ["check_process", "cl", "cl_array", "compilers_unheard"]
+__all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
+
+#: OpenCL's option to inhibit warnings. PoCL and NVIDIA's driver print how many there were.
+_NO_WARNINGS = "-w"
 
 _first_user: int | None = None
+
+# Without it, a cache of PyOpenCL that cannot be written is a KeyError; with it, a warning.
+os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
+
+
+class _NothingKept:
+    """Stands for PyOpenCL's database of the Python code that launches kernels."""
+
+    def __getitem__(self, key: Any) -> Any:
+        raise KeyError(key)
+
+    def store_if_not_present(self, key: Any, value: Any) -> None:
+        """Keep nothing."""
+
+
+def _generate_invokers() -> None:
+    """Let PyOpenCL generate the code that launches a kernel anew in each process.
+
+    Its database raises errors on a full disk and where it is damaged, and waits without end where another process has
+    locked it. Opening it takes as long as generating the code of 18 kernels.
+    """
+    no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
+    cl._PYOPENCL_NO_CACHE = True  # as by the variable of this name: the module opens no database
+    try:
+        from pyopencl import invoker
+    finally:
+        cl._PYOPENCL_NO_CACHE = no_cache
+    invoker.invoker_cache = _NothingKept()
+
+
+_generate_invokers()
 
 
 class _Unheard:
@@ -56,6 +91,12 @@ class _Unheard:
 
 #: Suppresses PyOpenCL's warnings about compiler messages for programs that build, in a ``with`` block.
 compilers_unheard = _Unheard().block
+
+
+def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Program:
+    """Build a program so that its compiler tells errors alone, and without PyOpenCL's cache of binaries."""
+    with compilers_unheard():
+        return program.build(options=[*options, _NO_WARNINGS], cache_dir=False)
 
 
 def check_process() -> None:

@@ -34,10 +34,10 @@ def test_a_write_that_fails_leaves_the_file_before(tmp_path, shared, monkeypatch
     first = checkpoints.save(tmp_path, [np.ones(3), np.random.RandomState(0)], 1, shared)
 
     def full(*_):
-        raise OSError("no space left")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints.os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OSError, match=r"No space left on device\. The cure: give checkpoint= a folder with space"):
         checkpoints.save(tmp_path, [np.zeros(3), np.random.RandomState(0)], 2, shared)
     assert list(tmp_path.iterdir()) == [first]
 

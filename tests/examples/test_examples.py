@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -213,3 +214,15 @@ def test_eye_from_file_takes_its_kernel_along():
     op = pickle.loads(pickle.dumps(module.EyeFromFile("float32")))
     assert op == module.EyeFromFile("float32")
     assert "KERNEL void eye" in op.text
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["", ",optdb.device=opencl"], ids=["host", "device"])
+def test_a_first_run_prints_what_the_script_prints(tmp_path, flags):
+    """No folder of a cache exists, and every compiler runs."""
+    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "POCL_CACHE_DIR": str(tmp_path / "pocl")}
+    flags = f"floatX=float32,base_compiledir={tmp_path / 'theano'}{flags}"
+    done = python("-m", "optdb", "run", str(EXAMPLES / SCRIPT), "--epochs", "1", flags=flags, env=env)
+    assert done.stderr == ""
+    assert re.fullmatch(r"theano.function took .* s\nepoch 1: loss .*\n", done.stdout)

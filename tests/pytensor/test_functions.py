@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -322,3 +323,17 @@ def test_random_graphs_with_gradients(graph, shape, kind, seed):
         for _ in range(3)
     ]
     compare(inputs, results, *calls, rtol=1e-7, mode=mode_of_kind(kind))
+
+
+@pytest.mark.slow
+def test_a_first_run_prints_what_the_program_prints(tmp_path):
+    code = (
+        "import numpy as np, optdb.pytensor, pytensor, pytensor.tensor as pt\n"
+        "x = pt.vector('x')\n"
+        "print(pytensor.function([x], pt.exp(x).sum(), mode='OPENCL')(np.zeros(3)))"
+    )
+    folders = {"HOME": "home", "XDG_CACHE_HOME": "cache", "POCL_CACHE_DIR": "pocl"}
+    env = {**os.environ, **{variable: str(tmp_path / folder) for variable, folder in folders.items()}}
+    env["PYTENSOR_FLAGS"] = f"{env['PYTENSOR_FLAGS']},base_compiledir={tmp_path / 'pytensor'}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert (done.stdout, done.stderr) == ("3.0\n", "")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import operator
 
 import numpy as np
+import pyopencl
 import pyopencl.array as cl_array
 import pytest
 from hypothesis import given
@@ -78,3 +80,100 @@ def test_parts_of_an_array_are_overwritten_in_place():
 def test_no_room():
     with pytest.raises(MemoryError, match="no room for 4611686018427387904 bytes"):
         arrays.empty(runtime_context(), (2**60,), "float32")
+
+
+def _host_and_device():
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    return value, arrays.from_host(runtime_context(), value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "function",
+    [
+        np.asarray,
+        np.array,
+        np.copy,
+        np.ascontiguousarray,
+        np.exp,
+        np.sum,
+        np.all,
+        np.any,
+        np.from_dlpack,
+        lambda a: np.array(a, "float64"),
+        lambda a: np.array(a, copy=True),
+        lambda a: np.array([a, a]),
+        lambda a: np.add(a, 1),
+        lambda a: np.concatenate([a, a]),
+        lambda a: np.where(a > 2, 1, 0),
+        lambda a: np.any(a, axis=0, keepdims=True),
+        lambda a: np.add.reduce(a),
+    ],
+)
+def test_functions_of_numpy_return_arrays_of_the_host(function):
+    value, there = _host_and_device()
+    got, want = function(there), function(value)
+    assert type(got) is type(want)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "function", [operator.add, operator.sub, operator.mul, operator.eq, operator.ne, operator.lt, operator.ge]
+)
+def test_operators_with_an_array_of_the_host_compute_there_in_either_order(function):
+    value, there = _host_and_device()
+    other = value[::-1]
+    for got, want in (
+        (function(there, other), function(value, other)),
+        (function(other, there), function(other, value)),
+    ):
+        assert type(got) is np.ndarray
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_numpy_scalar_keeps_an_array_on_its_device():
+    value, there = _host_and_device()
+    got = np.float32(2) * there
+    assert isinstance(got, arrays.DeviceArray)
+    np.testing.assert_array_equal(got.get(), 2 * value)
+
+
+def test_pyopencl_reductions_stay_on_the_device(monkeypatch):
+    # Its kernels include its headers, whose folder conftest.py leaves out.
+    monkeypatch.setattr(pyopencl, "_DEFAULT_INCLUDE_OPTIONS", ["-I", pyopencl._find_pyopencl_include_path()])
+    _, there = _host_and_device()
+    assert not there.all().get()
+    assert there.any().get()
+
+
+@pytest.mark.parametrize("function", [np.reshape, np.transpose])
+def test_views_by_numpy_stay_on_the_device(function):
+    value, there = _host_and_device()
+    arguments = [(3, 2)] if function is np.reshape else []
+    got = function(there, *arguments)
+    assert isinstance(got, arrays.DeviceArray)
+    np.testing.assert_array_equal(got.get(), function(value, *arguments))
+
+
+def test_an_array_is_not_had_without_a_copy():
+    _, there = _host_and_device()
+    with pytest.raises(ValueError, match="leave out copy=False"):
+        there.__array__(copy=False)
+    with pytest.raises(BufferError, match="leave out copy=False"):
+        there.__dlpack__(copy=False)
+    if int(np.__version__.partition(".")[0]) >= 2:
+        with pytest.raises(ValueError, match="leave out copy=False"):
+            np.array(there, copy=False)
+    else:  # NumPy 1 copies where it has to
+        assert np.array(there, copy=False).shape == (2, 3)
+
+
+def test_a_dlpack_copy_is_of_the_host():
+    value, there = _host_and_device()
+    assert there.__dlpack_device__() == value.__dlpack_device__()
+    seen = np.from_dlpack(there[:, ::-1])
+    np.testing.assert_array_equal(seen, value[:, ::-1])
+    there.fill(7)
+    np.testing.assert_array_equal(seen, value[:, ::-1])

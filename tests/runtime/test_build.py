@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import warnings
 from dataclasses import replace
 
@@ -37,12 +38,30 @@ def test_options_are_named_where_they_are_refused():
         build.build(runtime_context(), "__kernel void k() {}", ["-no-such-option"])
 
 
-def test_what_a_compiler_says_besides_is_for_the_log(caplog, recwarn):
-    context = runtime_context()
-    source = "#warning so to say\n__kernel void k(__global int *a) { a[0] = 1; }"
-    with caplog.at_level(logging.INFO, "optdb"):
-        build.make(context, source, name="talk")
+def test_a_compiler_that_warns_prints_nothing(capfd, recwarn):
+    # A source that no driver has built before.
+    warns = f"#warning so to say, {time.time_ns()}\n__kernel void k(__global int *a) {{ a[0] = 1.5f; }}"
+    build.make(runtime_context(), warns)
+    assert capfd.readouterr() == ("", "")
     assert not [one for one in recwarn if issubclass(one.category, cl.CompilerWarning)]
+    with pytest.raises(BuildError, match="no_such_name"):
+        build.make(runtime_context(), warns + "\n__kernel void n(__global int *a) { a[0] = no_such_name; }")
+
+
+def test_what_a_compiler_says_besides_is_for_the_log(caplog):
+    class Talkative:
+        devices = (runtime_context().device,)
+
+        def build(self, options, cache_dir):
+            warnings.warn("a compiler's message", cl.CompilerWarning, stacklevel=1)
+            return self
+
+        def get_build_info(self, device, question):
+            return "so to say\n"
+
+    with caplog.at_level(logging.INFO, "optdb"), warnings.catch_warnings(record=True) as heard:
+        build._built_quietly(Talkative(), (), "talk")
+    assert not heard
     assert "talk builds on" in caplog.text
     assert "so to say" in caplog.text
 

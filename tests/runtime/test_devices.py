@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
 
+from optdb import files
 from optdb.runtime import devices, driver_caches
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
-from tests.processes import output, python, run_code
+from tests.processes import output, run_code
 from tests.runtime.fake_devices import FakeDevice
 
 SLOW = FakeDevice("Oclgrind Simulator", "Oclgrind")
@@ -239,23 +242,55 @@ def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():
     assert output(code) == "False\ncomposition files html_tables runtime trace_log user_cache"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "POCL_CACHE_DIR"])
-def test_a_folder_of_drivers_that_cannot_be_written_is_named_with_the_cure(variable):
-    done = python("-m", "optdb", "devices", env={variable: "/proc/none"})
-    assert done.returncode == 1
-    assert "/proc/none" in done.stdout
-    assert f"export {variable}=FOLDER" in done.stdout
-    assert "Traceback" not in done.stderr
+def test_pocl_gets_a_temporary_folder_where_its_own_cannot_be_written(variable, tmp_path):
+    code = """
+        import os
+        from optdb.runtime.devices import list_devices
+
+        print(*(row.works for row in list_devices() if row.short_name == "pocl"))
+        print(os.environ["POCL_CACHE_DIR"])
+    """
+    done = run_code(code, env={"POCL_CACHE_DIR": "", variable: "/proc/none", "TMPDIR": str(tmp_path)})
+    works, folder = done.stdout.splitlines()
+    assert works == "True", done.stderr
+    assert Path(folder).is_relative_to(tmp_path)
+    assert not any(tmp_path.iterdir())  # removed with the process
+    assert done.stderr.count("The cure:") == 1
+    assert "PoCL's kernels cannot be kept in /proc/none" in done.stderr
+    assert "export POCL_CACHE_DIR=FOLDER" in done.stderr
 
 
-def test_a_device_whose_folder_is_full_is_not_tried(monkeypatch, tmp_path):
+@pytest.fixture
+def full_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "new"))
+    monkeypatch.setattr(files, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    driver_caches.lend_folder.cache_clear()
+    yield tmp_path / "new"
+    driver_caches.lend_folder.cache_clear()
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["no room elsewhere", "began before"])
+def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, starts):
     aborting = FakeDevice("Processor", "Portable Computing Language")
     monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
-    monkeypatch.setattr(driver_caches.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
-    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "new"))
+    loan = driver_caches.lend_folder()
+    assert os.environ["POCL_CACHE_DIR"] == str(loan.folder)
+    if starts:
+        loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
-    assert f"no space is left for what it builds, in {tmp_path / 'new'}" in reason
+    assert f"its kernels cannot be kept in {full_folder} (No space left on device)" in reason
     assert "export POCL_CACHE_DIR=FOLDER" in reason
+
+
+def test_no_folder_is_lent_where_none_can_be_written(monkeypatch, full_folder):
+    def refuse(**options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(driver_caches.tempfile, "mkdtemp", refuse)
+    assert "(No space left on device)" in driver_caches.unusable_folder_reason()
+    assert os.environ["POCL_CACHE_DIR"] == str(full_folder)
 
 
 def test_a_device_that_would_end_the_process_is_not_tried(monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optdb import user_cache
 from optdb.runtime import commands, driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
@@ -212,6 +213,34 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
     listed.enqueue()
     assert listed._pieces is None
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
+
+
+@pytest.fixture
+def loading(monkeypatch, tmp_path):
+    """Loads the loop from a path of its own."""
+    monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
+    monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])
+def test_a_loop_without_its_end_is_compiled_again(loading, kept):
+    path = driver_batches._path()
+    assert driver_batches.build_loop()
+    content = path.read_bytes()
+    path.unlink()  # the process has it mapped
+    path.write_bytes(content[: int(kept * len(content))])
+    driver_batches._loading = driver_batches._Loading()
+    assert driver_batches.build_loop()
+    assert path.read_bytes() == content
+
+
+def test_a_loop_that_cannot_be_kept_is_used(loading, caplog, monkeypatch):
+    monkeypatch.setattr(user_cache, "_warned", set())
+    driver_batches._path().parent.touch()  # a file where the folder should be
+    assert driver_batches.build_loop()
+    (message,) = caplog.messages
+    assert "the compiled loop cannot be kept in" in message
+    assert "export XDG_CACHE_HOME=FOLDER" in message
 
 
 def test_the_loop_is_compiled_once_and_kept(tmp_path):

@@ -18,10 +18,9 @@ from typing import Any
 from theano.gof import cmodule
 from theano.gof.cmodule import KeyData, ModuleCache
 
-from optdb.files import read_file
+from optdb.files import is_truncated, read_file
 from optdb.host.clinker.building import ModuleBuilder, can_build
 from optdb.host.clinker.locks import FileLock
-from optdb.host.clinker.shared_libraries import is_truncated
 from optdb.host.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.clinker.units import Translation, module_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from optdb.host.clinker.shared_libraries import is_truncated
+from optdb.files import is_truncated
 
 __all__ = ["EXTENSIONS", "is_built", "remove_truncated"]
 

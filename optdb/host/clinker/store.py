@@ -16,6 +16,7 @@ The modules of one translation unit are one shared library, hard-linked into the
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -31,6 +32,7 @@ from typing import Any
 from theano.gof.cmodule import KeyData, get_lib_extension
 
 from optdb.host.clinker.locks import FileLock
+from optdb.host.importing.support import UnusableCompiledir
 
 __all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 
@@ -39,6 +41,9 @@ _DIGITS = 40
 
 #: How long processes wait after a clean-up before one of them starts the next.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
+
+#: How often a module is moved to its folder, which other processes may remove meanwhile.
+MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -125,8 +130,22 @@ class ModuleStore:
         -------
         Path
             The path of its shared library, which another process may have stored first.
+
+        Raises
+        ------
+        UnusableCompiledir
+            If the folder is there without the library, and cannot be removed.
         """
         target = self.library(module.module_hash, module.name)
+        for _ in range(MAX_ATTEMPTS):
+            self._publish(module, library, target)
+            if target.exists():
+                return target
+            # The folder holds the rest of a module that was partly removed.
+            shutil.rmtree(target.parent, ignore_errors=True)
+        raise UnusableCompiledir(f"{target.parent} has no {target.name}, and cannot be removed")
+
+    def _publish(self, module: StoredModule, library: Path, target: Path) -> None:
         draft = self.stage().folder()
         key_data = KeyData({module.key}, module.module_hash, str(target.parent / "key.pkl"), str(target))
         (draft / "mod.cpp").write_text(module.source)
@@ -134,11 +153,6 @@ class ModuleStore:
         (draft / "key.pkl").write_bytes(_pickled(key_data))
         link(library, draft / target.name)
         rename(draft, target.parent)
-        if not target.exists():
-            # The folder holds the rest of a module that was partly removed.
-            shutil.rmtree(target.parent, ignore_errors=True)
-            return self.publish(module, library)
-        return target
 
     def clean_up(self, max_age_s: float) -> None:
         """Remove files of dead processes, and, once a day for all processes, modules that were not read for long.
@@ -153,15 +167,20 @@ class ModuleStore:
         stamp = self.folder / "cleaned"
         now = time.time()
         try:
-            if now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
+            # A stamp from the future is one of a clock that was put back.
+            if 0 <= now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
                 return
         except FileNotFoundError:
             if not self.folder.is_dir():
                 return
-        stamp.touch()
+        try:
+            stamp.touch()
+        except OSError:  # a full or read-only disk: another process cleans up later
+            return
         for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
-            if now - library.stat().st_atime > max_age_s:
-                shutil.rmtree(library.parent, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process may remove it
+                if now - library.stat().st_atime > max_age_s:
+                    shutil.rmtree(library.parent, ignore_errors=True)
 
 
 class Stage:

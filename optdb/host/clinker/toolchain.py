@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from optdb import trace_log
-from optdb.files import read_file, replace_file
+from optdb.files import check_folder, read_file, replace_file
 from optdb.host.clinker.locks import FileLock
 from optdb.json_text import parse_json
-from optdb.user_cache import cache_dir
+from optdb.user_cache import cache_dir, warn_unwritable
 
 __all__ = ["Toolchain", "file_stamp", "toolchain"]
 
@@ -36,6 +36,9 @@ ENVIRONMENT = (
 )
 #: A file of answers has some kilobytes.
 _MAX_BYTES = 1 << 22
+#: The size of a compiler's temporary files for a small program.
+_TEMPORARY_BYTES = 1 << 20
+_COST = "asks the compiler again, which takes seconds"
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
@@ -120,12 +123,13 @@ class Toolchain:
 
     def _write(self) -> None:
         """Write all answers, including those of other processes, atomically."""
+        if not _compiler_has_room():
+            return
         answers = {**self._read(), **self._answers}
         try:
             replace_file(self._file, json.dumps({"digest": _digest(answers), "answers": answers}).encode())
-        except OSError:
-            # With a read-only home, each process queries the compiler again.
-            return
+        except OSError as error:
+            warn_unwritable("the compiler's answers", self._file.parent, error, _COST)
 
     def library_stamps(self, flags: Iterable[str]) -> list[Any]:
         """Return the stamps of the libraries that the linker may find; they change when a library is replaced.
@@ -184,6 +188,18 @@ def _library_dirs(compiler: str) -> list[str]:
 def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
     path = shutil.which(compiler)
     return None if path is None else file_stamp(path)
+
+
+def _compiler_has_room() -> bool:
+    """Return whether a compiler can write its temporary files; its answers may be wrong where it cannot."""
+    # Not `tempfile.gettempdir`, which passes over a folder on a full disk.
+    folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
+    try:
+        check_folder(folder, _TEMPORARY_BYTES)
+    except OSError as error:
+        warn_unwritable("the compiler's temporary files", folder, error, _COST, "TMPDIR")
+        return False
+    return True
 
 
 def _digest(*parts: Any) -> str:

@@ -58,11 +58,14 @@ def _first_that_links(compiler: str, search: list[str]) -> str:
 
 def links(compiler: str, flags: Iterable[str]) -> bool:
     """Whether a program that calls BLAS compiles with these flags, and runs."""
-    with tempfile.TemporaryDirectory(prefix="optdb-blas-") as folder:
-        source, program = Path(folder, "try.cpp"), Path(folder, "try.out")
-        source.write_text(PROGRAM)
-        build = [compiler, str(source), "-o", str(program), *flags]
-        return _run(build) is not None and _run([str(program)]) is not None
+    try:
+        with tempfile.TemporaryDirectory(prefix="optdb-blas-") as folder:
+            source, program = Path(folder, "try.cpp"), Path(folder, "try.out")
+            source.write_text(PROGRAM)
+            build = [compiler, str(source), "-o", str(program), *flags]
+            return _run(build) is not None and _run([str(program)]) is not None
+    except OSError:  # no room for the program: `Toolchain` warns, and does not keep the answer
+        return False
 
 
 def _run(command: list[str]) -> str | None:

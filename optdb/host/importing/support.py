@@ -103,6 +103,8 @@ def _complaint(message: str) -> str:
 
 #: The errors of a folder that cannot be written, for any file.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
+#: A temporary file of GCC and its folder, in an error.
+_TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 
 @contextmanager
@@ -113,6 +115,8 @@ def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
     ------
     UnusableCompiledir
         Instead of such an error. A compiler's complaint about a full disk counts.
+    UnusableCompiler
+        If the compiler complains about the folder of its temporary files.
     """
     try:
         yield
@@ -120,6 +124,12 @@ def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
         reason = _why_unwritable(error)
         if reason is None:
             raise
+        temporary = _TEMPORARY_FILE.search(str(error))
+        if temporary is not None:
+            raise UnusableCompiler(
+                f"the compiler's temporary files cannot be written: {reason}: {temporary[1]}",
+                "free some space there, or name a folder with space: export TMPDIR=FOLDER",
+            ) from error
         raise UnusableCompiledir(f"Theano's folder for compiled code cannot be used: {reason}: {compiledir}") from error
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import theano  # before what is a part of its import
 
+from optdb.files import is_truncated
 from optdb.host.clinker.cache import SharedModuleCache
-from optdb.host.clinker.shared_libraries import is_truncated
 from tests.processes import run_code
 
 

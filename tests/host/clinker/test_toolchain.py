@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
+from optdb import files, user_cache
 from optdb.host.clinker import toolchain
 from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.toolchain import Toolchain
@@ -168,3 +170,29 @@ def test_an_answer_may_take_another(compiler, tmp_path):
 def test_where_no_lock_can_be_had_each_asks(compiler, tmp_path, monkeypatch):
     monkeypatch.setattr(FileLock, "acquire", lambda self: (_ for _ in ()).throw(OSError(28, "no space left")))
     assert Toolchain(str(compiler), tmp_path / "kept").answer(["version"], Finder("12")) == "12"
+
+
+def test_what_a_compiler_without_room_says_is_not_kept(compiler, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(user_cache, "_warned", set())
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "disk_usage", lambda folder: SimpleNamespace(free=4096))
+            find = Finder(False)
+            assert Toolchain(str(compiler), tmp_path / "kept").answer(["links"], find) is False
+            assert find.asked == 1
+    (message,) = caplog.messages
+    assert "No space left on device" in message
+    assert "export TMPDIR=FOLDER" in message
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["links"], Finder(True)) is True
+
+
+def test_answers_that_cannot_be_kept_are_asked_again(compiler, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(user_cache, "_warned", set())
+    (tmp_path / "kept").touch()  # a file where the folder should be
+    find = Finder("12")
+    for _ in range(2):
+        assert Toolchain(str(compiler), tmp_path / "kept").answer(["version"], find) == "12"
+    assert find.asked == 2
+    (message,) = caplog.messages
+    assert f"the compiler's answers cannot be kept in {tmp_path / 'kept'}" in message
+    assert "export XDG_CACHE_HOME=FOLDER" in message

@@ -89,3 +89,11 @@ def test_functions_that_come_later_are_pickled():
     ger = pickle.loads(pickle.dumps(_blas_ger_fns[np.dtype("float64")]))
     x, y = np.arange(2.0), np.arange(3.0)
     np.testing.assert_array_equal(ger(2.0, x, y), scipy.linalg.blas.dger(2.0, x, y))
+
+
+def test_nothing_links_where_a_program_has_no_room(monkeypatch):
+    def refuse(**options):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(blas.tempfile, "TemporaryDirectory", refuse)
+    assert not blas.links("c++", ["-lblas"])

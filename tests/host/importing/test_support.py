@@ -121,6 +121,16 @@ def test_a_compiler_that_finds_the_disk_full_is_told_alike():
         raise Exception("Compilation failed (return status=1): ld: final link failed: No space left on device.")
 
 
+def test_a_full_folder_of_temporary_files_is_named():
+    message = (
+        "Compilation failed (return status=1): m.cpp:1:1: fatal error: error writing to /t/ccwASjbS.s: No space left"
+    )
+    with pytest.raises(support.UnusableCompiler) as error, support.writing_compiledir("folder"):
+        raise Exception(f"{message} on device. 1104 | }}.")
+    assert error.value.finding.endswith("No space left on device: /t")
+    assert error.value.cure.endswith("export TMPDIR=FOLDER")
+
+
 @pytest.mark.parametrize("error", [ValueError("another"), FileNotFoundError(2, "missing"), KeyboardInterrupt()])
 def test_other_errors_pass(error):
     with pytest.raises(type(error)) as raised, support.writing_compiledir("folder"):

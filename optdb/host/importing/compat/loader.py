@@ -6,10 +6,8 @@ Where the cache folder cannot be written, each process translates again, and war
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
-import logging
 import marshal
 import sys
 from importlib.machinery import SourceFileLoader
@@ -18,8 +16,6 @@ from types import CodeType
 
 from optdb import files, user_cache
 from optdb.host.importing.compat import libraries, translation, versions
-
-logger = logging.getLogger("optdb.compat")
 
 
 class TranslatingLoader(SourceFileLoader):
@@ -99,14 +95,5 @@ def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
         content = marshal.dumps(code)
         files.replace_file(cache_path, _head(stamp, content) + content)
     except OSError as error:
-        _warn_of_folder(cache_path.parent, error.strerror)
-
-
-@functools.cache
-def _warn_of_folder(folder: Path, reason: str) -> None:
-    logger.warning(
-        "translated modules cannot be kept in %s (%s): each process translates them anew, which takes some seconds.\n"
-        "The cure: name a folder that can be written: export XDG_CACHE_HOME=FOLDER",
-        folder,
-        reason,
-    )
+        cost = "translates them anew, which takes some seconds"
+        user_cache.warn_unwritable("translated modules", cache_path.parent, error, cost)

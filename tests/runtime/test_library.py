@@ -1,0 +1,49 @@
+"""PyOpenCL's own files: it computes where they cannot be written, and keeps no database of launches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.disks import full_disk
+from tests.processes import output, run_code
+
+LAUNCH = """
+    import numpy as np
+    {first}
+    from optdb.runtime import arrays
+    from optdb.runtime.context import Context
+
+    context = Context({device!r})
+    array = arrays.from_host(context, np.arange(3))
+    print((array + array).get())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "import pyopencl.invoker"], ids=["optdb first", "PyOpenCL first"])
+def test_the_caches_of_opencl_may_be_on_a_full_disk(tmp_path, first):
+    with full_disk(tmp_path / "disk") as folder:
+        if first:  # its own database is opened as soon as PyOpenCL is used without optdb
+            env = {"XDG_CACHE_HOME": str(tmp_path), "POCL_CACHE_DIR": str(folder)}
+        else:
+            env = {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": ""}
+        done = run_code(LAUNCH.format(first=first, device="pocl"), env=env)
+    assert done.stdout == "[0 2 4]\n", done.stderr
+    assert done.stderr.count("The cure:") == 1
+    assert "(No space left on device): each process builds them anew" in done.stderr
+
+
+@pytest.mark.slow
+def test_no_database_of_launches_is_opened(tmp_path):
+    assert output(LAUNCH.format(first="", device="pocl"), env={"XDG_CACHE_HOME": str(tmp_path)}) == "[0 2 4]"
+    assert not (tmp_path / "pytools").exists()
+
+
+@pytest.mark.slow
+def test_programs_that_pyopencl_cannot_keep_are_built(tmp_path):
+    # PyOpenCL's own kernels, for a driver without a cache of its own.
+    with full_disk(tmp_path / "disk") as folder:
+        env = {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": str(tmp_path)}
+        done = run_code(LAUNCH.format(first="", device="oclgrind"), env=env)
+    assert done.stdout == "[0 2 4]\n", done.stderr
+    assert "PyOpenCL compiler caching failed" in done.stderr
