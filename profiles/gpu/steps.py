@@ -89,7 +89,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
         costs = [float(sim(*data)[0]) for _ in range(_WARM_UP)]
         if training:
             settle(sim, lambda: sim.call_n_times(repeat, *data), training)
-        plan = _last_plan(sim)
+        plan = last_plan(sim)
         commands = 0 if plan is None else plan.enqueued
         call = _median_ms(lambda: sim(*data), repeat)
         resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
@@ -108,12 +108,13 @@ def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> 
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < _MOST_TRAINING_S:
         call()
-        plan = _last_plan(sim)
+        plan = last_plan(sim)
         if elapsed >= least_s and (plan is None or plan.is_settled):
             return
 
 
-def _last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
+def last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
+    """Return the plan of a simulator's last call; None if it has none."""
     machine = sim._executable.run
     return machine.plans[-1] if isinstance(machine, PlannedVM) and machine.plans else None
 

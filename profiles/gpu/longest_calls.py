@@ -1,0 +1,264 @@
+"""The longest calls while launches are merged, and what happened in them: ``python -m profiles.gpu.longest_calls``.
+
+Each model trains in a process of its own, with empty caches, from its first call until it is decided which launches are
+merged. Four batches come in turn, and each call waits for its cost. A call's ratio is to the median of the calls before
+it. Below the longest calls is what happened meanwhile: messages of optdb, runs of Python's collector, compilers, and
+where the threads were, as often as a watching thread could look. Where it could not, Python's lock was held.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+import theano
+
+import optdb
+from optdb import trace_log
+from optdb.codegen.kernels import persistent_launches
+from optdb.opencl.registry import context_of, get_context
+from profiles import models
+from profiles.gpu.steps import SIZES, SMALL, last_plan
+from profiles.steps_of_simulators import batches_of, compiled
+
+MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
+#: The calls before one whose median it is compared with.
+_BEFORE = 100
+#: Calls after it is decided which launches are merged.
+_SETTLED = 300
+#: The threads are looked at so often, if a call takes longer than so many times the median.
+_LOOKS_EVERY_S, _LONG = 0.01, 2.0
+_MOST_FRAMES = 5
+#: A run of the collector that is worth a line.
+_LONG_COLLECTION_S = 1e-3
+
+
+class Events(logging.Handler):
+    """What happens in a process, each with its time: messages of optdb, and long runs of Python's collector."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.list: list[tuple[float, str]] = []
+        self._collects_since = 0.0
+
+    def note(self, text: str, at: float | None = None) -> None:
+        """Note an event."""
+        self.list.append((time.perf_counter() if at is None else at, text))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a message."""
+        self.note(f"{threading.current_thread().name}: {record.getMessage()}")
+
+    def collector(self, phase: str, info: dict[str, int]) -> None:
+        """Note a run of the collector; Python calls this at its begin and end."""
+        now = time.perf_counter()
+        if phase == "start":
+            self._collects_since = now
+        elif now - self._collects_since > _LONG_COLLECTION_S:
+            self.note(f"the collector ran for {(now - self._collects_since) * 1e3:.1f} ms ({info['generation']})")
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Listen within the block."""
+        logger = logging.getLogger("optdb")
+        level = logger.level
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        gc.callbacks.append(self.collector)
+        try:
+            with trace_log.compiler_runs() as runs:
+                yield
+        finally:
+            gc.callbacks.remove(self.collector)
+            logger.removeHandler(self)
+            logger.setLevel(level)
+        for run in runs:
+            self.note(f"{run.compiler} began: {run.purpose}", run.begin)
+            self.note(f"{run.compiler} ended after {run.seconds:.3f} s: {run.purpose}", run.end)
+        self.list.sort()
+
+
+class Watch(threading.Thread):
+    """Notes where the threads are while a call takes long, and when it could not look."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._events = events
+        self._main = threading.get_ident()
+        self._seen: tuple[str, ...] = ()
+        #: When the present call began; None between two calls.
+        self.began: float | None = None
+        #: A call that takes longer is looked at.
+        self.limit_s = float("inf")
+        self.ends = False
+
+    def run(self) -> None:
+        """Look until the measurement ends."""
+        last = time.perf_counter()
+        while not self.ends:
+            time.sleep(_LOOKS_EVERY_S)
+            now, began = time.perf_counter(), self.began
+            if now - last > 5 * _LOOKS_EVERY_S:
+                self._events.note(f"Python's lock was not to be had for {(now - last) * 1e3:.0f} ms", last)
+            last = now
+            if began is not None and now - began > self.limit_s:
+                self._look()
+
+    def _look(self) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate() if thread is not self}
+        stacks = tuple(
+            f"{names[ident]} is at {_shown(frame)}" for ident, frame in sys._current_frames().items() if ident in names
+        )
+        if stacks != self._seen:
+            self._seen = stacks
+            for stack in stacks:
+                self._events.note(stack)
+
+
+def _shown(frame: Any) -> str:
+    entries = traceback.extract_stack(frame)[-_MOST_FRAMES:]
+    return " > ".join(f"{os.path.basename(entry.filename)}:{entry.lineno} {entry.name}" for entry in entries)
+
+
+def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: float, emulates: bool) -> None:
+    """Train a model, and print what its longest calls are."""
+    started = time.perf_counter()
+    model = models.build(name, **sizes)
+    batches = batches_of(model, 4)
+    events = Events()
+    watch = Watch(events)
+    seconds: list[float] = []
+    begins: list[float] = []
+    settled_at = None
+    if emulates:
+        _emulate(device)
+    with optdb.SimulatorOCL(compiled(model), device) as sim, events.noted():
+        watch.start()
+        count = 0
+        say(f"{name}: compiled after {time.perf_counter() - started:.1f} s")
+        while time.perf_counter() - started < most_s:
+            watch.began = begin = time.perf_counter()
+            sim(*batches[count % len(batches)])
+            end = time.perf_counter()
+            watch.began = None
+            count += 1
+            plan = last_plan(sim)
+            if plan is None or (not seconds and plan is not None and count < 3):
+                continue
+            seconds.append(end - begin)
+            begins.append(begin)
+            if len(seconds) % 50 == 0:
+                watch.limit_s = max(_LONG * statistics.median(seconds[-50:]), 1e-3)
+            if settled_at is None and plan.is_settled:
+                settled_at = len(seconds)
+                say(f"{name}: merged after call {settled_at}, {time.perf_counter() - started:.1f} s")
+            if settled_at is not None and len(seconds) >= max(calls, settled_at + _SETTLED):
+                break
+        watch.ends = True
+        watch.join()
+        commands = f"{plan.commands} commands, {plan.enqueued} enqueued" if plan is not None else "no plan"
+    report(name, commands, seconds, begins, calls, settled_at, events)
+
+
+def report(
+    name: str,
+    commands: str,
+    seconds: list[float],
+    begins: list[float],
+    calls: int,
+    settled_at: int | None,
+    events: Events,
+) -> None:
+    """Print the median, the longest calls, and what happened in them."""
+    if not seconds:
+        say(f"{name}: no call with a plan in time")
+        return
+    normal = [statistics.median(seconds[max(0, number - _BEFORE) : number] or seconds) for number in range(len(seconds))]
+    end = settled_at if settled_at is not None else len(seconds)
+    say(f"{name}: {commands}; {len(seconds)} calls since the plan, {'' if settled_at else 'NOT '}settled")
+    halves = (("until merged", seconds[:end]), ("since", seconds[end:]))
+    say("   median " + ", ".join(f"{what} {statistics.median(part) * 1e3:.3f} ms" for what, part in halves if part))
+    for what, last in ((f"first {calls}", calls), ("all", len(seconds))):
+        numbers = range(1, min(last, len(seconds)))
+        if not numbers:
+            continue
+        longest = max(numbers, key=seconds.__getitem__)
+        over = sum(seconds[number] > 2 * normal[number] for number in numbers)
+        say(
+            f"   longest of the {what} calls: {seconds[longest] * 1e3:.3f} ms at call {longest}, "
+            f"{seconds[longest] / normal[longest]:.1f} times the median before; {over} calls over twice"
+        )
+    worst = sorted(range(1, len(seconds)), key=lambda number: seconds[number] - normal[number], reverse=True)[:6]
+    origin = begins[0]
+    for number in sorted(worst):
+        begin, length = begins[number], seconds[number]
+        say(f"   call {number} at {begin - origin:.3f} s: {length * 1e3:.3f} ms, {length / normal[number]:.1f} times")
+        for when, text in events.list:
+            if begin - 1e-4 <= when <= begin + length:
+                say(f"      +{(when - begin) * 1e3:.1f} ms {text}")
+    say("   all messages, seconds since the plan:")
+    for when, text in events.list:
+        if when >= origin and " is at " not in text and "the collector" not in text:
+            say(f"      {when - origin:.3f} {text}")
+
+
+def _emulate(device: str) -> None:
+    """Let a device merge launches as a GPU does, soon: to try this program without one."""
+    context = get_context(context_of(device))
+    quirks = replace(context.profile.quirks, persistent_launches=True, launch_s=1e-5, kernel_compile_s=0.01)
+    context.profile = replace(context.profile, quirks=quirks)
+
+
+def say(line: str) -> None:
+    """Print a line at once: a process may be ended at any time."""
+    print(line, flush=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
+@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--calls", default=2000, show_default=True, help="So many calls from the plan on, at least.")
+@click.option("--most", "most_s", default=55.0, show_default=True, help="Seconds for each model, at most.")
+@click.option("--caches", type=click.Path(), help="Keep caches in this folder; the default is an empty one.")
+@click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
+@click.option("--emulates", is_flag=True, help="Let any device merge launches as a GPU does, and soon.")
+@click.option("--here", is_flag=True, hidden=True)
+def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **options: Any) -> None:
+    """Find the longest calls of the models NAMES, or of gru30, mlp, lstm and cifar_resnet."""
+    if here:
+        for name in names:
+            sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
+            with theano.change_flags(floatX="float32"):
+                measure(name.split()[0], sizes, **options)
+        return
+    for name in names or MODELS:
+        with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
+            places = {"CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg", "POCL_CACHE_DIR": "pocl"}
+            env = {variable: os.path.join(caches or folder, place) for variable, place in places.items()}
+            flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), "floatX=float32"]))
+            command = [sys.executable, "-m", "profiles.gpu.longest_calls", name, "--here"]
+            command += [word for key, value in options.items() if key != "emulates" for word in _option(key, value)]
+            command += ["--small"] * small + ["--emulates"] * options["emulates"]
+            subprocess.run(command, env={**os.environ, **env, "THEANO_FLAGS": flags}, check=False)
+
+
+def _option(key: str, value: Any) -> list[str]:
+    return ["--" + {"most_s": "most"}.get(key, key), str(value)]
+
+
+if __name__ == "__main__":
+    main()
