@@ -67,7 +67,7 @@ def make(
     options = tuple(options)
     folder = binaries.for_device(context.device)
     # The key does not cover the files that a source includes.
-    if folder is None or _INCLUDE.search(source):
+    if folder is None or ("include" in source and _INCLUDE.search(source)):
         return _compile(context, source, options, name, own_lines)
     key = binaries.key_of(context.device, source, options)
     program = _load(context, folder, key, options)
@@ -83,12 +83,6 @@ def _note_source(context: Context, program: cl.Program, source: str) -> None:
     """Remember the source of a program that was built from a binary, which does not hold it."""
     # The program stays alive, so that no other gets its handle.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
-
-
-def is_kept(context: Context, source: str, options: Iterable[str] = ()) -> bool:
-    """Tell whether `make` would find a program on disk."""
-    folder = binaries.for_device(context.device)
-    return folder is not None and folder.has(binaries.key_of(context.device, source, options))
 
 
 def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:

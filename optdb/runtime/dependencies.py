@@ -13,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from optdb.runtime.background import unhurried
+
 __all__ = ["ByteRange", "phases_of", "roomy_phases_of", "stages_of"]
 
 #: The number of what comes before all commands.
@@ -148,7 +150,7 @@ def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[in
     """Number commands by the largest number of those that each depends on, and by its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
-    for index, spans in enumerate(commands):
+    for index, spans in enumerate(unhurried(commands)):
         places = [latest.setdefault(span.buffer, _LatestNumbers()) for span in spans]
         number = next_number(max((place.of(span) for place, span in zip(places, spans)), default=_BEFORE), index)
         for place, span in zip(places, spans):

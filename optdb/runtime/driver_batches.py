@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,9 @@ _logger = logging.getLogger(__name__)
 _SOURCE = Path(__file__).with_suffix(".c")
 _OPTIONS = ("-O2", "-shared", "-fPIC")
 _COMPILER_TIMEOUT_S = 60.0
+#: How many arguments a record holds, and what stands for those that a call does not have.
+_WORDS = 9
+_PADDING = (0,) * _WORDS
 
 
 @dataclass
@@ -71,7 +75,7 @@ def make_smallest() -> None:
 class CallRecord(ctypes.Structure):
     """A ``struct call`` of the C code."""
 
-    _fields_ = (("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * 9))
+    _fields_ = (("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * _WORDS))
 
     @classmethod
     def of(cls, function: Any, *args: Any) -> CallRecord:
@@ -85,14 +89,14 @@ class CallRecord(ctypes.Structure):
             At most nine numbers and pointers of ctypes, arrays of ctypes, whose addresses are passed, or None. The
             record keeps none of them.
         """
-        words = (ctypes.c_uint64 * 9)(*map(_word, args))
+        words = (ctypes.c_uint64 * _WORDS)(*map(_word, args))
         return cls(ctypes.cast(function, ctypes.c_void_p), words)
 
 
 def _word(arg: Any) -> int:
-    if isinstance(arg, ctypes.Array):
-        return ctypes.addressof(arg)
-    return (arg if arg is None else arg.value) or 0
+    if arg is None:
+        return 0
+    return ctypes.addressof(arg) if isinstance(arg, ctypes.Array) else arg.value or 0
 
 
 class Batch:
@@ -121,7 +125,17 @@ class Batch:
 
 def call_records(calls: Sequence[PreparedCall]) -> ctypes.Array[CallRecord]:
     """Return the records of prepared calls, which are to be kept with them."""
-    return (CallRecord * len(calls))(*(CallRecord.of(call.func, *call.args) for call in calls))
+    # A call of the function waits for this: one array is filled in a third of the time that single records take.
+    words = array("Q")
+    addresses: dict[int, int] = {}
+    for call in calls:
+        function = id(call.func)
+        if function not in addresses:
+            addresses[function] = ctypes.cast(call.func, ctypes.c_void_p).value
+        words.append(addresses[function])
+        words.extend(map(_word, call.args))
+        words.extend(_PADDING[len(call.args) :])
+    return (CallRecord * len(calls)).from_buffer(words)
 
 
 def call_all(loop: Any, records: ctypes.Array[CallRecord], start: int) -> int:

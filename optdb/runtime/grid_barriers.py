@@ -19,14 +19,12 @@ import contextlib
 import functools
 import json
 import logging
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.runtime import tuning
+from optdb.runtime import children, tuning
 from optdb.runtime.background import in_background
 from optdb.runtime.context import Context
 
@@ -254,14 +252,12 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
 
     One that does not come to its end is not right. Nothing is found where no process can be started.
     """
-    # The caller's own processes find their modules where this one does.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     found: dict[str, dict[str, Any]] = {}
     for name in GRID_BARRIERS:
         try:
             child = subprocess.run(
-                [sys.executable, "-m", _CHILD, context.spec, name],
-                env=env,
+                children.command(_CHILD, context.spec, name),
+                env=children.environment(),
                 capture_output=True,
                 timeout=_TRIAL_TIMEOUT_S,
                 check=False,

@@ -25,7 +25,8 @@ def grid_words(context: cl.Context) -> cl.Buffer:
     handle = context.int_ptr
     if handle not in _words:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        _words[handle] = cl.Buffer(context, flags, hostbuf=_NO_WORDS)
+        # Threads that prepare launches get the same ones.
+        _words.setdefault(handle, cl.Buffer(context, flags, hostbuf=_NO_WORDS))
     return _words[handle]
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from optdb.runtime.build import BuildError
-from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
@@ -69,11 +69,11 @@ class Merging:
     The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``.
     """
 
-    def __init__(self, segments: Sequence[Sequence[Any]], wish: str, merger: KernelMerger) -> None:
+    def __init__(self, segments: Sequence[CommandList], wish: str, merger: KernelMerger) -> None:
         #: Bound commands, each segment enqueued in order.
         self._segments = segments
         self._calls = 0
-        self._probes: list[list[Any]] = []
+        self._probes: list[CommandList] = []
         #: Which commands are small, by their `id`; None before they have been timed.
         self._small: set[int] | None = None
         self._wish = wish
@@ -82,7 +82,7 @@ class Merging:
         if not self.done:
             self._wait(self._may_be_merged)
 
-    def next(self) -> Sequence[Sequence[Any]] | None:
+    def next(self) -> Sequence[CommandList] | None:
         """Return the segments to enqueue from the next call on; None if they stay as they are."""
         self._calls += 1
         if self.done or self._calls <= self._due:
@@ -123,7 +123,7 @@ class Merging:
             saved_s = sum((len(run) - 1) * costs.launch_s for run in runs)
             self._due = math.ceil((len(kernels) + 2) * costs.kernel_compile_s / saved_s)
 
-    def _merged(self) -> Sequence[Sequence[Any]]:
+    def _merged(self) -> Sequence[CommandList]:
         """Return the merged commands of each segment; the unmerged ones if the program does not build."""
         try:
             program = self._sequencer.program(self._kernels(self._runs(self._is_small)))
@@ -131,11 +131,11 @@ class Merging:
             _logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
             return self._segments
         return [
-            [
+            CommandList(
                 command
                 for run, merges in _runs(segment, lambda command: self._is_small(command) and program.supports(command))
                 for command in (program.commands(run) if merges else run)
-            ]
+            )
             for segment in self._segments
         ]
 
@@ -180,7 +180,7 @@ class Probe:
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
 
-def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
+def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
     """Return segments with a probe in place of each command, and a profiling queue beside each of their queues."""
     queues: dict[int, cl.CommandQueue] = {}
 
@@ -192,7 +192,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
             queues[queue.int_ptr] = timed_beside(queue)
         return Probe(command, queues[queue.int_ptr])
 
-    return [[probe(command) for command in segment] for segment in segments]
+    return [CommandList(map(probe, segment)) for segment in segments]
 
 
 def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:

@@ -9,6 +9,7 @@ where the threads were, as often as a watching thread could look. Where it could
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import statistics
@@ -21,15 +22,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import theano
 
 import optdb
 from optdb import trace_log
-from optdb.codegen.kernels import persistent_launches
 from optdb.opencl.registry import context_of, get_context
 from profiles import models
 from profiles.gpu.steps import SIZES, SMALL, last_plan
@@ -131,7 +131,7 @@ class Watch(threading.Thread):
 
 def _shown(frame: Any) -> str:
     entries = traceback.extract_stack(frame)[-_MOST_FRAMES:]
-    return " > ".join(f"{os.path.basename(entry.filename)}:{entry.lineno} {entry.name}" for entry in entries)
+    return " > ".join(f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in entries)
 
 
 def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: float, emulates: bool) -> None:
@@ -148,16 +148,18 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: f
         _emulate(device)
     with optdb.SimulatorOCL(compiled(model), device) as sim, events.noted():
         watch.start()
-        count = 0
         say(f"{name}: compiled after {time.perf_counter() - started:.1f} s")
-        while time.perf_counter() - started < most_s:
+        plan = None
+        for batch in itertools.cycle(batches):
             watch.began = begin = time.perf_counter()
-            sim(*batches[count % len(batches)])
+            sim(*batch)
             end = time.perf_counter()
             watch.began = None
-            count += 1
-            plan = last_plan(sim)
-            if plan is None or (not seconds and plan is not None and count < 3):
+            if end - started > most_s:
+                break
+            if plan is None:
+                # The calls up to this one recorded, and made the plan.
+                plan = last_plan(sim)
                 continue
             seconds.append(end - begin)
             begins.append(begin)
@@ -187,7 +189,8 @@ def report(
     if not seconds:
         say(f"{name}: no call with a plan in time")
         return
-    normal = [statistics.median(seconds[max(0, number - _BEFORE) : number] or seconds) for number in range(len(seconds))]
+    numbers = range(len(seconds))
+    normal = [statistics.median(seconds[max(0, number - _BEFORE) : number] or seconds) for number in numbers]
     end = settled_at if settled_at is not None else len(seconds)
     say(f"{name}: {commands}; {len(seconds)} calls since the plan, {'' if settled_at else 'NOT '}settled")
     halves = (("until merged", seconds[:end]), ("since", seconds[end:]))
@@ -248,7 +251,10 @@ def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **
     for name in names or MODELS:
         with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
             places = {"CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg", "POCL_CACHE_DIR": "pocl"}
-            env = {variable: os.path.join(caches or folder, place) for variable, place in places.items()}
+            env = {variable: str(Path(caches or folder, place)) for variable, place in places.items()}
+            # Before the driver starts: it does not create the folder that a variable names.
+            for path in env.values():
+                Path(path).mkdir(parents=True, exist_ok=True)
             flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), "floatX=float32"]))
             command = [sys.executable, "-m", "profiles.gpu.longest_calls", name, "--here"]
             command += [word for key, value in options.items() if key != "emulates" for word in _option(key, value)]

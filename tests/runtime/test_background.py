@@ -1,10 +1,13 @@
-"""Work in the background: a process that ends waits for it, and begins no more of it."""
+"""Work in the background: it gives way to other threads, and a process that ends waits for it and begins no more."""
 
 from __future__ import annotations
 
 import threading
 
-from optdb.runtime.background import in_background
+import pytest
+
+from optdb.runtime import background
+from optdb.runtime.background import in_background, unhurried
 from tests.processes import output
 
 
@@ -21,3 +24,18 @@ in_background(lambda: (time.sleep(0.2), print("done")), "slow")
 print("end")
 """
     assert output(code).split() == ["end", "done", "None"]
+
+
+def test_it_gives_way_when_it_has_worked_for_a_while(monkeypatch):
+    pauses = []
+    now = iter(range(1000))
+    monkeypatch.setattr(background.time, "perf_counter", lambda: next(now) * background._WORK_S * 0.4)
+    monkeypatch.setattr(background.time, "sleep", pauses.append)
+    assert in_background(lambda: list(unhurried("abcdefgh")), "unhurried").result(60) == list("abcdefgh")
+    assert pauses == [background._PAUSE_S] * 2
+
+
+def test_other_threads_do_not_give_way(monkeypatch):
+    monkeypatch.setattr(background.time, "sleep", lambda _: pytest.fail("it paused"))
+    monkeypatch.setattr(background, "_WORK_S", -1.0)
+    assert list(unhurried("abc")) == list("abc")

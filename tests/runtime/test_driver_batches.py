@@ -253,3 +253,16 @@ def test_the_loop_is_compiled_once_and_kept(tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     assert [output(code, env=env) for _ in range(2)] == ["True 1", "True 0"]
     assert len(list(tmp_path.rglob("*.so"))) == 1
+
+
+def test_records_of_many_calls_are_those_of_each():
+    function = ctypes.CDLL(None).getpid
+    group = (ctypes.c_size_t * 2)(3, 4)
+    calls = [
+        PreparedCall(function, ctypes.c_void_p(2**63 + 1), ctypes.c_uint(7), None, group),
+        PreparedCall(function),
+        PreparedCall(ctypes.CDLL(None).abs, *[ctypes.c_size_t(number) for number in range(9)]),
+    ]
+    expected = [bytes(driver_batches.CallRecord.of(call.func, *call.args)) for call in calls]
+    assert bytes(driver_batches.call_records(calls)) == b"".join(expected)
+    assert len(driver_batches.call_records([])) == 0

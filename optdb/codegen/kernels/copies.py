@@ -17,6 +17,7 @@ import numpy as np
 
 from optdb.codegen.source import filled, functions
 from optdb.runtime.arrays import root_of
+from optdb.runtime.background import unhurried
 from optdb.runtime.build import build
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKernel
 from optdb.runtime.context import Context
@@ -67,7 +68,7 @@ def _runs(commands: Iterable[Command]) -> Iterator[list[Command]]:
     run: list[Command] = []
     read: list[_Range] = []
     written: list[_Range] = []
-    for command in commands:
+    for command in unhurried(commands):
         is_small = isinstance(command, EnqueueCopy) and not command.is_rebindable and command.nbytes <= _MAX_NBYTES
         if not is_small:
             yield from ([run] if run else [])
@@ -107,7 +108,7 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
                 addresses[copy.source.int_ptr] + copy.source_offset + start,
                 min(_PIECE_NBYTES, copy.nbytes - start),
             )
-            for copy in copies
+            for copy in unhurried(copies)
             for start in range(0, copy.nbytes, _PIECE_NBYTES)
         ],
         np.uint64,
@@ -123,16 +124,20 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
 
 
 def addresses_of(context: Context, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Return the addresses of buffers on a device that keeps them, by their handles."""
+    """Return the addresses of buffers on a device that keeps them, by their handles.
+
+    The commands in the context's queue and this do not wait for each other.
+    """
     if not buffers:
         return {}
     addresses = np.zeros(len(buffers), np.uint64)
     on_device = cl.Buffer(context.cl_context, cl.mem_flags.WRITE_ONLY, addresses.nbytes)
     kernel = cl.Kernel(_program(context), _WORDS["ADDRESS_AT"])
-    for index, buffer in enumerate(buffers):
+    queue = cl.CommandQueue(context.cl_context, context.device)
+    for index, buffer in enumerate(unhurried(buffers)):
         kernel.set_args(buffer, on_device, np.uint64(index))
-        cl.enqueue_nd_range_kernel(context.queue, kernel, (1,), (1,))
-    cl.enqueue_copy(context.queue, addresses, on_device, is_blocking=True)
+        cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+    cl.enqueue_copy(queue, addresses, on_device, is_blocking=True)
     return {buffer.int_ptr: int(address) for buffer, address in zip(buffers, addresses, strict=True)}
 
 

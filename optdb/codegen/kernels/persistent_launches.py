@@ -36,17 +36,18 @@ from optdb.codegen.kernels.persistent import (
     ENTRY_WORDS,
     PERSISTENT,
     PIECE_NBYTES,
+    Case,
     Constants,
     copy_entry,
     fill_entry,
     launch_entry,
     packed_numbers,
-    persistent_program,
 )
+from optdb.codegen.kernels.persistent_building import KernelKey, ProgramDescription, build, build_apart, logged
 from optdb.codegen.kernels.programs import TranslationUnit, origin
-from optdb.runtime.background import in_background
-from optdb.runtime.build import BuildError, is_kept, make
-from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.background import in_background, unhurried
+from optdb.runtime.build import BuildError
+from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.dependencies import ByteRange, roomy_phases_of, stages_of
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
@@ -100,8 +101,6 @@ _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 #: A team has a multiple of so many items: those that a GPU runs in step.
 _TEAM_ITEMS = 32
 
-#: A kernel: its unit, and its name in the unit's code.
-KernelKey = tuple[TranslationUnit, str]
 #: Returns the bytes that a bound command uses.
 Accesses = Callable[[Any], Sequence[ByteRange]]
 #: Of each segment, runs of commands, each with the handle of the queue that merges it, or 0.
@@ -176,9 +175,14 @@ class Undecided:
 
     done = False
 
-    def __init__(self, contexts: Sequence[Context], wish: str) -> None:
+    def __init__(self, contexts: Sequence[Context], wish: str, segments: Sequence[CommandList]) -> None:
         self._contexts = contexts
         self._wish = wish
+        if not self.is_over:
+            # The call that decides shall find them read.
+            for command in itertools.chain(*segments):
+                if isinstance(command, EnqueueKernel):
+                    body_of(command)
 
     @property
     def is_over(self) -> bool:
@@ -201,7 +205,7 @@ class PersistentMerging:
 
     Parameters
     ----------
-    segments : sequence of sequence of Command
+    segments : sequence of CommandList
         Bound commands, each segment enqueued in order.
     residencies : mapping
         By the handle of a queue, how its commands are merged.
@@ -213,7 +217,7 @@ class PersistentMerging:
 
     def __init__(
         self,
-        segments: Sequence[Sequence[Any]],
+        segments: Sequence[CommandList],
         residencies: Mapping[int, Residency],
         accesses: Accesses,
         wish: str,
@@ -222,29 +226,37 @@ class PersistentMerging:
         self._residencies = residencies
         self._accesses = accesses
         self._calls = 0
-        commands = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
-        self.done = len(commands) < _MIN_COMMANDS
+        #: The commands that persistent launches can do. The plan reads their kernels' bodies: a later call would wait.
+        self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
+        self.done = len(self._mergeable) < _MIN_COMMANDS
         self._is_timed = wish == "auto"
-        self._due = self._calls_until_paid(commands) if self._is_timed and not self.done else 0
-        #: Ways to merge: of each segment, the runs of commands with the queues that merge them. None before the first
-        #: look.
+        #: How many calls change nothing.
+        self._due = _CALLS_UNTIL_LOADED if self._is_timed else 0
+        #: Ways to merge: of each segment, the runs of commands with the queues that merge them.
         self._ways: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
+        #: What is done in the background: first, to find the ways; then, to build what they need.
+        self._looking: Future[None] | None = None
         self._building: Future[None] | None = None
         self._trial: StepTrial | None = None
-        #: The segments of each way that was tried, first those that are not merged.
+        #: The segments of each way, first those that are not merged; and the number of those in place.
         self._tried = [segments]
+        self._in_place = 0
 
-    def next(self) -> Sequence[Sequence[Any]] | None:
+    def next(self) -> Sequence[CommandList] | None:
         """Return the segments to enqueue from the next call on; None if they stay as they are."""
         self._calls += 1
-        if self.done or self._calls <= self._bound:
+        if self.done:
             return None
-        if not self._ways:
-            self._look()
-        if self.done or self._calls <= self._bound:
+        if not self._is_timed:
+            return self._merged_at_once()
+        if self._calls <= self._due or not self._is_prepared():
             return None
-        return self._compared() if self._is_timed else self._merged_at_once()
+        way = self._next_way()
+        if way == self._in_place:
+            return None
+        self._in_place = way
+        return self._tried[way]
 
     def call_ended(self) -> None:
         """Note that all commands of a call are enqueued."""
@@ -253,21 +265,52 @@ class PersistentMerging:
 
     def expect(self, times: int) -> bool:
         """Credit `times` calls that will run without Python; return whether one has to run with it before them."""
-        if self.done:
+        if self.done or any(work is not None and not work.done() for work in (self._looking, self._building)):
             return False
-        if self._building is not None:
-            return self._building.done()
-        self._calls = min(self._calls + times, self._bound)
-        return self._calls >= self._bound
+        self._calls = min(self._calls + times, self._due)
+        return self._calls >= self._due
 
-    @property
-    def _bound(self) -> int:
-        """How many calls change nothing."""
-        return self._due if self._ways else min(self._due, _CALLS_UNTIL_LOADED)
+    def _is_prepared(self) -> bool:
+        """Tell whether all ways are ready to be tried; if not, begin what is missing, and is due, in the background."""
+        if self._looking is None:
+            self._looking = self._begun(self._look)
+        if self._looking is None or not self._looking.done():
+            return False
+        self._looking.result()
+        self.done = not self._ways
+        if self.done or self._calls <= self._due:
+            return False
+        if self._building is None:
+            self._building = self._begun(self._prepare)
+        if self._building is None or not self._building.done():
+            return False
+        self._building.result()
+        self.done = len(self._tried) == 1
+        return not self.done
+
+    def _begun(self, work: Callable[[], None]) -> Future[None] | None:
+        future = in_background(work, "optdb-merging")
+        self.done = future is None
+        return future
 
     def _look(self) -> None:
-        """Find what can be merged, and whether that is on disk."""
-        merged = {0}
+        """Find what can be merged, and after how many calls it pays to build what does it."""
+        with logged("looking for what can be merged"):
+            ways = self._found_ways()
+            merged: dict[int, list[Any]] = {}
+            for run, handle in itertools.chain(*ways[0]) if ways else ():
+                if handle:
+                    merged.setdefault(handle, []).extend(run)
+            self._programs = {
+                handle: PersistentProgram(self._residencies[handle], run) for handle, run in merged.items()
+            }
+            was_built = self._is_timed and all(program.was_built for program in self._programs.values())
+            self._due = 0 if was_built else self._calls_until_paid(self._mergeable)
+            self._ways = ways
+
+    def _found_ways(self) -> list[_Runs]:
+        """Return the ways to merge, those that merge as many commands only once."""
+        ways: dict[int, _Runs] = {}
         for most, least in _WAYS if self._is_timed else [(_MAX_ROUNDS, _MIN_COMMANDS)]:
             chosen = {
                 handle: replace(resident, max_rounds=most, min_commands=least)
@@ -275,48 +318,37 @@ class PersistentMerging:
             }
             way = [list(_runs(segment, chosen, self._accesses)) for segment in self._segments]
             count = sum(len(run) for run, handle in itertools.chain(*way) if handle)
-            # Those that merge as many commands are the same.
-            if count not in merged:
-                self._ways.append(way)
-            merged.add(count)
-        self.done = not self._ways
-        commands: dict[int, list[Any]] = {}
-        for run, handle in itertools.chain(*self._ways[0]) if self._ways else ():
-            if handle:
-                commands.setdefault(handle, []).extend(run)
-        self._programs = {
-            handle: PersistentProgram(self._residencies[handle], merged) for handle, merged in commands.items()
-        }
-        if all(program.is_kept for program in self._programs.values()):
-            self._due = 0
+            ways.setdefault(count, way)
+        ways.pop(0, None)
+        return list(ways.values())
 
-    def _merged_at_once(self) -> Sequence[Sequence[Any]]:
+    def _merged_at_once(self) -> Sequence[CommandList] | None:
         self.done = True
-        self._build()
+        self._look()
+        if not self._ways:
+            return None
+        self._build(apart=False)
         return self._merged(self._ways[0])
 
-    def _compared(self) -> Sequence[Sequence[Any]] | None:
-        """Build in the background; then time calls with merged launches beside others, and choose."""
-        if self._building is None:
-            self._building = in_background(self._build, "optdb-merging")
-            self.done = self._building is None
-        if self._building is None or not self._building.done():
-            return None
-        self._building.result()
+    def _prepare(self) -> None:
+        """Build the programs in processes of their own, and make the commands of each way."""
+        self._build(apart=True)
         if not any(program.is_built for program in self._programs.values()):
-            self.done = True
-            return None
+            return
+        for way in self._ways:
+            with logged("preparing merged launches"):
+                self._tried.append(self._merged(way))
+
+    def _next_way(self) -> int:
+        """Return the way of the next call: one that is timed, or in the end the best one."""
         if self._trial is None:
             queues = (resident.context.queue for resident in self._residencies.values())
-            self._trial = StepTrial(queues, 1 + len(self._ways))
+            self._trial = StepTrial(queues, len(self._tried))
         way = self._trial.begin()
-        if way is None:
-            self.done = True
-            return self._tried[self._quickest(self._trial)]
-        if way < len(self._tried):
-            return None
-        self._tried.append(self._merged(self._ways[way - 1]))
-        return self._tried[-1]
+        if way is not None:
+            return way
+        self.done = True
+        return self._quickest(self._trial)
 
     def _quickest(self, trial: StepTrial) -> int:
         """Return the way that takes the least time, or one that is as quick and has fewer launches."""
@@ -326,20 +358,20 @@ class PersistentMerging:
         as_quick = [way for way, median in enumerate(medians) if median <= _AS_QUICK * min(medians)]
         return min(as_quick, key=lambda way: sum(map(len, self._tried[way])))
 
-    def _build(self) -> None:
+    def _build(self, apart: bool) -> None:
         for program in self._programs.values():
             try:
-                program.build()
+                program.build(apart)
             except BuildError as error:
                 _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
 
-    def _merged(self, way: _Runs) -> Sequence[Sequence[Any]]:
+    def _merged(self, way: _Runs) -> Sequence[CommandList]:
         return [
-            [
+            CommandList(
                 command
                 for run, handle in runs
                 for command in (self._programs[handle].merged(run, self._accesses) if handle else run)
-            ]
+            )
             for runs in way
         ]
 
@@ -374,7 +406,8 @@ def _runs(
             yield block, 0
             continue
         # Those with launches of their own are in even stages.
-        stages = stages_of(list(map(accesses, block)), [_is_mergeable(command, residencies) for command in block])
+        kinds = [_is_mergeable(command, residencies) for command in unhurried(block)]
+        stages = stages_of(list(map(accesses, unhurried(block))), kinds)
         ordered = sorted(range(len(block)), key=stages.__getitem__)
         for stage, numbers in itertools.groupby(ordered, stages.__getitem__):
             run = [block[number] for number in numbers]
@@ -387,32 +420,35 @@ class PersistentProgram:
 
     def __init__(self, resident: Residency, commands: Sequence[Any]) -> None:
         self._resident = resident
-        kernels, constants = _kernels(commands), _constants(commands)
-        self._source, self._cases = persistent_program(
-            kernels, constants, resident.items, resident.barrier, resident.attribute
+        options = *resident.barrier.options, *resident.options
+        self._description = ProgramDescription(
+            _kernels(commands), _constants(commands), resident.items, resident.barrier, resident.attribute, options
         )
-        self._options = *resident.barrier.options, *resident.options
+        self._buffers = {buffer.int_ptr: buffer for command in commands for _, buffer in command.operands()}
         self._program: cl.Program | None = None
+        #: Once it is built: the numbers of its cases, and the addresses of the commands' buffers.
+        self._cases: Mapping[Case, int] = {}
+        self._addresses: Mapping[int, int] = {}
 
     @property
-    def is_kept(self) -> bool:
-        """Whether an earlier process has left it on disk."""
-        return is_kept(self._resident.context, self._source, self._options)
+    def was_built(self) -> bool:
+        """Whether an earlier process has built it, and has probably left it on disk."""
+        return self._description.was_built(self._resident.context)
 
     @property
     def is_built(self) -> bool:
-        """Whether `build` has succeeded."""
+        """Whether it was built in this process."""
         return self._program is not None
 
-    def build(self) -> None:
-        """Build the program, or load it from disk; raise BuildError if it fails."""
-        context, items = self._resident.context, self._resident.items
-        program = make(context, self._source, self._options, name="a persistent kernel")
-        kernel = cl.Kernel(program, PERSISTENT)
-        largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
-        if largest < items:
-            reason = f"a group of {items} items is too large: {largest} at most"
-            raise BuildError(reason, reason, self._source)
+    def build(self, apart: bool) -> None:
+        """Build the program, or load it from disk; raise BuildError if it fails.
+
+        If `apart`, a process of its own builds it.
+        """
+        context = self._resident.context
+        program, self._cases = (build_apart if apart else build)(context, self._description)
+        with logged("reading the addresses of buffers"):
+            self._addresses = addresses_of(context, list(self._buffers.values()))
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
@@ -433,22 +469,22 @@ class PersistentProgram:
         """Return the launch that does a run; the launches of its phases where it is split."""
         context = self._resident.context
         buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
-        addresses = addresses_of(context, buffers)
-        counts = list(map(self._resident.tiles_of, run))
-        is_long = list(map(_synchronizes, run))
-        phases_of_run = roomy_phases_of(list(map(accesses, run)), counts, is_long, self._resident.groups)
+        counts = list(map(self._resident.tiles_of, unhurried(run)))
+        is_long = list(map(_synchronizes, unhurried(run)))
+        used = list(map(accesses, unhurried(run)))
+        phases_of_run = roomy_phases_of(used, counts, is_long, self._resident.groups)
         halved = self._halved(run, counts, phases_of_run)
-        entries = [self._entry(command, addresses, halved.get(number)) for number, command in enumerate(run)]
+        entries = [self._entry(command, halved.get(number)) for number, command in enumerate(unhurried(run))]
         if None in entries:
             return list(run)
         counts = [halved[number].groups if number in halved else count for number, count in enumerate(counts)]
         starts = [0, *itertools.accumulate(map(len, entries))]
         tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
-        table = [word for entry in entries for word in entry] + [0] * ENTRY_WORDS
+        table = np.concatenate([np.array(entry, np.uint64) for entry in unhurried([*entries, [0] * ENTRY_WORDS])])
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        arrays = np.array(bounds, np.uint32), np.array(tiles, np.uint64), np.array(table, np.uint64)
-        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in arrays]
+        arrays = np.array(bounds, np.uint32), tiles, table
+        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in unhurried(arrays)]
         _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
         if self._resident.is_split:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
@@ -460,7 +496,7 @@ class PersistentProgram:
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
         halved = {}
-        for number, command in enumerate(run):
+        for number, command in enumerate(unhurried(run)):
             halves = self._halves(command)
             if halves is None:
                 continue
@@ -480,8 +516,8 @@ class PersistentProgram:
 
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
-    ) -> tuple[list[int], list[int]]:
-        """Return the tiles of a run, phase by phase, and where in this list phases begin, and the last one ends.
+    ) -> tuple[np.ndarray, list[int]]:
+        """Return the tiles of a run, phase by phase, and where among them phases begin, and the last one ends.
 
         A tile is a number: the index of the command's entry in the table, of `starts`, and in the upper half which of
         the command's tiles it is. Where phases are launches of their own, their tiles are in any order.
@@ -489,15 +525,15 @@ class PersistentProgram:
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
-        tiles: list[int] = []
+        tiles: list[np.ndarray] = []
         bounds = [0]
-        for phase in range(len(by_phase)):
+        for phase in unhurried(range(len(by_phase))):
             of_phase = [starts[number] | tile << 32 for number in by_phase[phase] for tile in range(counts[number])]
             if self._resident.is_split:
-                random.Random(len(tiles)).shuffle(of_phase)
-            tiles += of_phase
-            bounds.append(len(tiles))
-        return tiles, bounds
+                random.Random(bounds[-1]).shuffle(of_phase)
+            tiles.append(np.array(of_phase, np.uint64))
+            bounds.append(bounds[-1] + len(of_phase))
+        return np.concatenate(tiles), bounds
 
     def _launch(self, tables: Sequence[cl.Buffer], buffers: Sequence[cl.Buffer], first: int, end: int) -> EnqueueKernel:
         resident = self._resident
@@ -514,7 +550,8 @@ class PersistentProgram:
         """Return the number of the case for a launch's packed numbers, or of that for any."""
         return self._cases.get((unit, name, packed_numbers(args)), self._cases[unit, name, ()])
 
-    def _entry(self, command: Any, addresses: Mapping[int, int], halves: Halves | None) -> list[int] | None:
+    def _entry(self, command: Any, halves: Halves | None) -> list[int] | None:
+        addresses = self._addresses
         match command:
             case EnqueueKernel() if halves is not None:
                 case = self._case(origin(command.kernel)[0], halves.kernel, halves.args)
@@ -572,7 +609,7 @@ def body_of(command: EnqueueKernel) -> KernelBody | None:
 def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
     """Return the kernels that commands launch or that may take their place, each with its smallest group."""
     kernels: dict[KernelKey, int] = {}
-    for command in commands:
+    for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):
             key, group = origin(command.kernel), math.prod(command.local_size or ())
             kernels[key] = min(kernels.get(key, group), group)
@@ -586,7 +623,7 @@ def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
     """Return the packed numbers of products that commands compute often, by their kernels."""
     counts: Counter[tuple[TranslationUnit, str, Constants]] = Counter()
     args = {}
-    for command in commands:
+    for command in unhurried(commands):
         # Its items wait for each other; those of what packs, turns over or adds up do not.
         if not _synchronizes(command) or not command.name.startswith(_PRODUCT):
             continue

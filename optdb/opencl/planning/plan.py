@@ -123,7 +123,7 @@ class Plan:
         merge, persist = self.linked.merge_launches, self.linked.persistent_launches
         segments = [segment.commands for segment in self._segments]
         contexts = list(map(get_context, {var.type.context_name for var in self._arrays}))
-        undecided = Undecided(contexts, persist)
+        undecided = Undecided(contexts, persist, segments)
         if merge != "never" and not undecided.is_over:
             return undecided
         chosen = {context: residency(context, config.optdb.persistent_launches) for context in contexts}
@@ -237,7 +237,7 @@ class Plan:
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):
-                segment.commands = CommandList(commands)
+                segment.commands = commands
 
     def rebind_io(self) -> None:
         """Rebind external memories to the buffers of this call's inputs and outputs."""

@@ -9,9 +9,11 @@ while no array moves.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from optdb.codegen.kernels.copies import calls_until_gathering, gathered
@@ -21,6 +23,7 @@ from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import Array, copy, overwrite
+from optdb.runtime.background import in_background
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
 from optdb.runtime.holding import enqueue_bound
@@ -135,8 +138,9 @@ class CommitUpdates:
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
-        #: The number of calls until the copies of the record are gathered.
+        #: The number of calls until the copies of the record are gathered, and the list in which they are.
         self._calls_left = math.inf
+        self._gathering: Future[CommandList] | None = None
 
     def commands(self) -> CommandList | None:
         """Return the commands that commit the values now in the cells; None if they were not recorded."""
@@ -160,8 +164,7 @@ class CommitUpdates:
                 check_updates((var, following, linked.value(following)) for var, following in self._unrecorded)
             self._calls_left -= 1
             if self._calls_left < 0:
-                self._calls_left = math.inf
-                self._commands = gathered(self._context, self._commands)
+                self._gather()
             enqueue_bound(self._commands)
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
@@ -170,6 +173,19 @@ class CommitUpdates:
             self._record(before)
         else:
             commit(self._linked)
+
+    def _gather(self) -> None:
+        """Let one launch do the small copies of the record, once another thread has compiled it."""
+        gather = functools.partial(gathered, self._context, self._commands)
+        if self._linked.merge_launches == "always":
+            self._commands, self._calls_left = gather(), math.inf
+            return
+        if self._gathering is None:
+            self._gathering = in_background(gather, "optdb-gathering")
+        if self._gathering is None:  # the process ends
+            self._calls_left = math.inf
+        elif self._gathering.done():
+            self._commands, self._calls_left = self._gathering.result(), math.inf
 
     def _is_recorded(self, before: list[Any]) -> bool:
         return self._before is not None and all(map(operator.is_, before, self._before))
@@ -187,6 +203,6 @@ class CommitUpdates:
             return
         buffers = BufferAssignment(liveness([CommandGroup(segment.commands, segment.allocated)], ()))
         self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))
-        self._calls_left = math.inf
+        self._calls_left, self._gathering = math.inf, None
         if self._context is not None:
             self._calls_left = calls_until_gathering(self._context, self._commands, self._linked.merge_launches)

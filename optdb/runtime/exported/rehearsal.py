@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime import binaries
+from optdb.runtime import binaries, children
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
@@ -85,14 +84,12 @@ class Rehearsals:
         sound.update(keys)
 
     def _rehearse(self, method: str, arguments: Sequence[np.ndarray]) -> None:
-        # The caller's own processes find their modules where this one does.
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         child = subprocess.Popen(
-            [sys.executable, "-m", _CHILD],
+            children.command(_CHILD),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=env,
+            env=children.environment(),
             # The compiler's own processes end with the child.
             start_new_session=True,
         )

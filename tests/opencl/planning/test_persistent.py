@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
+import sys
+import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +21,7 @@ from hypothesis import strategies as st
 
 from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.problem import CLASSES
-from optdb.codegen.kernels import persistent_launches
+from optdb.codegen.kernels import persistent_building, persistent_launches
 from optdb.opencl import get_context
 from optdb.opencl.planning import plan as planning
 from optdb.runtime import grid_failures, step_trials
@@ -58,7 +62,7 @@ def refusing(monkeypatch):
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
 
-    monkeypatch.setattr(persistent_launches, "make", refuse)
+    monkeypatch.setattr(persistent_building, "make", refuse)
 
 
 def meet_by(monkeypatch, barrier):
@@ -301,7 +305,11 @@ def test_no_device_has_persistent_launches_by_default(persist):
 
 @pytest.fixture
 def pays(persist, monkeypatch):
-    """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial."""
+    """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial.
+
+    Programs are built in this process, which takes less time.
+    """
+    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build)
 
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
@@ -421,7 +429,7 @@ def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
     for _ in range(20):
         sim(np.ones((2, 3), "float32"))
     assert plan_of(sim)._merging._building is None
-    monkeypatch.setattr(persistent_launches, "is_kept", lambda *args: True)
+    monkeypatch.setattr(persistent_building.ProgramDescription, "was_built", lambda *args: True)
     _, sim = simulated([x], value)
     called_until(sim, lambda plan: plan._merging.done)
     assert plan_of(sim).enqueued <= 2
@@ -453,6 +461,108 @@ def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing,
     np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert caplog.text.count("the driver's own words") == 1
     assert plan_of(sim).enqueued == plan_of(sim).commands
+
+
+def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
+    """Work in the background stops until the function has been called some more times."""
+    pays()
+    reached, goes_on = [], threading.Event()
+
+    def slowly(owner, name):
+        does = getattr(owner, name)
+
+        def do(*args, **kwargs):
+            assert threading.current_thread() is not threading.main_thread()
+            goes_on.clear()
+            reached.append(name)
+            assert goes_on.wait(60)
+            return does(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, do)
+
+    slowly(persistent_launches.PersistentMerging, "_look")
+    slowly(persistent_launches, "build_apart")
+    slowly(persistent_launches, "addresses_of")
+    slowly(persistent_launches.PersistentProgram, "merged")
+    x, w, value = chain(3)
+    f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
+    data = np.ones((2, 3), "float32")
+    calls_at = Counter()
+
+    def call(sim):
+        np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+        calls_at[len(reached)] += 1
+        if calls_at[len(reached)] > 20:
+            goes_on.set()
+
+    called_until(sim, lambda plan: plan._merging.done, call)
+    assert set(reached) == {"_look", "build_apart", "addresses_of", "merged"}
+    assert all(calls_at[count] > 20 for count in range(1, len(reached) + 1))
+    assert plan_of(sim).enqueued <= 3
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """Return a list to which the descriptions of programs are appended."""
+    made, make = [], persistent_building.ProgramDescription
+    monkeypatch.setattr(persistent_launches, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
+    return made
+
+
+@pytest.mark.slow
+def test_another_process_writes_and_builds_the_program(pays, monkeypatch, described):
+    pays()
+    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
+    written = persistent_building.ProgramDescription.written
+    monkeypatch.setattr(
+        persistent_building.ProgramDescription, "written", lambda _: pytest.fail("it is written in this process")
+    )
+    x, w, value = chain(3)
+    f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
+    data = np.ones((2, 3), "float32")
+    call = lambda sim: np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)  # noqa: E731
+    called_until(sim, lambda plan: plan._merging.done, call)
+    call(sim)
+    assert plan_of(sim).enqueued <= 2
+    (description,) = described
+    context = get_context("dev0")
+    again = persistent_building.ProgramDescription.of_json(json.loads(description.json), context)
+    assert again.json == description.json
+    assert written(again)[0] == written(description)[0]
+    assert persistent_building._written_apart(context, description) == written(description)
+
+
+@pytest.mark.parametrize("command", [["no-such-program"], [sys.executable, "-c", "print('no program')"]])
+def test_without_another_process_the_program_is_built_here(pays, monkeypatch, caplog, command):
+    pays()
+    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
+    monkeypatch.setattr(persistent_building.children, "command", lambda *_: command)
+    x, _, value = chain(3)
+    f, sim = simulated([x], value)
+    data = np.ones((2, 3), "float32")
+    with caplog.at_level(logging.INFO):
+        called_until(sim, lambda plan: plan._merging.done)
+    assert "a persistent kernel is built in this process" in caplog.text
+    np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+    assert plan_of(sim).enqueued <= 2
+
+
+def test_what_was_built_is_known_to_later_processes(pays, monkeypatch, described, tmp_path):
+    pays()
+    monkeypatch.setattr(
+        persistent_building.binaries, "for_device", lambda _: persistent_building.binaries.Binaries(tmp_path)
+    )
+    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
+    monkeypatch.setattr(persistent_building, "_written_apart", lambda *_: None)
+    x, _, value = chain(3)
+    context = get_context("dev0")
+    for was_built in (False, True):
+        _, sim = simulated([x], value)
+        sim(np.ones((2, 3), "float32"))
+        called_until(sim, lambda plan: plan._merging._looking is not None and plan._merging._looking.done())
+        assert (plan_of(sim)._merging._due == 0) == was_built
+        called_until(sim, lambda plan: plan._merging.done)
+        assert described[-1].was_built(context)
 
 
 def test_an_error_in_a_timed_call_does_not_count(pays):

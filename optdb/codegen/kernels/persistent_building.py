@@ -1,0 +1,191 @@
+"""Builds persistent programs, in a process of their own where calls must not wait for that.
+
+Writing and compiling such a program takes seconds. Another thread would hold Python's lock or the driver's meanwhile,
+and a function that goes on would wait. So a child process does both (``persistent_child``), and launches the kernel
+once. Then the binary and what the driver caches are on disk, and the program is loaded from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import subprocess
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.persistent import PERSISTENT, Case, Constants, persistent_program
+from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime import binaries, children
+from optdb.runtime.background import unhurried
+from optdb.runtime.build import BuildError, make
+from optdb.runtime.context import Context
+from optdb.runtime.grid_barriers import GridBarrier
+from optdb.runtime.library import cl
+
+__all__ = ["REPLY", "KernelKey", "ProgramDescription", "build", "build_apart", "logged"]
+
+_logger = logging.getLogger(__name__)
+
+#: The module that the child process runs.
+_CHILD = "optdb.codegen.kernels.persistent_child"
+_CHILD_TIMEOUT_S = 600.0
+#: Comes before the child's reply: a driver may write to the same stream. A line of JSON follows, and the source.
+REPLY = b"\noptdb persistent program: "
+_BUILT = b"built"
+
+#: A kernel: its unit, and its name in the unit's code.
+KernelKey = tuple[TranslationUnit, str]
+#: The source of a program, and the numbers of its cases.
+Written = tuple[str, dict[Case, int]]
+
+
+@dataclass(frozen=True)
+class ProgramDescription:
+    """What a persistent program is made of; see `persistent_program`."""
+
+    kernels: Mapping[KernelKey, int]
+    constants: Mapping[KernelKey, Collection[Constants]]
+    items: int
+    barrier: GridBarrier
+    attribute: str
+    options: tuple[str, ...]  #: Of the compiler.
+
+    def written(self) -> Written:
+        """Write the program."""
+        return persistent_program(self.kernels, self.constants, self.items, self.barrier, self.attribute)
+
+    @property
+    def units(self) -> list[TranslationUnit]:
+        """The units of the kernels, in the order in which JSON has them."""
+        return sorted({unit for unit, _ in self.kernels}, key=lambda unit: unit.codes)
+
+    @functools.cached_property
+    def json(self) -> str:
+        """The description as an object of JSON, the same in each process."""
+        number = {unit: index for index, unit in enumerate(self.units)}
+        constants = [
+            (number[unit], name, sorted([part.hex() for part in numbers] for numbers in known))
+            for (unit, name), known in self.constants.items()
+        ]
+        values = {
+            "kernels": sorted((number[unit], name, group) for (unit, name), group in self.kernels.items()),
+            "constants": sorted(constants),
+            "items": self.items,
+            "barrier": asdict(self.barrier),
+            "attribute": self.attribute,
+            "options": self.options,
+        }
+        # One by one: they are long.
+        codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
+        return f'{{"units": [{codes}], {json.dumps(values)[1:]}'
+
+    @classmethod
+    def of_json(cls, values: dict[str, Any], context: Context) -> ProgramDescription:
+        """Return the description that an object of JSON holds."""
+        units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
+        return cls(
+            {(units[number], name): group for number, name, group in values["kernels"]},
+            {
+                (units[number], name): {tuple(map(bytes.fromhex, numbers)) for numbers in known}
+                for number, name, known in values["constants"]
+            },
+            values["items"],
+            GridBarrier(**{**values["barrier"], "options": tuple(values["barrier"]["options"])}),
+            values["attribute"],
+            tuple(values["options"]),
+        )
+
+    def was_built(self, context: Context) -> bool:
+        """Tell whether an earlier process has built the program for a device, and has probably left it on disk."""
+        folder = binaries.for_device(context.device)
+        return folder is not None and folder.has(self._key(context))
+
+    def note_built(self, context: Context) -> None:
+        """Let `was_built` return true from now on."""
+        folder = binaries.for_device(context.device)
+        if folder is not None:
+            folder.save(self._key(context), _BUILT)
+
+    def _key(self, context: Context) -> str:
+        return binaries.key_of(context.device, self.json, ("description", *self.options))
+
+
+def build(context: Context, description: ProgramDescription, written: Written | None = None) -> tuple[cl.Program, dict]:
+    """Build a program, or load it from disk; return it with the numbers of its cases.
+
+    Raise BuildError if that fails, or if the device cannot run groups of so many items.
+    """
+    source, cases = description.written() if written is None else written
+    program = make(context, source, description.options, name="a persistent kernel")
+    kernel = cl.Kernel(program, PERSISTENT)
+    largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
+    if largest < description.items:
+        reason = f"a group of {description.items} items is too large: {largest} at most"
+        raise BuildError(reason, reason, source)
+    with logged("the first launch of a persistent kernel"):
+        _launch_nothing(context, kernel, description.items)
+    return program, cases
+
+
+def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict]:
+    """Build a program in a child process and load it, or build it here if the child fails."""
+    with logged("the process that builds a persistent kernel"):
+        written = _written_apart(context, description)
+    with logged("loading a persistent kernel"):
+        built = build(context, description, written)
+    description.note_built(context)
+    return built
+
+
+def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
+    """Launch a persistent kernel without a phase, beside the queue: drivers load a kernel when it is first launched."""
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
+    kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))
+    queue = cl.CommandQueue(context.cl_context, context.device)
+    cl.enqueue_nd_range_kernel(queue, kernel, (items,), (items,)).wait()
+
+
+def _written_apart(context: Context, description: ProgramDescription) -> Written | None:
+    """Return what a child process has written, built and launched; None if it failed."""
+    try:
+        child = subprocess.run(
+            children.command(_CHILD, context.spec),
+            env=children.environment(),
+            input=description.json.encode(),
+            capture_output=True,
+            timeout=_CHILD_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _logger.info("a persistent kernel is built in this process: %s", error)
+        return None
+    _, found, reply = child.stdout.rpartition(REPLY)
+    if child.returncode or not found:
+        last = child.stderr.decode(errors="replace").strip().split("\n")[-1]
+        _logger.info("a persistent kernel is built in this process; the other one: %s", last[:500])
+        return None
+    head, _, source = reply.partition(b"\n")
+    answer = json.loads(head)
+    units = description.units
+    cases = {
+        (units[number], name, tuple(map(bytes.fromhex, numbers))): case
+        for number, name, numbers, case in answer["cases"]
+    }
+    return source[: answer["length"]].decode(), cases
+
+
+@contextlib.contextmanager
+def logged(what: str) -> Iterator[None]:
+    """Log how long a block takes."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _logger.debug("%s took %.1f ms", what, (time.perf_counter() - began) * 1e3)

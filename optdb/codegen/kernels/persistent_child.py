@@ -1,0 +1,40 @@
+"""Writes, builds and launches a persistent program in a process of its own: ``python -m`` this module SPEC.
+
+It reads the description of the program, in JSON, and writes the numbers of the cases and the source. By then, the
+binary and what the driver caches are on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from optdb.codegen.kernels.copies import addresses_of
+from optdb.codegen.kernels.persistent_building import REPLY, ProgramDescription, build
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+
+
+def main() -> None:
+    """Build the program that is described on standard input, for the device that the argument names."""
+    (spec,) = sys.argv[1:]
+    context = Context(spec)
+    description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
+    written = source, cases = description.written()
+    # The second one comes from the binary that the first one has left, like that of the other process.
+    for _ in range(2):
+        build(context, description, written)
+    # The other process asks for addresses next.
+    addresses_of(context, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
+    number = {unit: index for index, unit in enumerate(description.units)}
+    listed = [
+        (number[unit], name, [part.hex() for part in numbers], case) for (unit, name, numbers), case in cases.items()
+    ]
+    content = source.encode()
+    head = json.dumps({"cases": listed, "length": len(content)}).encode()
+    sys.stdout.buffer.write(b"".join([REPLY, head, b"\n", content]))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
