@@ -6,7 +6,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import models
-from profiles.gpu import jax_nets, kernels, precision, steps
+from profiles.gpu import jax_nets, kernels, longest_calls, precision, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_precision")]
 
@@ -26,6 +26,25 @@ def test_everything_is_measured_without_peers(command, monkeypatch):
     )
     assert result.exit_code == 0, result.output
     assert "mlp" in result.output or "product, 8" in result.output
+
+
+def test_the_longest_calls_are_told():
+    arguments = ["mlp", "--small", "--device", "opencl", "--calls", "5", "--here"]
+    with theano.change_flags(**{"optdb.merge_launches": "never"}):
+        result = CliRunner().invoke(longest_calls.main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "longest of the first 5 calls" in result.output and "calls since the plan, settled" in result.output
+
+
+def test_a_call_is_told_with_what_happened_in_it(capsys):
+    events = longest_calls.Events()
+    for at, text in ((5.0, "early"), (11.5, "in the long call"), (30.0, "late")):
+        events.note(text, at)
+    longest_calls.report("net", "9 commands", [1.0, 1.0, 5.0, 1.0], [9.0, 10.0, 11.0, 16.0], 2000, 3, events)
+    output = capsys.readouterr().out
+    assert "longest of the first 2000 calls: 5000.000 ms at call 2, 5.0 times the median before" in output
+    told = output[output.index("call 2 at 2.000 s") : output.index("call 3")]
+    assert "+500.0 ms in the long call" in told and "late" not in told
 
 
 @pytest.mark.parametrize("name", sorted(jax_nets.NETS))

@@ -4,10 +4,11 @@
 phases by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the
 device runs at once. Elsewhere one group does everything, which is of use to tests alone.
 
-Unless the user wants it at once, the program is compiled in the background, when the launches that it would have saved
-have taken a quarter of that time; or soon, if an earlier process has left it on disk. Then some steps with persistent
-launches of all small commands, some of long runs or of the smallest alone, and some without are timed
-(``runtime.step_trials``), and the quickest way stays.
+Unless the user wants it at once, no call waits for any of this: a thread in the background looks for what can be merged.
+When the launches that are saved have taken a quarter of the time that it takes to compile the program, or at once if an
+earlier process has built it, a process of its own builds it (``persistent_building``), and a thread loads it and makes
+the commands. Then some steps with persistent launches of all small commands, some of long runs or of the smallest alone,
+and some without are timed (``runtime.step_trials``), and the quickest way stays.
 
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
 more groups than that. Commands change places with such launches where they do not depend on them.
@@ -77,7 +78,7 @@ _PRODUCT = "matmul_"
 _MAX_TILES_ALONE = 1 << 12
 #: The groups of launches that are split at their barriers.
 _SPLIT_GROUPS = 3
-#: After so many calls, a program that is on disk is loaded: a function that is called less often gains nothing from it.
+#: After so many calls, a thread looks for what can be merged: a function that is called less often gains nothing.
 _CALLS_UNTIL_LOADED = 8
 #: No call waits for the compiler, so it begins before the launches that it saves have taken as long as it takes.
 _BACKGROUND_SHARE = 0.25
@@ -425,6 +426,8 @@ class PersistentProgram:
             _kernels(commands), _constants(commands), resident.items, resident.barrier, resident.attribute, options
         )
         self._buffers = {buffer.int_ptr: buffer for command in commands for _, buffer in command.operands()}
+        #: For uploads.
+        self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
         #: Once it is built: the numbers of its cases, and the addresses of the commands' buffers.
         self._cases: Mapping[Case, int] = {}
@@ -467,7 +470,6 @@ class PersistentProgram:
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
-        context = self._resident.context
         buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
         counts = list(map(self._resident.tiles_of, unhurried(run)))
         is_long = list(map(_synchronizes, unhurried(run)))
@@ -482,13 +484,17 @@ class PersistentProgram:
         tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
         table = np.concatenate([np.array(entry, np.uint64) for entry in unhurried([*entries, [0] * ENTRY_WORDS])])
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        arrays = np.array(bounds, np.uint32), tiles, table
-        tables = [cl.Buffer(context.cl_context, flags, hostbuf=array) for array in unhurried(arrays)]
+        tables = [self._on_device(array) for array in unhurried((np.array(bounds, np.uint32), tiles, table))]
         _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
         if self._resident.is_split:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
         return [self._launch(tables, buffers, 0, phases)]
+
+    def _on_device(self, array: np.ndarray) -> cl.Buffer:
+        """Return a buffer with an array; the upload and the commands of the function do not wait for each other."""
+        buffer = cl.Buffer(self._resident.context.cl_context, cl.mem_flags.READ_ONLY, array.nbytes)
+        cl.enqueue_copy(self._queue, buffer, array)
+        return buffer
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
         """Return the products that are computed by halves of tiles, by number: where their phase leaves groups idle."""
