@@ -3,7 +3,8 @@
 Each model trains in a process of its own, with empty caches, from its first call until it is decided which launches are
 merged. Four batches come in turn, and each call waits for its cost. A call's ratio is to the median of the calls before
 it. Below the longest calls is what happened meanwhile: messages of optdb, runs of Python's collector, compilers, and
-where the threads were, as often as a watching thread could look. Where it could not, Python's lock was held.
+where the threads were, as often as a watching thread could look. Where it could not, Python's lock was held, or the
+machine was busy.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _SETTLED = 300
 #: The threads are looked at so often, if a call takes longer than so many times the median.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
+#: What the watching thread notes where it could not look.
+_UNSEEN = "no other thread got Python's lock"
 #: A run of the collector that is worth a line.
 _LONG_COLLECTION_S = 1e-3
 
@@ -113,7 +116,7 @@ class Watch(threading.Thread):
             time.sleep(_LOOKS_EVERY_S)
             now, began = time.perf_counter(), self.began
             if now - last > 5 * _LOOKS_EVERY_S:
-                self._events.note(f"Python's lock was not to be had for {(now - last) * 1e3:.0f} ms", last)
+                self._events.note(f"{_UNSEEN} for {(now - last) * 1e3:.0f} ms", last)
             last = now
             if began is not None and now - began > self.limit_s:
                 self._look()
@@ -215,7 +218,7 @@ def report(
                 say(f"      +{(when - begin) * 1e3:.1f} ms {text}")
     say("   all messages, seconds since the plan:")
     for when, text in events.list:
-        if when >= origin and " is at " not in text and "the collector" not in text:
+        if when >= origin and not any(part in text for part in (" is at ", "the collector", _UNSEEN)):
             say(f"      {when - origin:.3f} {text}")
 
 

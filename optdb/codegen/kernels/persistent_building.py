@@ -154,9 +154,10 @@ def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
 
 def _written_apart(context: Context, description: ProgramDescription) -> Written | None:
     """Return what a child process has written, built and launched; None if it failed."""
+    kept = binaries.current()
     try:
         child = subprocess.run(
-            children.command(_CHILD, context.spec),
+            children.command(_CHILD, context.spec, str(kept.folder), str(kept.limit >> 20)),
             env=children.environment(),
             input=description.json.encode(),
             capture_output=True,

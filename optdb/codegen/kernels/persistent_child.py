@@ -1,4 +1,4 @@
-"""Writes, builds and launches a persistent program in a process of its own: ``python -m`` this module SPEC.
+"""Writes, builds and launches a persistent program in a process of its own: ``python -m`` this module SPEC FOLDER SIZE.
 
 It reads the description of the program, in JSON, and writes the numbers of the cases and the source. By then, the
 binary and what the driver caches are on disk.
@@ -11,13 +11,18 @@ import sys
 
 from optdb.codegen.kernels.copies import addresses_of
 from optdb.codegen.kernels.persistent_building import REPLY, ProgramDescription, build
+from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
 
 def main() -> None:
-    """Build the program that is described on standard input, for the device that the argument names."""
-    (spec,) = sys.argv[1:]
+    """Build the program that is described on standard input.
+
+    The arguments are the device, the folder of built programs, and how many megabytes that may have.
+    """
+    spec, folder, megabytes = sys.argv[1:]
+    binaries.configure(folder, int(megabytes))
     context = Context(spec)
     description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
     written = source, cases = description.written()

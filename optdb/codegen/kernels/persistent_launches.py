@@ -4,10 +4,10 @@
 phases by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the
 device runs at once. Elsewhere one group does everything, which is of use to tests alone.
 
-Unless the user wants it at once, no call waits for any of this: a thread in the background looks for what can be merged.
-When the launches that are saved have taken a quarter of the time that it takes to compile the program, or at once if an
-earlier process has built it, a process of its own builds it (``persistent_building``), and a thread loads it and makes
-the commands. Then some steps with persistent launches of all small commands, some of long runs or of the smallest alone,
+Unless the user wants it at once, no call waits for this. A thread in the background looks for what can be merged. When
+the launches that are saved have taken a quarter of the time that the program takes to compile, or at once if an earlier
+process has built it, a process of its own builds it (``persistent_building``), and a thread loads it and makes the
+commands. Then some steps with persistent launches of all small commands, some of long runs or of the smallest alone,
 and some without are timed (``runtime.step_trials``), and the quickest way stays.
 
 A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with

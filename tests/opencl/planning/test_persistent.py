@@ -536,13 +536,16 @@ def test_another_process_writes_and_builds_the_program(pays, monkeypatch, descri
 def test_without_another_process_the_program_is_built_here(pays, monkeypatch, caplog, command):
     pays()
     monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
-    monkeypatch.setattr(persistent_building.children, "command", lambda *_: command)
+    told = []
+    monkeypatch.setattr(persistent_building.children, "command", lambda *args: told.append(args) or command)
     x, _, value = chain(3)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
     with caplog.at_level(logging.INFO):
         called_until(sim, lambda plan: plan._merging.done)
     assert "a persistent kernel is built in this process" in caplog.text
+    kept = persistent_building.binaries.current()
+    assert [args[1:] for args in told] == [(get_context("dev0").spec, str(kept.folder), str(kept.limit >> 20))]
     np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert plan_of(sim).enqueued <= 2
 
