@@ -10,7 +10,8 @@ that translate the modules of Theano and of libraries on top of it (see `optdb.h
    a BLAS is found by linking where the user named none, ``mode`` takes the names TOPO and
    OPENCL, and ``linker`` the name opencl;
 4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
-5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
+5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and nothing warns where there is
+   none to be found; ``theano.tensor.nnet.corr`` and ``corr3d``: there, without a BLAS, no OpenMP;
    ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
 6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
    the rest of optdb (see `optdb.composition`);
@@ -31,7 +32,7 @@ from typing import Any
 
 from optdb import flags as wanted_flags
 from optdb.host.clinker import hooks
-from optdb.host.importing import flags, support
+from optdb.host.importing import blas_fallback, flags, support
 from optdb.host.importing.compat import ccode, deferring, libraries, versions
 from optdb.host.importing.compat.finder import TranslatingFinder
 from optdb.host.importing.importhook import ImportHook
@@ -218,6 +219,20 @@ def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[
 
 @contextmanager
 def _blas_headers(module: ModuleType) -> Iterator[None]:
+    """Complete the functions for where there is no BLAS."""
+    with _without_warning_of_fallback():
+        yield
+    blas_fallback.install(module)
+
+
+@contextmanager
+def _without_openmp(op_class: str, module: ModuleType) -> Iterator[None]:
+    yield
+    blas_fallback.stay_in_one_thread(getattr(module, op_class))
+
+
+@contextmanager
+def _without_warning_of_fallback() -> Iterator[None]:
     """Leave out the warning that there is no BLAS, unless the user chose to have none."""
     from theano.configdefaults import config
 
@@ -264,6 +279,8 @@ AROUND = {
     "theano.gof.cmodule": _cmodule,
     "theano.tensor.blas_headers": _blas_headers,
     "theano.tensor.inc_code": _inc_code,
+    "theano.tensor.nnet.corr": functools.partial(_without_openmp, "BaseCorrMM"),
+    "theano.tensor.nnet.corr3d": functools.partial(_without_openmp, "BaseCorr3dMM"),
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
     **dict.fromkeys(deferring.MODULES, deferring.deferred),
     **hooks.AROUND,

@@ -1,0 +1,118 @@
+"""Completes the BLAS that Theano computes by NumPy where there is none to link with.
+
+Theano's header declares the functions of BLAS in C, and its fallback defines some of them in C++, for pointers to
+variables. A call with pointers to constants, or of a function that the fallback lacks, means the declaration, which
+nothing defines: the module cannot be loaded. `install` removes the declarations of the functions that Theano's ops
+call, and defines those that the fallback lacks. Ops that call BLAS in several threads have one there, because the
+fallback needs Python's lock (`stay_in_one_thread`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from types import ModuleType
+from typing import Any
+
+#: Each function for pointers to constants: by the fallback's own, or by a loop. {T} is float or double, {p} is s or d.
+FUNCTIONS = """
+static inline void {p}gemm_(
+    char* trans_a, char* trans_b, const int* m, const int* n, const int* k, const {T}* alpha, const {T}* a,
+    const int* lda, const {T}* b, const int* ldb, const {T}* beta, {T}* c, const int* ldc)
+{{
+    {p}gemm_(trans_a, trans_b, m, n, k, alpha, const_cast<{T}*>(a), lda, const_cast<{T}*>(b), ldb, beta, c, ldc);
+}}
+
+static inline void {p}gemv_(
+    char* trans, const int* m, const int* n, const {T}* alpha, const {T}* a, const int* lda, const {T}* x,
+    const int* incx, const {T}* beta, {T}* y, const int* incy)
+{{
+    {p}gemv_(trans, m, n, alpha, const_cast<{T}*>(a), lda, const_cast<{T}*>(x), incx, beta, y, incy);
+}}
+
+static inline {T} {p}dot_(const int* n, const {T}* x, const int* incx, const {T}* y, const int* incy)
+{{
+    // NumPy has no matrix with a stride of 0.
+    return *n > 0 ? {p}dot_(n, const_cast<{T}*>(x), incx, const_cast<{T}*>(y), incy) : 0;
+}}
+
+static inline void {p}axpy_(const int* n, const {T}* alpha, const {T}* x, const int* incx, {T}* y, const int* incy)
+{{
+    // With a negative increment, the first element is the last one in memory.
+    if (*incx < 0)
+        x -= (npy_intp)(*n - 1) * *incx;
+    if (*incy < 0)
+        y -= (npy_intp)(*n - 1) * *incy;
+    for (npy_intp i = 0; i < *n; ++i)
+        y[i * *incy] += *alpha * x[i * *incx];
+}}
+
+static inline void {p}ger_(
+    const int* m, const int* n, const {T}* alpha, const {T}* x, const int* incx, const {T}* y, const int* incy, {T}* a,
+    const int* lda)
+{{
+    const int one = 1;
+    if (*incy < 0)
+        y -= (npy_intp)(*n - 1) * *incy;
+    for (npy_intp j = 0; j < *n; ++j) {{
+        const {T} factor = *alpha * y[j * *incy];
+        {p}axpy_(m, &factor, x, incx, a + j * *lda, &one);
+    }}
+}}
+"""
+
+_DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
+
+#: Part of the version of each op that calls BLAS, and so of its modules' keys. Change it with `FUNCTIONS`.
+VERSION = 1
+
+
+def install(blas_headers: ModuleType) -> None:
+    """Make Theano's header define all functions of BLAS that ops call, where there is no BLAS to link with.
+
+    Parameters
+    ----------
+    blas_headers : module
+        ``theano.tensor.blas_headers``, whose code has just run.
+    """
+    from theano.configdefaults import config
+
+    header_text, header_version = blas_headers.blas_header_text, blas_headers.blas_header_version
+
+    @functools.wraps(header_text)
+    def complete_text() -> str:
+        return header_text() if config.blas.ldflags else complete(header_text())
+
+    @functools.wraps(header_version)
+    def complete_version() -> tuple[object, ...]:
+        return header_version() if config.blas.ldflags else (*header_version(), "optdb", VERSION)
+
+    blas_headers.blas_header_text = complete_text
+    blas_headers.blas_header_version = complete_version
+
+
+def stay_in_one_thread(op_class: Any) -> None:
+    """Make an op compute without OpenMP where there is no BLAS to link with.
+
+    Parameters
+    ----------
+    op_class : subclass of theano.gof.op.OpenMPOp
+        The op's class.
+    """
+    from theano.configdefaults import config
+
+    update = op_class.update_self_openmp
+
+    @functools.wraps(update)
+    def update_openmp(self: Any) -> None:
+        if not config.blas.ldflags:
+            self.openmp = False
+        update(self)
+
+    op_class.update_self_openmp = update_openmp
+
+
+def complete(header: str) -> str:
+    """Return Theano's header with its fallback, where the functions of `FUNCTIONS` replace their declarations."""
+    functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
+    return "".join([_DECLARATION.sub("", header), *functions])
