@@ -15,6 +15,7 @@ from typing import Any
 
 from optdb import trace_log
 from optdb.host.clinker.toolchain import toolchain
+from optdb.host.importing.compat import ccode
 
 __all__ = ["remember_queries", "remember_trials", "time_compiler"]
 
@@ -108,7 +109,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
         if arguments["output"] or not cmodule.config.cxx:
             return trial(cls, *args, **options)
         flags = [*arguments.get("flags", ()), *arguments.get("flag_list", ())]
-        flags += cls.compile_args() if arguments["comp_args"] else []
+        flags += ccode.without_header(cls.compile_args()) if arguments["comp_args"] else []
         compiler = toolchain(cmodule.config.cxx)
         question = [trial.__name__, sorted(arguments.items()), flags, compiler.library_stamps(flags)]
         answer = compiler.answer(question, lambda: trial(cls, *args, **options))

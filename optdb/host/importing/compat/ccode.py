@@ -12,7 +12,7 @@ import hashlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,11 @@ def compile_args() -> tuple[str, ...]:
     return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
 
 
+def without_header(args: Iterable[str]) -> list[str]:
+    """Return the compiler's arguments without those of `compile_args`: trial programs do not need the header."""
+    return [arg for arg in args if arg not in compile_args()]
+
+
 def install(cmodule: Any) -> None:
     """Make Theano's compiler include the header.
 
@@ -46,14 +51,30 @@ def install(cmodule: Any) -> None:
     """
     if not compile_args():
         return
-    theano_args = cmodule.GCC_compiler.compile_args
+    compiler = cmodule.GCC_compiler
+    theano_args, try_compile = compiler.compile_args, compiler._try_compile_tmp.__func__
     include_dirs = cmodule.std_include_dirs
 
     @functools.wraps(theano_args)
     def args_with_header(*args: Any, **options: Any) -> list[str]:
         return [*theano_args(*args, **options), *compile_args()]
 
-    cmodule.GCC_compiler.compile_args = staticmethod(args_with_header)
+    def try_without_header(
+        cls: Any,
+        src_code: str,
+        tmp_prefix: str = "",
+        flags: Iterable[str] = (),
+        try_run: bool = False,
+        output: bool = False,
+        compiler: str | None = None,
+        comp_args: bool = True,
+    ) -> Any:
+        # The compiler would not find the header: trial programs are compiled without folders to search.
+        args = [*without_header(cls.compile_args()), *flags] if comp_args else flags
+        return try_compile(cls, src_code, tmp_prefix, args, try_run, output, compiler, comp_args=False)
+
+    compiler.compile_args = staticmethod(args_with_header)
+    compiler._try_compile_tmp = classmethod(try_without_header)
     header_dirs = [INCLUDE_DIR, NUMPY_2_DIR] if versions.needs_promotion() else [INCLUDE_DIR]
     cmodule.std_include_dirs = lambda: [*include_dirs(), *map(str, header_dirs)]
 
