@@ -1,8 +1,8 @@
 """Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed since.
 
-`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
-methods ``fill`` and ``decode``, and of the operator ``%`` after a text with numbers in it; and around lists that are
-indexes.
+`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of calls
+of what may be a type of NumPy's scalars, of the methods ``fill``, ``itemset`` and ``decode``, and of the operator ``%``
+after a text with numbers in it; and around lists that are indexes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.importing.compat.modules.numpy._functions import to_dtype
+from optdb.host.importing.compat.modules.numpy._functions import asarray, to_dtype
 
 
 def _single(value: Any) -> Any:
@@ -54,11 +54,31 @@ def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
     return np.dtype(to_dtype(dtype), *rest, **options)
 
 
+def to_scalar(make: Any, value: Any) -> Any:
+    """Call what may be a type of NumPy's integers; numbers out of its range wrap around."""
+    try:
+        return make(value)
+    except OverflowError:
+        if not (isinstance(make, type) and issubclass(make, np.integer)):
+            raise
+    return asarray(value, make)[()]
+
+
 def fill(array: Any, value: Any) -> Any:
-    """Call an object's method fill; integers out of an integer array's range wrap around."""
-    if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
-        value = np.asarray(value).astype(array.dtype)
+    """Call an object's method fill; numbers out of an integer array's range wrap around."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and isinstance(value, int | float | np.number):
+        with np.errstate(invalid="ignore"):
+            value = np.asarray(value).astype(array.dtype)
     return array.fill(value)
+
+
+def itemset(array: Any, *place_and_value: Any) -> None:
+    """Set an element of an array: the only one, or the one that an index or several name."""
+    *place, value = place_and_value
+    if len(place) == 1 and not isinstance(place[0], tuple):
+        array.flat[place[0]] = value
+    else:
+        array[place[0] if len(place) == 1 else tuple(place)] = value
 
 
 def decode(text: Any, *args: Any, **options: Any) -> Any:

@@ -38,6 +38,9 @@ _ROLES: dict[type, int] = {
 }
 _role = _ROLES.get
 
+#: NumPy 2 takes integers of these types for int64, without regard to their values.
+_PYTHON_TYPES = (int, float, complex)
+
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
 
 
@@ -209,6 +212,8 @@ OPERATORS["Pow"] = _power
 
 def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options: Any) -> Any:
     """Call a NumPy function of two operands with the result type of NumPy 1."""
+    if isinstance(a, _PYTHON_TYPES) and isinstance(b, _PYTHON_TYPES):
+        return ufunc(_strong(a), _strong(b), *rest, **options)
     return ufunc(*convert(a, b), *rest, **options)
 
 

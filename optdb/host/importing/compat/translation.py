@@ -130,6 +130,11 @@ _PLAIN_ATTRIBUTES = frozenset(
     ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
 )
 
+#: NumPy's names of integer types.
+_INTEGERS = frozenset([f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)])
+#: Theano's names for types of NumPy's scalars that it has looked up.
+_SCALAR_TYPES = frozenset(["ctor", "py_type"])
+
 _PLAIN_CALLS = frozenset(
     [
         "len",
@@ -210,14 +215,17 @@ def _first_statement(tree: ast.Module) -> int:
     return len(tree.body)
 
 
+#: The functions of `builtins` that replace other calls than those of `_Translator.CONVERSIONS`.
+_REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
+
+
 @functools.cache
 def _helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
     """Return the functions that translated code calls, by the names that it uses."""
     from optdb.host.importing.compat import builtins
 
     functions: dict[str, Callable[..., Any]] = {
-        _helper(name): getattr(builtins, name)
-        for name in (*_Translator.CONVERSIONS.values(), "decode", "fill", "format_text", "make_dtype", "to_index")
+        _helper(name): getattr(builtins, name) for name in (*_Translator.CONVERSIONS.values(), *_REPLACEMENTS)
     }
     if promoting:
         from optdb.host.importing.compat import promotion
@@ -328,12 +336,17 @@ class _Translator(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = node.func
-        if any(isinstance(argument, ast.Starred) for argument in node.args[:2]) or not node.args:
+        if not node.args:
             return node
-        if isinstance(function, ast.Name):
-            if function.id in self.CONVERSIONS and len(node.args) == 1 and not node.keywords:
+        if any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
+            # Such as np.maximum(*operands).
+            return self._ufunc_call(node) if self._is_binary_ufunc(function) else node
+        if len(node.args) == 1 and not node.keywords:
+            if isinstance(function, ast.Name) and function.id in self.CONVERSIONS:
                 return _call(self.CONVERSIONS[function.id], node.args, node)
-        elif isinstance(function, ast.Attribute):
+            if self.promoting and _may_be_scalar_type(function):
+                return _call("to_scalar", [function, *node.args], node)
+        if isinstance(function, ast.Attribute):
             return self._method_call(node, function)
         return node
 
@@ -341,22 +354,27 @@ class _Translator(ast.NodeTransformer):
         """Rewrite the call of a method, or of a function of NumPy."""
         if self.library is not None and self.library.decodes_text and function.attr == "decode":
             return _call("decode", [function.value, *node.args], node, node.keywords)
-        if function.attr == "fill" and len(node.args) == 1 and not node.keywords:
-            return _call("fill", [function.value, *node.args], node)
-        if not (isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy")):
+        if ((function.attr == "fill" and len(node.args) == 1) or function.attr == "itemset") and not node.keywords:
+            return _call(function.attr, [function.value, *node.args], node)
+        if not _is_numpy(function.value):
             return node
         for keyword in node.keywords:
             # A signature of one character is a type.
             if keyword.arg == "sig" and isinstance(keyword.value, ast.Constant) and len(keyword.value.value) == 1:
                 keyword.arg = "dtype"
         if function.attr == "dtype":
-            called = _call("make_dtype", node.args, node)
-        elif self.promoting and function.attr in BINARY_UFUNCS and len(node.args) >= 2:
-            called = _call("ufunc", [function, *node.args], node)
-        else:
-            return node
-        called.keywords = node.keywords
-        return called
+            return _call("make_dtype", node.args, node, node.keywords)
+        if self._is_binary_ufunc(function) and len(node.args) >= 2:
+            return self._ufunc_call(node)
+        return node
+
+    def _is_binary_ufunc(self, function: ast.expr) -> bool:
+        if not (self.promoting and isinstance(function, ast.Attribute) and _is_numpy(function.value)):
+            return False
+        return function.attr in BINARY_UFUNCS
+
+    def _ufunc_call(self, node: ast.Call) -> ast.expr:
+        return _call("ufunc", [node.func, *node.args], node, node.keywords)
 
 
 def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
@@ -404,6 +422,21 @@ def _formats_numbers(node: ast.expr) -> bool:
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         return False
     return re.search(r"%[-+ #0]*[\d*]*(\.\d+)?[diouxXeEfFgGr]", node.value) is not None
+
+
+def _may_be_scalar_type(node: ast.expr) -> bool:
+    """Return whether an expression may be a type of NumPy's integers: one by name, or what Theano calls such types."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and _is_numpy(node.args[0])
+    if isinstance(node, ast.Name):
+        return node.id in _SCALAR_TYPES
+    return isinstance(node, ast.Attribute) and (
+        node.attr in _SCALAR_TYPES or (_is_numpy(node.value) and node.attr in _INTEGERS)
+    )
+
+
+def _is_numpy(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("np", "numpy")
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -141,6 +141,77 @@ def test_integers_wrap_around():
     assert namespace["c"].tolist() == [255, 255]
 
 
+WRAPPED = [
+    ("int8", 300, 44),
+    ("int8", 300.0, 44),
+    ("int8", -(2**63), 0),
+    ("int8", 2**63, OverflowError),
+    ("int8", float("inf"), OverflowError),
+    ("int8", float("nan"), ValueError),
+    ("uint8", -1.5, 255),
+    ("uint8", 2**64 - 1, OverflowError),
+    ("uint32", 2**64 - 1, 2**32 - 1),
+    ("uint64", -1, 2**64 - 1),
+    ("uint64", -(2**63) - 1, OverflowError),
+    ("int64", 2**63, OverflowError),
+]
+
+
+@pytest.mark.parametrize(
+    "source", ["x = np.{0}(number)", "ctor = np.{0}\nx = ctor(number)", "x = getattr(np, '{0}')(number)"]
+)
+@pytest.mark.parametrize(("dtype", "number", "right"), WRAPPED)
+def test_scalars_of_numbers_out_of_range_wrap_around(source, dtype, number, right):
+    code = f"import numpy as np\ndef make(number):\n    {source.format(dtype)}\n    return x".replace("\nx", "\n    x")
+    make = run(code)["make"]
+    if isinstance(right, type):
+        with pytest.raises(right):
+            make(number)
+        return
+    assert make(number).dtype == dtype
+    assert make(number) == right
+
+
+@pytest.mark.parametrize(("dtype", "number", "right"), WRAPPED)
+def test_lists_of_numbers_out_of_range_wrap_around(dtype, number, right):
+    make = run("import numpy as np\ndef make(number, dtype):\n    return np.asarray([number, 1], dtype)")["make"]
+    if isinstance(right, type):
+        with pytest.raises(right):
+            make(number, dtype)
+        return
+    assert make(number, dtype).tolist() == [right, 1]
+
+
+def test_other_calls_pass_their_errors():
+    namespace = run("def py_type(x):\n    raise OverflowError(x)\ndef f(x):\n    return py_type(x)")
+    with pytest.raises(OverflowError, match="3"):
+        namespace["f"](3)
+
+
+def test_elements_are_set_by_number_index_or_alone():
+    namespace = run(
+        "import numpy as np\na, b = np.zeros((2, 2)), np.zeros(())\n"
+        "a.itemset(3, 5.)\na.itemset((0, 1), 6.)\na.itemset(1, 0, 7.)\nb.itemset(8.)"
+    )
+    assert namespace["a"].tolist() == [[0, 6], [7, 5]]
+    assert namespace["b"] == 8
+
+
+def test_arrays_are_filled_with_numbers_out_of_range():
+    namespace = run("import numpy as np\na = np.zeros(2, 'int8')\ndef fill(value):\n    a.fill(value)\n    return a[0]")
+    assert [namespace["fill"](value) for value in (300, 300.0, np.float64(300), 2**63)] == [44, 44, 44, 0]
+
+
+def test_functions_of_two_python_numbers_have_types_by_value():
+    namespace = run("import numpy as np\nx = np.less(True, 2**64 - 1)\ny = np.maximum(*(3, 2**64 - 1))")
+    assert namespace["x"]
+    assert namespace["y"].dtype == "float64"
+
+
+def test_the_angle_of_an_integer_has_double_precision():
+    assert run("import numpy as np\nx = np.angle(np.int8(-1))")["x"] == np.pi
+
+
 def test_integers_in_arrays_of_objects_wrap_around():
     """As what a Composite computes in Python: NumPy hands it Python's integers."""
     namespace = run("import numpy as np\na = np.asarray(np.array([[162], [-200], [2**70 + 3]], object), dtype='int8')")

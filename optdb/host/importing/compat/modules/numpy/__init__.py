@@ -39,6 +39,7 @@ from optdb.host.importing.compat.modules.numpy._functions import (
 
 if NUMPY_2:
     from optdb.host.importing.compat.modules.numpy._functions import (
+        angle,
         can_cast,
         ceil,
         clip,

@@ -101,10 +101,9 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
     try:
         return convert(value, dtype)
     except OverflowError:
-        # Python's integers beyond an integer type's limits wrap around, as in C.
         if dtype is None or numpy.dtype(dtype).kind not in "iu":
             raise
-        return convert(_wrapped(value).astype(dtype), dtype)
+        return convert(_wrapped(value, numpy.dtype(dtype)), dtype)
     except ValueError as error:
         if dtype is not None or "inhomogeneous" not in str(error):
             raise
@@ -112,13 +111,17 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
         return convert(value, object)
 
 
-def _wrapped(value: Any) -> numpy.ndarray:
-    """Return an array of Python's integers, as NumPy makes one; those in an array of objects modulo 2 to the 64."""
-    array = numpy.asarray(value)
-    if array.dtype != object:
-        return array
-    numbers = [int(number) % 2**64 for number in array.ravel()]
-    return numpy.array(numbers, numpy.uint64).reshape(array.shape)
+def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
+    """Return an array of an integer type; numbers out of its range wrap around, as far as in NumPy 1."""
+    elements = numpy.asarray(value, object)
+    numbers = [int(element) for element in elements.ravel()]
+    wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
+    if isinstance(value, numpy.ndarray):
+        # An op has computed these in Python, without C's limit of 64 bits.
+        wide, numbers = numpy.dtype("uint64"), [number % 2**64 for number in numbers]
+    elif wide.kind == "u":
+        numbers = [number + 2**64 if -(2**63) <= number < 0 else number for number in numbers]
+    return numpy.array(numbers, wide).astype(dtype).reshape(elements.shape)
 
 
 # Types
@@ -261,6 +264,13 @@ def _floating(value: Any) -> Any:
     if array.dtype.kind not in "biu":
         return value
     return array.astype({1: "float16", 2: "float32"}.get(array.dtype.itemsize, "float64"))
+
+
+def angle(value: Any, deg: bool = False) -> Any:
+    """Return the angle of a complex number; of an integer alone, as float64."""
+    if isinstance(value, numpy.integer | numpy.bool_):
+        value = numpy.float64(value)
+    return numpy.angle(value, deg)
 
 
 def in1d(first: Any, second: Any, assume_unique: bool = False, invert: bool = False) -> Any:
