@@ -22,6 +22,10 @@ def cmodule():
         def compile_str(*args):
             return args
 
+        @classmethod
+        def _try_compile_tmp(cls, src_code, tmp_prefix, flags, try_run, output, compiler, comp_args):
+            return [*(cls.compile_args() if comp_args else []), *flags]
+
     return types.SimpleNamespace(GCC_compiler=Compiler, std_include_dirs=lambda: ["numpy"])
 
 
@@ -89,3 +93,11 @@ def test_scan_goes_on_in_python_where_its_source_does_not_compile(cmodule, monke
     cmodule.GCC_compiler.compile_str = staticmethod(fail)
     with ccode.compiling_scan(cmodule), pytest.raises(ImportError, match="Compilation failed"):
         cmodule.GCC_compiler.compile_str("name", "source")
+
+
+def test_trial_programs_are_compiled_without_the_header(cmodule, header):
+    header(True)
+    ccode.install(cmodule)
+    trial = cmodule.GCC_compiler._try_compile_tmp
+    assert trial("source", flags=["-fopenmp"], compiler="g++") == ["-O3", "-fopenmp"]
+    assert trial("source", flags=["-fopenmp"], compiler="g++", comp_args=False) == ["-fopenmp"]
