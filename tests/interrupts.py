@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -18,3 +19,29 @@ def ctrl_c_interrupts():
 
 def press_ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupt_at(number, call, *args):
+    """Call a function; press Ctrl-C at one of the places where Python may raise an interrupt, counted from 0.
+
+    Places are where functions begin and return, but for the beginning of a function in C: it is called at once, and a
+    lock is free when Python looks for signals. Return whether there was no such place, and the error that the call
+    has raised, or None.
+    """
+    left, error = number, None
+
+    def at(_frame, event, called):
+        nonlocal left
+        left -= event in ("call", "return", "c_return") and called is not sys.setprofile
+        if left < 0:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(at)
+    try:
+        call(*args)
+    except BaseException as caught:
+        error = caught
+    finally:
+        sys.setprofile(None)
+    return left >= 0, error

@@ -7,8 +7,6 @@ and enqueued together once the last step has returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +20,10 @@ from optdb.runtime.commands import (
     EnqueueUpload,
     HostCall,
     keep_event,
-    listened,
     listening,
 )
 
-__all__ = ["HeldCommands", "enqueue_bound", "held_back"]
+__all__ = ["HeldCommands", "enqueue_bound"]
 
 
 @dataclass(eq=False, slots=True)
@@ -94,18 +91,6 @@ class HeldCommands:
     def _hold_upload(self, command: EnqueueUpload) -> None:
         self._commands.append(command)
         keep_event(command)  # which gets an event when it is enqueued
-
-
-@contextmanager
-def held_back(held: HeldCommands | None = None) -> Iterator[HeldCommands]:
-    """Hold this thread's commands back until the block exits; drop them if it raises.
-
-    `held` may have commands from before, which go first.
-    """
-    held = HeldCommands() if held is None else held
-    with listened(held):
-        yield held
-    held.enqueue()
 
 
 def enqueue_bound(commands: CommandList) -> None:

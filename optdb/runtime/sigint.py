@@ -10,37 +10,48 @@ import _signal  # the C module below `signal`: it takes plain numbers, in a tent
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["commit_point", "defer_sigint"]
+__all__ = ["commit_point", "defer_sigint", "without_sigint"]
+
+T = TypeVar("T")
 
 _SIGINT = int(signal.SIGINT)
 
-_state = threading.local()
 
+def defer_sigint(call: Callable[..., T], *args: Any) -> T:
+    """Call a function; from its `commit_point` on, defer SIGINT until the outermost such call returns.
 
-@contextmanager
-def defer_sigint() -> Iterator[None]:
-    """Defer SIGINT from the block's `commit_point` on until the outermost such block exits."""
-    if getattr(_state, "holder", None) is not None:
-        yield
-        return
-    holder = _state.holder = _Holder()
+    It is no context manager: Python may raise an interrupt when ``__enter__`` returns, and then calls no ``__exit__``.
+    """
+    if _state.holder is not None:
+        return call(*args)
+    holder = _Holder()
     try:
-        yield
+        _state.holder = holder
+        return call(*args)
     finally:
+        # Python raises interrupts where it calls something, so not before this line.
         _state.holder = None
         holder.release()
 
 
+def without_sigint(call: Callable[..., T], *args: Any) -> T:
+    """Call a function; defer SIGINT until it returns, or until the outermost call of `defer_sigint` does."""
+
+    def commit() -> T:
+        commit_point()
+        return call(*args)
+
+    return defer_sigint(commit)
+
+
 def commit_point() -> None:
-    """Defer SIGINT from now on, until the outermost `defer_sigint` of this thread exits."""
-    holder = getattr(_state, "holder", None)
-    if holder is not None:
-        holder.hold()
+    """Defer SIGINT from now on, until the outermost call of `defer_sigint` in this thread returns."""
+    if _state.holder is not None:
+        _state.holder.hold()
 
 
 class _Holder:
@@ -73,3 +84,11 @@ class _Holder:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._came = number, frame
+
+
+class _State(threading.local):
+    #: That of the outermost call of `defer_sigint`.
+    holder: _Holder | None = None
+
+
+_state = _State()

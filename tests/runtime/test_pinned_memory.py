@@ -11,8 +11,9 @@ import pytest
 
 from optdb.runtime import pinned_memory
 from optdb.runtime.arrays import from_host, to_host
+from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
-from optdb.runtime.holding import HeldCommands, held_back
+from optdb.runtime.holding import HeldCommands
 from optdb.runtime.library import cl
 from optdb.runtime.pinned_memory import PinnedMemory
 from tests.device import runtime_context
@@ -93,9 +94,10 @@ def test_small_large_and_constant_arrays_go_by_themselves(context):
 
 def test_commands_that_are_held_back_keep_their_values(context):
     value, held = np.arange(10_000.0), HeldCommands()
-    with held_back(held):
+    with listened(held):
         array = from_host(context, value)
         value[:] = 0
+    held.enqueue()
     np.testing.assert_array_equal(to_host(array), np.arange(10_000.0))
     assert not blocks(context)
 

@@ -1,4 +1,4 @@
-"""SIGINT waits from the commit point on, until the outermost block exits."""
+"""SIGINT waits from the commit point on, until the outermost call returns."""
 
 from __future__ import annotations
 
@@ -6,34 +6,65 @@ import signal
 
 import pytest
 
-from optdb.runtime.sigint import commit_point, defer_sigint
-from tests.interrupts import ctrl_c_interrupts, press_ctrl_c  # noqa: F401 (a fixture)
+from optdb.runtime.sigint import commit_point, defer_sigint, without_sigint
+from tests.interrupts import ctrl_c_interrupts, interrupt_at, press_ctrl_c  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
-def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():
+def test_interrupts_are_deferred_only_from_the_commit_point_on():
     done = []
-    with pytest.raises(KeyboardInterrupt), defer_sigint():
+
+    def call(begin):
+        begin()
         press_ctrl_c()
-        done.append("never")
-    with pytest.raises(KeyboardInterrupt), defer_sigint():
+        done.append("inner")
+
+    def outer():
         commit_point()
-        with defer_sigint():
-            commit_point()
-            press_ctrl_c()
-            done.append("inner")
+        defer_sigint(call, commit_point)
         done.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        defer_sigint(call, lambda: None)
+    assert not done
+    with pytest.raises(KeyboardInterrupt):
+        defer_sigint(outer)
     assert done == ["inner", "outer"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_who_ignores_interrupts_still_does():
+def test_interrupts_that_are_ignored_still_are():
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with defer_sigint():
-            commit_point()
-            press_ctrl_c()
+        without_sigint(press_ctrl_c)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def test_an_interrupt_at_any_event_is_raised_once_and_later_ones_are_deferred():
+    stored = [0, 0]
+
+    def store():
+        stored[0] += 1
+        stored[1] += 1
+
+    def call():
+        len(stored)
+        commit_point()
+        store()
+        len(stored)
+
+    number, caught = 0, []
+    while True:
+        # The traceback keeps all frames.
+        is_over, error = interrupt_at(number, defer_sigint, call)
+        caught.append(error)
+        assert stored[0] == stored[1]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if is_over:
+            break
+        assert isinstance(error, KeyboardInterrupt)
+        number += 1
+    assert number > 20

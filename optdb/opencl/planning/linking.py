@@ -24,6 +24,7 @@ from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, has_defau
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.functions.compiled import take_turns
+from optdb.opencl.planning.committing import committing
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of
 from optdb.opencl.planning.paths import chooser
@@ -156,14 +157,17 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_vm)
     def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
         """Return the planned machine for a function that it suits, Theano's machine for others."""
-        turn = _turn(nodes)
+        turn, is_asked = _turn(nodes), getattr(self, "keeps_state", False)
+        _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
         if turn is None or not _suits(self, nodes, thunks):
             if getattr(self, "needs_plans", False):
                 raise _Unplanned
-            self.use_cloop = self.use_cloop and HAS_C_LOOP
+            # The loop in C asks nobody before it stores next values.
+            self.use_cloop = self.use_cloop and HAS_C_LOOP and not is_asked
             machine = make_vm(self, nodes, thunks, *args)
+            if turn is not None or is_asked:
+                machine = committing(machine, self.fgraph.outputs, dict(updated_vars), storage_map)
         else:
-            _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
                 # Only `ifelse` is lazy here: its branch is chosen before the node computes.

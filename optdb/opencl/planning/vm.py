@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +33,10 @@ from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listened, listening
-from optdb.runtime.holding import HeldCommands, held_back
+from optdb.runtime.holding import HeldCommands
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.run_ahead import RunAhead
-from optdb.runtime.sigint import commit_point, defer_sigint
+from optdb.runtime.sigint import commit_point, defer_sigint, without_sigint
 
 #: The most plans that are cached, each for other shapes of inputs.
 PLAN_CACHE_SIZE = 8
@@ -61,8 +61,13 @@ class PlannedVM(VM):
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__(linked.nodes, linked.thunks, linked.clear_before)
         self.linked = linked
-        #: The cells of inputs that this machine gives their next values.
-        self.advancing: CellPairs = ()
+        # It gives inputs their next values itself: all at once, wherever they are.
+        self.need_update_inputs = False
+        #: Called by the next call when all that may raise is done: if this raises, nothing is stored.
+        self.before_commit: Callable[[], None] | None = None
+        self._advancing: CellPairs = [
+            (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
+        ]
         #: By the shapes of the inputs and the path of the call.
         self._cache: OrderedDict[tuple, _PlanCacheEntry] = OrderedDict()
         #: The path of the last call with inputs of some shapes, by these and the first round.
@@ -73,6 +78,10 @@ class PlannedVM(VM):
         #: What tells whether a call finds the plan of the last one.
         self._steady: _SteadyInputs | None = None
         self._unused_recordings = 0
+        #: The cells of outputs, if one of them is an input, whose cell gets another value: a call returns the values.
+        self._returned = [linked.cells[var] for var in linked.outputs]
+        if set(linked.updates).isdisjoint(linked.outputs):
+            self._returned = []
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
         #: For each input, an array that it was, and that array's part of the key: most are those of the last call.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self._inputs)
@@ -126,45 +135,51 @@ class PlannedVM(VM):
         entry = self._current_entry()
         return None if entry is None else entry.recording
 
-    def __call__(self, before: Before | None = None) -> None:
+    def __call__(self, before: Before | None = None) -> list[Any] | None:
         """Compute the outputs from the values in the cells of the inputs.
 
         `before` is called with the commands that are enqueued first, before anything that another function could see;
         it only enqueues commands, and returns whether these are among them.
+
+        Return None if the outputs are in their cells.
         """
-        with defer_sigint():
-            if before is not None and not self._finds_last_plan():
-                before(CommandList())
+        return defer_sigint(self._call, before)
+
+    def _call(self, before: Before | None) -> list[Any] | None:
+        if before is not None and not self._finds_last_plan():
+            before(CommandList())
+            before = None
+        if self._call_again():
+            return None
+        for cell in self.pre_call_clear:
+            cell[0] = None
+        if self._reused:
+            self._spare_arguments()
+        entry, search = self._find()
+        while entry is not None:
+            try:
+                entry.plan.run(before)
+                self._finish(entry)
+                self._loaded = entry.plan
+                break
+            except BranchTaken as taken:
                 before = None
-            if self._call_again():
-                return
-            for cell in self.pre_call_clear:
-                cell[0] = None
-            if self._reused:
-                self._spare_arguments()
-            entry, search = self._find()
-            while entry is not None:
-                try:
-                    entry.plan.run(before)
-                    self._finish(entry)
-                    self._loaded = entry.plan
-                    break
-                except BranchTaken as taken:
-                    before = None
-                    entry.plan.unload()
-                    entry = self._find_next(search, taken.round)
-                except BaseException:
-                    entry.plan.unload()
-                    raise
-            if search is not None:
-                self._end(search, entry)
-            elif entry is None:
-                self._compute()
-            commit_point()
-            advance(self.advancing)
-            if entry is not None:
-                entry.plan.call_ended()
-                self._last = self._repeatable(entry) if self.linked.repeats_commands else None
+                entry.plan.unload()
+                entry = self._find_next(search, taken.round)
+            except BaseException:
+                entry.plan.unload()
+                raise
+        if search is not None:
+            self._end(search, entry)
+        elif entry is None:
+            self._compute()
+        commit_point()
+        outputs = [cell[0] for cell in self._returned]
+        advance(self._advancing)
+        if entry is not None:
+            entry.plan.call_ended()
+            self._last = self._repeatable(entry) if self.linked.repeats_commands else None
+        return outputs or None
 
     def _find(self) -> tuple[_PlanCacheEntry | None, _Search | None]:
         """Return the cache entry of the plan for the inputs, with its plan loaded, and how it was found.
@@ -221,8 +236,7 @@ class PlannedVM(VM):
 
     def again(self) -> bool:
         """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
-        with defer_sigint():
-            return self._call_again()
+        return defer_sigint(self._call_again)
 
     def _call_again(self) -> bool:
         """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
@@ -230,7 +244,7 @@ class PlannedVM(VM):
         last, self._last = self._last, None
         if commands is None:
             return False
-        commit_point()
+        self._begin_commit()
         commands.enqueue()
         self._last = last
         return True
@@ -245,7 +259,7 @@ class PlannedVM(VM):
     def _repeatable(self, entry: _PlanCacheEntry) -> _LastCall | None:
         """Return the call that has just ended, if one like it is nothing but its commands."""
         plan = entry.plan
-        if self._reused or plan.buffers.io.external or entry.copies or not entry.commit.is_final:
+        if self._reused or self._returned or plan.buffers.io.external or entry.copies or not entry.commit.is_final:
             return None
         commands = plan.unconditional_commands()
         if commands is None or self._current_entry() is not entry:
@@ -266,6 +280,7 @@ class PlannedVM(VM):
         plan, commit = entry.plan, entry.commit
         # Without Python between the first command and the last one, nothing can raise.
         if not (entry.copies or plan.final_computes) and commit.is_ready():
+            self._begin_commit()
             plan.run_final()
             commit.run()
             return
@@ -275,6 +290,7 @@ class PlannedVM(VM):
             was_ready = commit.is_ready()
             commit.run()
             entry.copies = plan.release(self._borrowed) or not was_ready
+        self._begin_commit()
         held.enqueue()
 
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
@@ -303,9 +319,7 @@ class PlannedVM(VM):
                 if command_buffer is not None:
                     command_buffer.enqueue()
                 else:
-                    with defer_sigint():
-                        commit_point()
-                        commands.enqueue()
+                    without_sigint(commands.enqueue)
                 run_ahead.after_step()
             times = 1
 
@@ -362,6 +376,13 @@ class PlannedVM(VM):
                 for cell in cells:
                     cell[0] = None
 
+    def _begin_commit(self) -> None:
+        """Defer SIGINT, and call `before_commit`, once."""
+        commit_point()
+        before_commit, self.before_commit = self.before_commit, None
+        if before_commit is not None:
+            before_commit()
+
     def _compute(self) -> None:
         """Compute without a plan."""
         self._unload()
@@ -370,6 +391,7 @@ class PlannedVM(VM):
         if listening() is not None or not branches.final:
             branches.walk(linked.run, self._first())
             check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
+            self._begin_commit()
             return
         held = HeldCommands()
         is_final = False
@@ -384,6 +406,7 @@ class PlannedVM(VM):
 
         branches.walk(compute, self._first())
         check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
+        self._begin_commit()
         held.enqueue()
 
     def _first(self) -> Round:
@@ -421,8 +444,11 @@ class PlannedVM(VM):
         copied = recording.copied_inputs
         self.linked.rebindable_inputs -= copied
         commit_point()
-        with held_back(recorder.held):
+        held = recorder.held or HeldCommands()
+        with listened(held):
             commit(self.linked)
+        self._begin_commit()
+        held.enqueue()
         path = recording.path
         # In the next call, inputs that are copied from now on lie in other buffers.
         if copied or not path.can_begin_anew:

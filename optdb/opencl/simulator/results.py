@@ -16,7 +16,6 @@ from optdb.runtime.arrivals import Arrival
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import WORD_COUNT, check_words, known_words
 from optdb.runtime.mirrors import HostMirror
-from optdb.runtime.sigint import defer_sigint
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction
@@ -177,9 +176,8 @@ class PendingResults:
         executable = self._function._executable
 
         def run(output_subset: Any = None) -> list[Any]:
-            with defer_sigint():
-                executable.take()
-                executable.run()
+            executable.take()
+            executable.run()
             return [None] * len(executable.outputs)
 
         self._function._call_with(run, args, {})

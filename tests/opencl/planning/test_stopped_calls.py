@@ -17,6 +17,7 @@ import optdb  # noqa: F401  comes before theano
 from optdb.opencl.planning.overwriting import overwrites_state, state_of
 from optdb.opencl.type import OpenCLArrayType
 from tests.effort import examples
+from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fixture)
 from tests.opencl.simulator.execution.test_half_changed import ClaimsOneRow
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
@@ -293,3 +294,32 @@ def test_a_number_on_the_host_is_kept():
     np.testing.assert_array_equal(count.get_value(), np.arange(LENGTH))
     f(1)
     np.testing.assert_array_equal(count.get_value(), [1, 2, 2, 3])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+@pytest.mark.parametrize("stride", [pytest.param(11, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plans", [True, False], ids=["plans", "no plans"])
+@pytest.mark.parametrize("linker", ["cvm", "vm"])
+def test_an_interrupt_stores_all_next_values_or_none(linker, plans, stride, record_property):
+    x = tt.fvector("x")
+    v = theano.shared(np.zeros(LENGTH, "float32"), "v", target="dev0")
+    calls, halves = theano.shared(np.int64(0), "calls"), theano.shared(np.float64(0), "halves")
+    updates = [(v, v + x), (calls, calls + 1), (halves, halves + 0.5)]
+    with theano.configparser.change_flags(**{"optdb.plans": plans}):
+        f = theano.function([x], [v * 2, calls], updates=updates, mode=theano.Mode(linker).including("opencl"))
+    ones = np.ones(LENGTH, "float32")
+    for number in range(4):
+        results, called = f(ones)
+        np.testing.assert_array_equal(np.asarray(results), 2.0 * number * ones)
+        assert called == number
+    number, is_over = 0, False
+    while not is_over:
+        is_over, error = interrupt_at(number, f, ones)
+        # Python drops one that comes while a generator is closed.
+        assert error is None or isinstance(error, KeyboardInterrupt)
+        made = int(calls.get_value())
+        np.testing.assert_array_equal(np.asarray(v.get_value()), made * ones)
+        assert halves.get_value() == 0.5 * made
+        number += stride
+    record_property("places", number)

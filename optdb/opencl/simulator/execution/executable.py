@@ -149,24 +149,30 @@ class Executable:
         with scope or contextlib.nullcontext():
             # From the machine's commit point on, an interrupt waits until all next values are stored. A `run` of many
             # steps stops after one of them.
-            with defer_sigint() if run is None else contextlib.nullcontext():
-                try:
-                    self.take(scope, events)
-                    present = [(cell, cell[0]) for cell in self._storages]
-                    (run or self.run)()
-                    following = self._next_host_values(present)
-                except BaseException:
-                    for binding in self._changing:
-                        binding.lose()
-                    raise
-                for binding, value in following:
-                    binding.update_host(value)
-                for binding in self.inputs:
-                    binding.give_back()
+            if run is None:
+                defer_sigint(self._compute, self.run, scope, events)
+            else:
+                self._compute(run, scope, events)
             outputs = [output.give(scope, events) for output in self.outputs]
         for cell, value in zip(self._results, outputs):
             cell[0] = value
         return outputs + self._padding
+
+    def _compute(self, run: Callable[[], Any], scope: ZeroCopyScope | None, events: list[Any] | None) -> None:
+        """Compute by `run`, and store the next values that the host has."""
+        try:
+            self.take(scope, events)
+            present = [(cell, cell[0]) for cell in self._storages]
+            run()
+            following = self._next_host_values(present)
+        except BaseException:
+            for binding in self._changing:
+                binding.lose()
+            raise
+        for binding, value in following:
+            binding.update_host(value)
+        for binding in self.inputs:
+            binding.give_back()
 
     def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Shared, Any]]:
         """Return the next values that Theano's storages get; if that raises, undo the machine's writes."""

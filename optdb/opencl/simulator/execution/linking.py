@@ -8,17 +8,16 @@ needs values of the device cannot be held back: a function with such a node amon
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
+from optdb.opencl.planning.committing import CommittingVM
 from optdb.opencl.planning.overwriting import final_last
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.updates import advance, check_updates
 from optdb.opencl.planning.vm import PlannedVM
-from optdb.runtime.sigint import commit_point, defer_sigint
 
 
 class _ExecutableLinker(VM_Linker):
@@ -29,11 +28,11 @@ class _ExecutableLinker(VM_Linker):
 
 def link(
     fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
-) -> tuple[Callable[[], Any], list[list[Any]]]:
+) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
     """Link a graph for a device.
 
-    Return the thunk, which computes from the values in the input cells and stores the next values there, and the cells
-    of the outputs. The inputs in `state` have values that outlive a call.
+    Return the machine, which computes from the values in the input cells and stores the next values there, and the
+    cells of the outputs. The inputs in `state` have values that outlive a call.
     """
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
@@ -45,19 +44,4 @@ def link(
     linker.accept_var_updates(following)
     with one_program():
         run, _, containers = linker.make_thunk(input_storage=list(cells))
-    outputs = [container.storage for container in containers]
-    updates = [(cells[number], outputs[index]) for index, number in fgraph.update_mapping.items()]
-    if isinstance(run, PlannedVM):
-        run.advancing = updates
-        return run, outputs
-    if not getattr(run, "need_update_inputs", True):
-        return run, outputs
-
-    def compute_and_advance() -> None:
-        with defer_sigint():
-            run()
-            check_updates((*pair, cell[0]) for pair, (_, cell) in zip(following.items(), updates, strict=True))
-            commit_point()
-            advance(updates)
-
-    return compute_and_advance, outputs
+    return run, [container.storage for container in containers]

@@ -51,23 +51,42 @@ class RepeatedMethod:
         if isinstance(function._executable.run, PlannedVM):
             function._executable.run.linked.repeats_commands = True
 
-    def __call__(self, *args: Any, call: Callable[..., Any] | None = None) -> None:
-        """Call the method, or what stands for it; results are left on the device."""
-        given = _comparable(args)
-        if given is not None and given == self._given and self._again():
-            return
-        self._given = None
-        (call or self._function)(*args)
+    def __call__(
+        self,
+        *args: Any,
+        call: Callable[..., Any] | None = None,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        """Call the method, or what stands for it; results are left on the device.
+
+        `before_commit` is called when nothing but stores is left to do; if it raises, nothing is stored.
+        """
+        given, run = _comparable(args), self._function._executable.run
+        run.before_commit = before_commit
+        try:
+            if given is not None and given == self._given and self._again():
+                return
+            self._given = None
+            (call or self._function)(*args)
+        finally:
+            run.before_commit = None
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
         """Return what a call enqueues now, if it does nothing else and needs no Python; the caller enqueues it."""
+        commands = self._repeated(args)
+        return commands if commands is not None and commands.records is not None else None
+
+    def needs_python(self, *args: Any) -> bool:
+        """Tell whether a call does more now than to enqueue the commands of the last one: it may raise."""
+        return self._repeated(args) is None
+
+    def _repeated(self, args: Sequence[Any]) -> CommandList | None:
         given, run = _comparable(args), self._function._executable.run
         if given is None or given != self._given or not isinstance(run, PlannedVM):
             return None
         with self._function._state:
-            commands = run.repeated_commands()
-        return commands if commands is not None and commands.records is not None else None
+            return run.repeated_commands()
 
     def _again(self) -> bool:
         run = self._function._executable.run
