@@ -16,11 +16,12 @@ import logging
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 from distributed import Client
@@ -31,8 +32,11 @@ from optdb.distributed.local import RestartingCluster
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, device_list, facts, install, run_steps
+from optdb.runtime.sigint import without_sigint
 
 __all__ = ["ClusterGroup", "cluster_group"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +181,10 @@ class ClusterGroup:
         self._task_numbers = itertools.count(1)
         self._announcements: set[asyncio.Task] = set()
         #: How many steps are committed.
-        self.steps = 0
+        self._steps = 0
         #: A state that is known here, and after how many steps it is: None is that of the plan.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
-        client.sync(self._begin)
+        self._wait_for(self._begin)
 
     @property
     def names(self) -> list[str]:
@@ -277,13 +281,13 @@ class ClusterGroup:
         """Let a worker have the present state: from one that is in, or from here if none is."""
         for donor in list(self._members):
             answer = await self._client.rpc(member.address).optdb_adopt(
-                session=self._session, donor=donor.address, committed=self.steps
+                session=self._session, donor=donor.address, committed=self._steps
             )
             if answer["status"] == "OK":
                 return
         state, steps = self._origin
-        if steps != self.steps:
-            raise WorkerFailed(f"no worker has the state after {self.steps} steps")
+        if steps != self._steps:
+            raise WorkerFailed(f"no worker has the state after {self._steps} steps")
         if state is not None:
             await self._ask(member, "load", values=[to_serialize(value) for value in state], steps=steps)
 
@@ -294,8 +298,6 @@ class ClusterGroup:
             await self._look(force=True)
             await self._admit()
             if self._members and not self._joining:
-                return
-            if self._members and self.steps:
                 return
             if not self._joining and self._excluded and not self._members:
                 raise WorkerRefused("; ".join(self._excluded.values()))
@@ -308,7 +310,7 @@ class ClusterGroup:
 
     def refresh(self) -> None:
         """Take in workers that have appeared and are ready."""
-        self._client.sync(self._refresh)
+        self._wait_for(self._in_turn, self._refresh)
 
     async def _refresh(self) -> None:
         await self._look()
@@ -317,9 +319,40 @@ class ClusterGroup:
     # Steps
 
     @property
-    def begun(self) -> int:
-        """How many steps are committed."""
-        return self.steps
+    def steps(self) -> int:
+        """How many steps are committed; waits for one that Ctrl-C has left."""
+        if self._client.status != "running":
+            return self._steps
+        return self._wait_for(self._in_turn, self._committed)
+
+    begun = steps
+
+    def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine in the client's event loop; return its result.
+
+        The client's own `sync` waits by Python code, whose lock an interrupt may leave locked: the loop would hang.
+        """
+        answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+        async def answer() -> None:
+            try:
+                answers.put((await run(*args), None))
+            except BaseException as error:
+                answers.put((None, error))
+
+        without_sigint(self._client.loop.add_callback, answer)
+        result, error = answers.get()
+        if error is not None:
+            raise error
+        return result
+
+    async def _committed(self) -> int:
+        return self._steps
+
+    async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine after those before it: one that Ctrl-C has left goes on in the event loop."""
+        async with self._turn:
+            return await run(*args)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> MadeStep:
         """Make a step; return what has come of it.
@@ -331,32 +364,25 @@ class ClusterGroup:
         StateLost
             If no worker is left that has the state.
         """
-        return MadeStep(*self._client.sync(self._step, divide))
+        return MadeStep(*self._wait_for(self._in_turn, self._step, divide))
 
     async def _step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
-        # A step that Ctrl-C has left goes on in the event loop, until it is done.
-        async with self._turn:
-            return await self._step_in_turn(divide)
-
-    async def _step_in_turn(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
         while True:
             await self._look()
             await self._admit()
             if not self._members:
-                if self._origin[1] != self.steps:
-                    raise StateLost(
-                        f"all workers have died, and with them the state after {self.steps} steps: "
-                        f"{'; '.join(self._excluded.values()) or 'the scheduler has lost them'}.\n"
-                        "The cure: with DataParallel(step, checkpoint='folder') a new object goes on from the last file"
-                    )
-                await self._await_members()
+                raise StateLost(
+                    f"all workers have died, and with them the state after {self._steps} steps: "
+                    f"{'; '.join(self._excluded.values()) or 'the scheduler has lost them'}.\n"
+                    "The cure: with DataParallel(step, checkpoint='folder') a new object goes on from the last file"
+                )
             parts = divide(len(self._members))
             try:
                 prepared = await self._attempt(parts)
             except _Fault as fault:
                 self._drop(fault.lost)
                 continue
-            self.steps += 1
+            self._steps += 1
             self._announce_commit()
             return parts, prepared
 
@@ -487,7 +513,7 @@ class ClusterGroup:
             session=self._session,
             attempt=attempt,
             task=self._tasks[member.address][0],
-            committed=self.steps,
+            committed=self._steps,
             addresses=[other.address for other in self._members],
             rank=rank,
             part={**described, "active": active},
@@ -497,7 +523,7 @@ class ClusterGroup:
         """Let workers commit while the next batch is on its way; the next step says it, too."""
         for member in self._members:
             call = self._client.rpc(member.address).optdb_commit(
-                session=self._session, committed=self.steps, reply=False
+                session=self._session, committed=self._steps, reply=False
             )
             task = asyncio.ensure_future(call)
             self._announcements.add(task)
@@ -533,23 +559,23 @@ class ClusterGroup:
 
     def state(self) -> list[Any]:
         """Return the values of the shared variables, from the first worker that has them."""
-        return self._client.sync(self._state)
+        return self._wait_for(self._in_turn, self._state)
 
     async def _state(self) -> list[Any]:
         errors = []
         for member in list(self._members):
             try:
-                return list(map(aligned, (await self._ask(member, "state", committed=self.steps))["values"]))
+                return list(map(aligned, (await self._ask(member, "state", committed=self._steps))["values"]))
             except (OSError, WorkerFailed) as error:
                 errors.append(str(error))
-        raise StateLost(f"no worker has the state after {self.steps} steps: {'; '.join(errors) or 'all have died'}")
+        raise StateLost(f"no worker has the state after {self._steps} steps: {'; '.join(errors) or 'all have died'}")
 
     def load(self, state: Sequence[Any], steps: int) -> None:
         """Let all workers have other values, those after `steps` steps."""
-        self._client.sync(self._load, list(state), steps)
+        self._wait_for(self._in_turn, self._load, list(state), steps)
 
     async def _load(self, state: list[Any], steps: int) -> None:
-        self._origin, self.steps = (state, steps), steps
+        self._origin, self._steps = (state, steps), steps
         values = [to_serialize(value) for value in state]
         lost = {}
         for member in self._members:
@@ -562,8 +588,10 @@ class ClusterGroup:
     def close(self) -> None:
         """Let workers release their devices' memory; close what was started here."""
         if self._client.status == "running":
-            self._client.sync(self._end)
-            self._await_tasks()
+            self._wait_for(self._end)
+        without_sigint(self._close_owned)
+
+    def _close_owned(self) -> None:
         for each in self._owned:
             each.close()
 
@@ -579,6 +607,7 @@ class ClusterGroup:
         self._members = []
         if ends:
             await asyncio.wait(ends, timeout=GRACE_S)
+        await asyncio.to_thread(self._await_tasks)
 
     def _await_tasks(self) -> None:
         """Wait for the tasks that workers were just asked to end."""

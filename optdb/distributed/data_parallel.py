@@ -21,6 +21,7 @@ from optdb.host.api.variables import SharedVariable
 from optdb.host.functions.compiled import Function
 from optdb.host.functions.originals import original_of
 from optdb.opencl.simulator.progress import shows_progress, started_bar
+from optdb.runtime.sigint import without_sigint
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -335,8 +336,13 @@ class DataParallel:
     def sync_to_theano(self) -> None:
         """Let Theano's shared variables have the values of the workers."""
         self._check_open()
-        for shared, value in zip(self._plan.shared, self._group.state(), strict=True):
-            shared.set_value(value, borrow=True)
+        state = self._group.state()
+
+        def store() -> None:
+            for shared, value in zip(self._plan.shared, state, strict=True):
+                shared.set_value(value, borrow=True)
+
+        without_sigint(store)
 
     def sync_from_theano(self) -> None:
         """Let all workers have the values of Theano's shared variables."""

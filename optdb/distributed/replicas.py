@@ -11,7 +11,8 @@ A step may be launched while the device still computes the one before; its argum
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,12 +100,15 @@ class Replica:
         self._prepared_step = None
         return self.steps == committed
 
-    def commit(self, committed: int) -> None:
-        """Commit the prepared step if it is among the first `committed` ones."""
+    def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
+        """Commit the prepared step if it is among the first `committed` ones.
+
+        `agree` is called when nothing but stores is left to do; if it raises, nothing is stored.
+        """
         if self._prepared_step is None or self._prepared_step >= committed:
             return
         start = time.perf_counter()
-        self._commit()
+        self._commit(agree)
         self._update_seconds = time.perf_counter() - start
         self.steps = self._prepared_step + 1
         self._prepared_step = None
@@ -120,7 +124,9 @@ class Replica:
         """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
         self.launch(part, exchange)
         self.collect()
-        return self.finish()
+        prepared = self.finish()
+        self._rehearse()
+        return prepared
 
     def launch(
         self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
@@ -202,8 +208,11 @@ class Replica:
         """Return the outputs of this worker's part, and those that all workers have."""
         raise NotImplementedError
 
-    def _commit(self) -> None:
+    def _commit(self, agree: Callable[[], None] | None) -> None:
         raise NotImplementedError
+
+    def _rehearse(self) -> None:
+        """Raise what the commit would raise before it stores anything."""
 
 
 @dataclass
@@ -341,7 +350,7 @@ class ExactReplica(Replica):
             script.enqueue(update)
             times["updated"] = script.note_time()
         except BaseException:
-            script.ended.set()
+            script.ended.open()
             raise
         return Ending(script, agreement, taken, pending, times)
 
@@ -415,10 +424,23 @@ class ExactReplica(Replica):
         for var, value in zip(self._plan.carried, arrays[len(sums) :], strict=True):
             self._simulator.set(var, value)
 
-    def _commit(self) -> None:
+    def _commit(self, agree: Callable[[], None] | None) -> None:
         # The next step's commands follow in the queue: nothing waits for the update.
-        self._update(*self._taken)
+        self._update(*self._taken, before_commit=agree)
         self._taken = []
+
+    def _rehearse(self) -> None:
+        if self._update.needs_python(*self._taken):
+            with suppress(_Rehearsed):
+                self._update(*self._taken, before_commit=_end_rehearsal)
+
+
+class _Rehearsed(Exception):
+    """An update has come to where it would store next values."""
+
+
+def _end_rehearsal() -> None:
+    raise _Rehearsed
 
 
 def _number(value: int) -> np.ndarray:
@@ -432,7 +454,7 @@ class LooseReplica(Replica):
     def __init__(self, plan: LoosePlan, device: str) -> None:
         super().__init__(plan, SimulatorOCL(plan.propose, device, progress_bar=False))
         self._simulator.add_method("accept", plan.accept)
-
+        self._accept = RepeatedMethod(self._simulator["accept"])
         self._own: list[np.ndarray] = []
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
@@ -464,8 +486,8 @@ class LooseReplica(Replica):
         for shared, mean in zip(chosen, means, strict=True):
             self._simulator.set(shared, mean)
 
-    def _commit(self) -> None:
-        self._simulator.accept()
+    def _commit(self, agree: Callable[[], None] | None) -> None:
+        self._accept(before_commit=agree)
 
 
 def replica_of(plan: StepPlan | LoosePlan, device: str) -> Replica:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
 from optdb.runtime.commands import CommandList
+from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
 
@@ -81,12 +84,46 @@ def wait_precisely() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 
 
-def _set_outcome(future: Future[Any], compute: Callable[[], Any]) -> None:
-    """Let a future have what a call returns or raises."""
+def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | BaseException:
+    """Return what a call returns or raises."""
     try:
-        future.set_result(compute())
+        return compute(*args)
     except BaseException as error:
-        future.set_exception(error)
+        return error
+
+
+class WorkerThread:
+    """A thread that runs one task after the other; it ends with this object, or with the process.
+
+    Parameters
+    ----------
+    name : str
+        What the thread is called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
+        thread.start()
+        #: Lets the thread end, and waits for it.
+        self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Let the thread run a task after those that it has; return at once."""
+        self._tasks.put(task)
+
+
+def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    wait_precisely()
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # which may have the last reference to the thread's owner
+
+
+def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
+    tasks.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
 
 
 class _Skipped(Aborted):
@@ -124,6 +161,9 @@ class ThreadLink:
 class ThreadGroup:
     """Replicas in threads of this process.
 
+    The main thread may be interrupted wherever Python calls something. What it changes here, and the locks of Python
+    code that it takes, are changed and taken while SIGINT is deferred. It waits for threads by C code alone.
+
     Parameters
     ----------
     plan : StepPlan or LoosePlan
@@ -152,8 +192,8 @@ class ThreadGroup:
         self._results: dict[Tag, Any] = {}
         shared = self._mailboxes, self._names, self._lends, self._results, [()] * len(devices)
         self._links = [ThreadLink(rank, *shared) for rank in range(len(devices))]
-        # Each has its own, which makes one thing after the other.
-        self._threads = [ThreadPoolExecutor(1, f"optdb-worker-{rank}", wait_precisely) for rank in range(len(devices))]
+        names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
+        self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
         #: By rank, the error of the launch of the next step, or whether it was launched while the last one was made.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
@@ -206,6 +246,15 @@ class ThreadGroup:
             self._end_all()
             error, self._unreported = self._unreported, None
             raise error
+        count = len(self._pending)
+        try:
+            return without_sigint(self._begin, divide)
+        except BaseException:
+            if len(self._pending) > count:  # the caller does not get the step
+                self._give_up()
+            raise
+
+    def _begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
         parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
         if previous is not None:
@@ -214,16 +263,8 @@ class ThreadGroup:
         step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
         _switch_interval.begin()
-        submitted = 0
-        try:
-            for rank, thread in enumerate(self._threads):
-                thread.submit(self._run, step, rank)
-                submitted += 1
-        except BaseException as error:
-            self._abort(step, "the step was interrupted")
-            for future in step.futures[submitted:]:
-                future.set_exception(error)
-            raise
+        for rank, thread in enumerate(self._threads):
+            thread.run(functools.partial(self._run, step, rank))
         if previous is not None:
             previous.following = step
         return step
@@ -243,11 +284,11 @@ class ThreadGroup:
             with self._aborting(step, rank):
                 self._replicas[rank].collect()
         except BaseException as error:
-            step.futures[rank].set_exception(error)
+            step.set_outcome(rank, error)
             return
         following = step.following
         if following is None or not self._lends:
-            _set_outcome(step.futures[rank], lambda: self._finish(step, rank))
+            step.set_outcome(rank, _outcome_of(self._finish, step, rank))
             return
         try:
             self._launch(following, rank, step)
@@ -260,15 +301,15 @@ class ThreadGroup:
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
-        outcome: Future[Prepared] = Future()
+        outcomes: list[Prepared | BaseException] = []
 
         def pass_on() -> None:
             """Let the caller know of the step before: not sooner, since the caller's thread takes Python's lock."""
-            _set_outcome(unfinished.futures[rank], outcome.result)
+            unfinished.set_outcome(rank, outcomes[0])
 
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
-                _set_outcome(outcome, lambda: self._finish(unfinished, rank, ending, first))
+                outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
             # Here, the worker's part of the step before has ended, so that it is decided.
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
@@ -281,8 +322,8 @@ class ThreadGroup:
                 exchange.on_launched = pass_on
             replica.launch(step.parts[rank], exchange, begin, ending)
         except BaseException as error:
-            if unfinished is not None and not outcome.done():
-                _set_outcome(outcome, lambda: self._finish(unfinished, rank, ending))
+            if unfinished is not None and not outcomes:
+                outcomes.append(_outcome_of(self._finish, unfinished, rank, ending))
             if not isinstance(error, _Skipped):
                 self._abort(step, f"{self._names[rank]} has failed: {error}")
             raise
@@ -295,7 +336,7 @@ class ThreadGroup:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
         except BaseException as error:
-            step.futures[rank].set_exception(error)
+            step.set_outcome(rank, error)
             raise _Skipped from error
 
     def _finish(
@@ -308,15 +349,15 @@ class ThreadGroup:
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
-                prepared = replica.end(ending, first)
-            else:
-                prepared = replica.finish()
-                step.agreement.agree()
-        # The device makes the update while results travel, and the caller gets the next batch ready. If that
-        # raises, the next one who settles the replica tries once more, and gets the error.
-        with suppress(Exception):
-            replica.commit(step.number + 1)
-        return prepared
+                return replica.end(ending, first)
+            prepared = replica.finish()
+            try:
+                replica.commit(step.number + 1, step.agreement.agree)
+            except Exception:
+                # Once all have agreed, the step is committed: the next to settle the replica tries again.
+                if not step.agreement.is_reached:
+                    raise
+            return prepared
 
     @contextmanager
     def _aborting(self, step: PendingStep, rank: int) -> Iterator[None]:
@@ -343,16 +384,28 @@ class ThreadGroup:
 
     def _end_first(self) -> None:
         """Wait for the first of the pending steps."""
-        step = self._pending[0]
         try:
-            wait(step.futures)
+            self._pending[0].wait()
         except BaseException:
-            self._abort(step, "the step was interrupted")
-            wait([future for each in self._pending for future in each.futures])
-            self._pop_first()
-            self._unreported = None  # the caller gets the interrupt
+            self._give_up()
             raise
-        self._pop_first()
+        without_sigint(self._pop_first)
+
+    def _give_up(self) -> None:
+        """Abort the steps that have begun, and wait for their threads: the caller gets an interrupt."""
+        without_sigint(self._abort_all)
+        for step in self._pending:
+            step.wait()
+        without_sigint(self._pop_all)
+
+    def _abort_all(self) -> None:
+        for step in self._pending:
+            step.is_given_up = True
+            self._abort(step, "the step was interrupted")
+
+    def _pop_all(self) -> None:
+        while self._pending:
+            self._pop_first()
 
     def _pop_first(self) -> None:
         """Count the first of the pending steps, whose threads are done with it."""
@@ -368,7 +421,7 @@ class ThreadGroup:
 
     def _note_error(self, step: PendingStep) -> None:
         """Find out whether a step that has ended has failed, and of which worker."""
-        errors = [future.exception() for future in step.futures]
+        errors = [outcome if isinstance(outcome, BaseException) else None for outcome in step.outcomes]
         failed = [rank for rank, error in enumerate(errors) if error is not None]
         if not failed:
             return
@@ -381,7 +434,9 @@ class ThreadGroup:
         rank = next((rank for rank in failed if not isinstance(errors[rank], Aborted)), failed[0])
         step.error = WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
         step.error.__cause__ = errors[rank]
-        step.root = self._unreported = step.error
+        step.root = step.error
+        if not step.is_given_up:
+            self._unreported = step.error
 
     def complete(self, step: PendingStep) -> list[Prepared]:
         """Return what workers have prepared of a step that has ended; raise its error."""
@@ -392,9 +447,9 @@ class ThreadGroup:
             self._end_all()
             raise step.error
         prepared = []
-        for rank, future in enumerate(step.futures):
+        for rank, outcome in enumerate(step.outcomes):
             try:
-                prepared.append(self._replicas[rank].complete(future.result()))
+                prepared.append(self._replicas[rank].complete(outcome))
             except Exception as error:
                 raise WorkerFailed(f"{self._names[rank]}: {type(error).__name__}: {error}") from error
         return prepared
@@ -402,6 +457,9 @@ class ThreadGroup:
     def state(self) -> list[Any]:
         """Return the values of the shared variables, after all steps that have begun."""
         self._end_all()
+        return without_sigint(self._state)
+
+    def _state(self) -> list[Any]:
         for replica in self._replicas:
             replica.settle(self._steps)
         return self._replicas[0].state()
@@ -409,15 +467,23 @@ class ThreadGroup:
     def load(self, state: Sequence[Any], steps: int) -> None:
         """Let all replicas have other values, those after `steps` steps."""
         self._end_all()
+        without_sigint(self._load, state, steps)
+
+    def _load(self, state: Sequence[Any], steps: int) -> None:
         for replica in self._replicas:
             replica.load(state, steps)
         self._steps = steps
 
     def close(self) -> None:
         """End the threads, and release the devices' memory."""
-        self._end_all()
+        try:
+            self._end_all()
+        finally:
+            without_sigint(self._close)
+
+    def _close(self) -> None:
         for thread in self._threads:
-            thread.shutdown()
+            thread.end()
         for replica in self._replicas:
             replica.close()
 
@@ -457,8 +523,12 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: By rank, what a thread has prepared.
-        self.futures: list[Future[Prepared]] = [Future() for _ in parts]
+        #: By rank, what a thread has prepared, or its error; None as long as it is not done.
+        self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
+        #: Gets something with each outcome.
+        self._changes: SimpleQueue[None] = SimpleQueue()
+        #: Whether the caller was interrupted: its error is of no interest.
+        self.is_given_up = False
         #: Once it has ended: its error, and that of the first step that was not made for this reason.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None
@@ -466,7 +536,18 @@ class PendingStep:
     @property
     def is_computed(self) -> bool:
         """Whether all threads are done with it."""
-        return all(future.done() for future in self.futures)
+        return None not in self.outcomes
+
+    def set_outcome(self, rank: int, outcome: Prepared | BaseException) -> None:
+        """Note what a thread has prepared, or its error."""
+        self.outcomes[rank] = outcome
+        self._changes.put(None)
+
+    def wait(self) -> None:
+        """Wait until all threads are done with it; an interrupt loses nothing."""
+        while not self.is_computed:
+            self._changes.get()
+        self._changes.put(None)  # for others that wait
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
         """Wait for the step; return the parts and what workers have prepared of them, by rank.

@@ -23,7 +23,7 @@ from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
 from optdb.runtime.driver_calls import driver_calls, icd_loader
 from optdb.runtime.library import cl
 
-__all__ = ["IMMEDIATE", "Calls", "Immediate", "NativeAgreement", "Script", "ScriptedCopy", "can_script"]
+__all__ = ["IMMEDIATE", "Calls", "Immediate", "Latch", "NativeAgreement", "Script", "ScriptedCopy", "can_script"]
 
 _NOT_BLOCKING = ctypes.c_uint(0)
 _RECORD_NBYTES = ctypes.sizeof(CallRecord)
@@ -67,10 +67,33 @@ class NativeAgreement:
         return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
 
 
+class Latch:
+    """Lets threads wait until another one opens it.
+
+    An interrupt may leave the lock of a `threading.Event` locked, which is taken in Python; here, C code takes it.
+    """
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let waits return; always the same thread opens it, once or more."""
+        if not self._is_open:
+            self._is_open = True
+            self._lock.release()
+
+    def wait(self) -> None:
+        """Wait until it is open."""
+        with self._lock:
+            pass
+
+
 class ScriptedCopy:
     """A copy between the host and a device that a script begins. Any thread may wait for it, also before."""
 
-    def __init__(self, ended: threading.Event) -> None:
+    def __init__(self, ended: Latch) -> None:
         self._ended = ended
         self.handle = ctypes.c_void_p()
         #: That of the copy, once the script has ended; None if it has failed before.
@@ -140,7 +163,7 @@ class Script:
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
         #: Set once it has run, or failed.
-        self.ended = threading.Event()
+        self.ended = Latch()
 
     def wait(self, events: Sequence[cl.Event]) -> None:
         """Let the host wait for events."""
@@ -235,7 +258,7 @@ class Script:
         finally:
             for copy in self._copies:
                 copy.take_event()
-            self.ended.set()
+            self.ended.open()
 
     def _copy(self) -> ScriptedCopy:
         copy = ScriptedCopy(self.ended)

@@ -16,8 +16,21 @@ import pytest
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused
 from optdb.distributed.clusters import local_devices
 from optdb.distributed.local import RestartingCluster, _KeepingNanny
+from optdb.opencl.planning.linked import LinkedFunction
 from profiles.distributed import counted_bytes
-from tests.distributed.training import batches, check, step
+from tests.distributed.training import batches, check, step, two_devices
+from tests.distributed.whole_steps import (
+    BATCH,
+    CALLS,
+    check_whole,
+    counting_step,
+    failing_once,
+    interrupt_everywhere,
+    limited,
+    replicas_of,
+    set_everywhere,
+)
+from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fixture)
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -90,6 +103,101 @@ def test_all_workers_die(f, client, tmp_path):
     with DataParallel(f, client, timeout=TIMEOUT, checkpoint=tmp_path) as train:
         assert train.steps == 3
         finish(f, train, found[:3], given)
+
+
+def die_within_a_step(addresses):
+    """Let each worker end when it has computed its part of a step."""
+    from optdb.distributed.replicas import Replica
+
+    Replica.finish = lambda replica: os._exit(1)
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_all_workers_die_in_the_first_step(when, f, client):
+    (batch,) = batches(1)
+    with DataParallel(f, client, timeout=TIMEOUT) as train:
+        for address in train.addresses:
+            if when == "before":
+                kill(client, address)
+            else:
+                client.run(die_within_a_step, address, workers=[address])
+        with pytest.raises(StateLost, match="after 0 steps"):
+            train(*batch)
+
+
+@pytest.fixture
+def workers_here():
+    """Return a client whose workers are threads of this process."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+@pytest.mark.parametrize("what", CALLS)
+def test_an_interrupt_at_each_place_of_a_call(what, workers_here, record_property):
+    with DataParallel(counting_step(), workers_here, two_devices(), timeout=TIMEOUT) as train:
+        train.train([(BATCH,)] * 4)
+        places, interrupted = interrupt_everywhere(train, *CALLS[what], 1)
+    record_property("places", places)
+    assert places > 50 and interrupted >= 0.9 * places
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_an_interrupt_at_each_place_of_setting_values(workers_here, record_property):
+    with DataParallel(counting_step(), workers_here, two_devices(), timeout=TIMEOUT) as train:
+        places = set_everywhere(train, 1)
+    record_property("places", places)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_an_interrupt_at_each_place_of_closing(workers_here, record_property):
+    f, number, is_over = counting_step(), 0, False
+    while not is_over:
+        train = DataParallel(f, workers_here, two_devices(), timeout=TIMEOUT)
+        train(BATCH)
+        is_over, error = interrupt_at(number, train.close)
+        assert error is None or isinstance(error, KeyboardInterrupt)
+        train.close()
+        assert not replicas_of(train)
+        number += 7
+    record_property("places", number)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_at_each_node_of_a_step(rank, workers_here, monkeypatch):
+    f, number, has_failed = counting_step(), 0, True
+    while has_failed:
+        with DataParallel(f, workers_here, two_devices(), timeout=TIMEOUT) as train:
+            address = train.addresses[rank]
+            fails = failing_once(number, lambda address=address: distributed.get_worker().address == address)
+            with monkeypatch.context() as patch:
+                patch.setattr(LinkedFunction, "run", fails)
+                try:
+                    train(BATCH)
+                    has_failed = False
+                except WorkerFailed as error:
+                    assert "no luck" in str(error)
+            if has_failed:
+                check_whole(train, [0])
+                train.train([(BATCH,)] * 2)
+                check_whole(train, [2])
+        number += 1
+    assert number > 4
+
+
+def test_a_next_value_that_raises(workers_here):
+    with DataParallel(counting_step(of_next=limited), workers_here, two_devices(), timeout=TIMEOUT) as train:
+        train.train([(BATCH,)] * 4)
+        for _ in range(2):
+            with pytest.raises(WorkerFailed, match="too large"):
+                train(BATCH)
+            check_whole(train, [4])
+        train._group.load([np.zeros(3, "float32"), np.int64(0)], 0)
+        train.train([(BATCH,)] * 3)
+        check_whole(train, [3])
 
 
 def wait_until_stopped(pid):

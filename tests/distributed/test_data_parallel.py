@@ -398,14 +398,14 @@ def test_a_checkpoint_has_the_step_that_it_is_due_after(f, devices, tmp_path):
 def test_an_interrupt_leaves_whole_steps(f, devices, monkeypatch):
     given = batches(6)
 
-    def interrupted(futures):
+    def interrupted(step):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
     with DataParallel(f, devices=devices) as train:
         found = train.train(given[:2])
         futures = [train.run_async(*batch) for batch in given[2:4]]
-        monkeypatch.setattr(threads, "wait", interrupted)
+        monkeypatch.setattr(threads.PendingStep, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             futures[0].wait()
         made = train.steps

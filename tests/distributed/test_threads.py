@@ -63,21 +63,43 @@ def test_nobody_waits_for_ever():
 
 
 @pytest.mark.slow
-def test_an_update_that_fails_is_made_by_the_next_step(devices, monkeypatch):
-    f, given, failures = step(), batches(6), [0]
+def test_an_update_that_fails_in_one_thread_is_made_by_none(devices, monkeypatch):
+    f, given, commits = step(), batches(6), [0]
     commit = ExactReplica._commit
 
-    def fail_twice(self):
-        failures[0] += 1
-        if failures[0] in (3, 6):
+    def fail_once(self, agree):
+        commits[0] += 1
+        if commits[0] == 6:
             raise MemoryError("no room for an update")
-        commit(self)
+        commit(self, agree)
+
+    monkeypatch.setattr(ExactReplica, "_commit", fail_once)
+    with DataParallel(f, devices=devices) as train:
+        found = [train(*batch) for batch in given[:2]]
+        with pytest.raises(WorkerFailed, match="no room for an update"):
+            train(*given[2])
+        assert train.steps == 2
+        found += train.train(given[2:])
+        check(f, found, [train.get(shared) for shared in f.get_shared()], given)
+
+
+@pytest.mark.slow
+def test_an_update_that_fails_once_all_have_agreed_is_made_by_the_next_step(devices, monkeypatch):
+    f, given, commits = step(), batches(6), [0]
+    commit = ExactReplica._commit
+
+    def fail_twice(self, agree):
+        commits[0] += 1
+        if commits[0] in (3, 6):
+            agree()
+            raise MemoryError("no room for an update")
+        commit(self, agree)
 
     monkeypatch.setattr(ExactReplica, "_commit", fail_twice)
     with DataParallel(f, devices=devices) as train:
         found = train.train(given)
         check(f, found, [train.get(shared) for shared in f.get_shared()], given)
-    assert failures[0] == 2 * len(given) + 2
+    assert commits[0] == 2 * len(given) + 2
 
 
 @pytest.mark.slow

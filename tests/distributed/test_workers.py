@@ -33,7 +33,7 @@ class Recorded(Replica):
         self.done.append("prepare")
         return [], None
 
-    def _commit(self):
+    def _commit(self, agree):
         if self.error is not None:
             raise self.error
         self.done.append("commit")

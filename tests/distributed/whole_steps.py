@@ -1,0 +1,127 @@
+"""A step whose state tells whether it is whole, and calls that are interrupted at each place."""
+
+from __future__ import annotations
+
+import signal
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from theano.tensor.opt import Assert
+
+from optdb.opencl.planning.linked import LinkedFunction
+from tests.interrupts import interrupt_at
+
+#: Each element counts the rows that the state has seen, and one variable counts the steps.
+BATCH = np.ones((4, 3), "float32")
+
+
+def same(value):
+    return value
+
+
+def counting_step(of_state=same, of_next=same, of_result=same):
+    """Return a step that counts rows and steps, with nodes of the caller's: in the gradients, the update, the results.
+
+    They are called with a number that is another one in each step, with a next value, and with the result.
+    """
+    x = tt.fmatrix("x")
+    rows, steps = theano.shared(np.zeros(3, "float32"), "rows"), theano.shared(np.int64(0), "steps")
+    seen = rows.min() + 1
+    following = of_next(rows + tt.sgn(x * (of_state(seen) / seen)).sum(axis=0))
+    result = of_result(x.sum() + rows.sum())
+    return theano.function([x], result, updates=[(rows, following), (steps, steps + 1)], mode=theano.Mode("py"))
+
+
+def limited(following):
+    """Return a next value that raises an error after four steps."""
+    return Assert("too large")(following, tt.lt(following.sum(), 50))
+
+
+def check_whole(train, expected=None):
+    """Check that all replicas have the state after the same number of steps; return the number."""
+    made = train.steps
+    assert expected is None or made in expected
+    for rows, steps in [train._group.state(), *(replica.state() for replica in replicas_of(train))]:
+        assert steps == made, (rows, steps, made)
+        np.testing.assert_array_equal(rows, np.full(3, 4 * steps, "float32"))
+    return made
+
+
+def replicas_of(train):
+    """Return the replicas of threads, and of dask's workers in this process, once these have committed."""
+    if hasattr(train._group, "_replicas"):
+        return train._group._replicas
+    from optdb.distributed import workers
+
+    sessions = [each for each in workers._sessions.values() if each.name == train._group._session]
+    for session in sessions:
+        session.state(train.steps)
+    return [session.replica for session in sessions]
+
+
+def call(train):
+    train(BATCH)
+
+
+def train_three(train):
+    train.train([(BATCH,)] * 3)
+
+
+def get(train):
+    train.get("rows")
+
+
+CALLS = {"call": (call, 1), "train": (train_three, 3), "get": (get, 0)}
+
+
+def interrupt_everywhere(train, called, most, stride):
+    """Interrupt a call at each place, in turn; return how many there were, and how many calls were interrupted."""
+    number = interrupted = 0
+    while True:
+        before = train.steps
+        is_over, error = interrupt_at(number, called, train)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert error is None or isinstance(error, KeyboardInterrupt), error
+        interrupted += error is not None
+        made = check_whole(train, range(before, before + most + 1))
+        # The interrupt is reported once, and the next step is one.
+        train(BATCH)
+        check_whole(train, [made + 1])
+        if is_over:
+            return number, interrupted
+        number += stride
+
+
+def set_everywhere(train, stride):
+    """Interrupt calls that set values at each place, in turn; return how many places there were."""
+    number, is_over = 0, False
+    while not is_over:
+        # Both variables have new values, so that they belong together.
+        before, made = train._group.state(), train.steps
+        after = [before[0] + 4, before[1] + 1]
+        has_loaded, error = interrupt_at(number, train._group.load, after, made + 1)
+        assert error is None or isinstance(error, KeyboardInterrupt), error
+        check_whole(train, [made, made + 1])
+        is_over, error = interrupt_at(number, train.set, "rows", train.get("rows"))
+        assert error is None or isinstance(error, KeyboardInterrupt), error
+        check_whole(train)
+        train(BATCH)
+        is_over = is_over and has_loaded
+        number += stride
+    return number
+
+
+def failing_once(number, is_chosen):
+    """Return a `LinkedFunction.run` that raises an error at one of the nodes that chosen threads compute."""
+    left, run = number, LinkedFunction.run
+
+    def run_or_fail(linked, index):
+        nonlocal left
+        if is_chosen():
+            left -= 1
+            if left == -1:
+                raise ArithmeticError("no luck")
+        return run(linked, index)
+
+    return run_or_fail
