@@ -7,7 +7,7 @@ import importlib
 
 __all__ = ["load"]
 
-_FAMILIES = ("arranging", "classification", "convolutions", "elementwise", "indexing", "pooling", "reductions")
+_FAMILIES = ("arranging", "classification", "convolutions", "draws", "elementwise", "indexing", "pooling", "reductions")
 
 
 @functools.lru_cache(maxsize=1)
