@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from theano.sandbox.multinomial import MultinomialFromUniform
+from theano.sandbox.multinomial import ChoiceFromUniform, MultinomialFromUniform
 from theano.sandbox.rng_mrg import mrg_uniform
 
 from optdb.host.api.graph import Apply
@@ -95,12 +95,38 @@ def _multinomial(node: Apply) -> Compute:
         if len(draws) != rows * samples:
             raise ValueError("unis.shape[0] != pvals.shape[0] * n_samples", len(draws), rows, samples)
         counts = np.zeros((rows, outcomes), dtype)
-        limits = probabilities.cumsum(axis=1, dtype="float64")
-        numbers = np.arange(rows)
         for of_sample in draws.reshape(samples, rows) if outcomes else ():
-            exceeds = limits > of_sample[:, None]
-            # A draw beyond the last limit belongs to no outcome.
-            counts[numbers, exceeds.argmax(axis=1)] += exceeds.any(axis=1).astype(dtype)
+            counts[_drawn(probabilities, of_sample)] += 1
         storage[0][0] = counts
 
     return quiet(compute)
+
+
+@computes(ChoiceFromUniform)
+def _choice(node: Apply) -> Compute:
+    dtype, replace = node.outputs[0].type.dtype, node.op.replace
+
+    def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
+        weights, draws, samples = inputs[0].copy(), inputs[1], int(inputs[2])
+        rows, outcomes = weights.shape
+        if samples > outcomes:
+            raise ValueError("Cannot sample without replacement n samples bigger than the size of the distribution.")
+        if len(draws) != rows * samples:
+            raise ValueError("unis.shape[0] != pvals.shape[0] * n_samples", len(draws), rows, samples)
+        choices = np.full((rows, samples), -1, dtype)
+        for number, of_sample in enumerate(draws.reshape(samples, rows)):
+            found, chosen = _drawn(weights, of_sample)
+            choices[found, number] = chosen
+            if not replace:
+                weights[found, chosen] = 0
+                weights[found] /= weights[found].sum(axis=1, keepdims=True)
+        storage[0][0] = choices
+
+    return quiet(compute)
+
+
+def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows whose draw belongs to an outcome, and these outcomes; a draw beyond the last limit has none."""
+    exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
+    found = np.flatnonzero(exceeds.any(axis=1))
+    return found, exceeds[found].argmax(axis=1)

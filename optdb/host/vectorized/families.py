@@ -7,7 +7,18 @@ import importlib
 
 __all__ = ["load"]
 
-_FAMILIES = ("arranging", "classification", "convolutions", "draws", "elementwise", "indexing", "pooling", "reductions")
+_FAMILIES = (
+    "arranging",
+    "classification",
+    "convolutions",
+    "draws",
+    "elementwise",
+    "indexing",
+    "neighbours",
+    "pooling",
+    "reductions",
+    "structured_dots",
+)
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,13 +14,14 @@ Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
 #: Makes the function of a node; None where ``perform`` is the better choice.
 Maker = Callable[[Apply], "Compute | None"]
 
-_makers: dict[type, Maker] = {}
+_makers: dict[type | str, Maker] = {}
 
 
-def computes(*op_types: type) -> Callable[[Maker], Maker]:
+def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
     """Register the decorated function as the maker of functions for nodes of these ops.
 
-    Subclasses that inherit ``perform`` share it; those with a ``perform`` of their own do not.
+    Subclasses that inherit ``perform`` share it; those with a ``perform`` of their own do not. An op is a class, or its
+    module and name where importing the module takes long.
     """
 
     def register(make: Maker) -> Maker:
@@ -34,7 +35,7 @@ def function_of(node: Apply) -> Compute | None:
     """Return the function of arrays that computes `node`; None where ``perform`` has to."""
     op_type = type(node.op)
     for base in op_type.__mro__:
-        make = _makers.get(base)
+        make = _makers.get(base) or _makers.get(f"{base.__module__}.{base.__qualname__}")
         if make is not None:
             inherits = op_type.perform is base.perform and "perform" not in vars(node.op)
             return make(node) if inherits else None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from theano.sandbox.multinomial import MultinomialFromUniform
+from theano.sandbox.multinomial import ChoiceFromUniform, MultinomialFromUniform
 from theano.sandbox.rng_mrg import MRG_RandomStreams, mrg_uniform
 
 from optdb.host.vectorized.registry import function_of
@@ -87,6 +87,25 @@ def test_other_number_of_draws():
     node = MultinomialFromUniform("int64").make_node(tt.dmatrix(), tt.dvector(), theano.scalar.int64())
     with pytest.raises(ValueError, match="unis"):
         by_whole_arrays(node, [np.ones((2, 1)), np.zeros(3), 1])
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("rows, outcomes, samples", [(4, 5, 3), (3, 2, 2), (0, 3, 1), (2, 3, 0)])
+def test_choice(rows, outcomes, samples, replace):
+    random = np.random.RandomState(2)
+    weights = random.rand(rows, outcomes)
+    arrays = [weights / weights.sum(axis=1, keepdims=True), random.rand(rows * samples) * 0.99, samples]
+    node = ChoiceFromUniform("int64", replace=replace).make_node(tt.dmatrix(), tt.dvector(), theano.scalar.int64())
+    before = arrays[0].copy()
+    assert_alike(by_whole_arrays(node, arrays), by_perform(node, arrays))
+    np.testing.assert_array_equal(arrays[0], before)
+
+
+@pytest.mark.parametrize("samples, message", [(4, "bigger than"), (2, "unis")])
+def test_choices_refused(samples, message):
+    node = ChoiceFromUniform("auto").make_node(tt.dmatrix(), tt.dvector(), theano.scalar.int64())
+    with pytest.raises(ValueError, match=message):
+        by_whole_arrays(node, [np.ones((2, 3)), np.zeros(8 if samples == 4 else 3), samples])
 
 
 def test_subclasses_with_their_own_code():
