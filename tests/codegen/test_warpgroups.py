@@ -288,6 +288,29 @@ def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
     assert packed_speeds.measure(measuring, "tf32", terms=16) is None
 
 
+#: As many stages as on an H100: the first turn of the ring has more terms than three stages.
+RING = PackedBlock(64, 16, 8, 4, 1)
+FLIP = "phase ^= side == 0;"
+
+
+@pytest.mark.parametrize("wrong", ["", "phase = 1;", "phase ^= 1;", "phase |= side == 0;"])
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch, arithmetic, wrong):
+    original = warpgroups.functions
+
+    def functions(name):
+        code = original(name)
+        if "MATMUL" not in code:
+            return code
+        assert FLIP in code["MATMUL"]
+        return {**code, "MATMUL": code["MATMUL"].replace(FLIP, wrong)}
+
+    monkeypatch.setattr(warpgroups.choice, "block", RING)
+    monkeypatch.setattr(warpgroups, "functions", functions)
+    monkeypatch.setattr(packed_speeds, "best_seconds", lambda *_: pytest.fail("the gate is open"))
+    assert packed_speeds.measure(measuring, arithmetic, terms=16) is None
+
+
 def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
     times = iter([1.0, 2.0, 1.0, 3.0])
     monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))

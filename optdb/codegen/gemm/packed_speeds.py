@@ -86,10 +86,7 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     continue to use what they have. Raise OSError if the speed cannot be saved.
     """
     kernels = warpgroups.kernels(context, arithmetic) if _is_possible(context) else None
-    if (
-        kernels is None
-        or not _TimedProduct(context, arithmetic, kernels, 3 * warpgroups.choice.block.depth + 4).is_right()
-    ):
+    if kernels is None or not _TimedProduct(context, arithmetic, kernels, _uneven_terms(arithmetic)).is_right():
         return None
     short, long = (_TimedProduct(context, arithmetic, kernels, n).timed() for n in (terms, 2 * terms))
     operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
@@ -102,7 +99,7 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
 
 
 def _uneven_terms(arithmetic: Arithmetic) -> int:
-    """Return so many terms that all stages have two turns, and the first one has a third, which is not whole."""
+    """Return how many terms give each stage of the ring two turns, and the first one a third, which is not whole."""
     block = warpgroups.choice.block
     return 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
 

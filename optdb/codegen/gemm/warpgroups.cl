@@ -35,7 +35,7 @@ __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, ARRAY T *y, ARRAY T *z)
 {
     __local uint its_tiles[STAGES * STAGE_WORDS] __attribute__((aligned(128)));
-    __local ulong its_signals[STAGES];
+    __local ulong its_signals[STAGES * SIGNAL_WORDS];
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
     const SIGNALS signals = (SIGNALS)ADDRESS_OF(its_signals);
     FIND_TILE
@@ -63,7 +63,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
             COPY(stage)
     uint side = 0, last = STAGES - 1, phase = 0;
     for (uint stage = 0; stage < stages; ++stage) {
-        await_stage(signals, side, phase);
+        await_stage(memory, signals, side, phase);
         begin_products();
         #pragma unroll
         for (uint step = 0; step < DEPTH / 8; ++step)

@@ -46,8 +46,9 @@ _PIECE, _STEP = 4, 8
 _WORD, _SIGNAL = 4, 8
 #: The items of a group that packs, and how many pieces of a row they copy.
 _PACKING, _PIECES = 256, 8
-#: The type of a signal, by the instructions.
+#: The type of a signal's address, by the instructions, and how many words of eight bytes it has.
 _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
+_SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
 class _Multiplied(NamedTuple):
@@ -184,7 +185,8 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
         "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}k{kind.terms}.f32.{kind.type}.{kind.type}",
         **{"REGISTERS": ", ".join(f"%{i}" for i in range(sums)), "LEFT": sums, "RIGHT": sums + 1},
         **{"CONSTRAINTS": ", ".join(f'"+f"(c[{i}])' for i in range(sums)), "FACTORS": kind.factors},
-        **{"SIGNALS": _SIGNALS[instructions], **MEMORY_WORDS[instructions]},
+        **{"SIGNALS": _SIGNALS[instructions], "SIGNAL_WORDS": _SIGNAL_WORDS[instructions]},
+        **MEMORY_WORDS[instructions],
     }
     return product_kernel(text, dtype_of(arithmetic), **words)
 

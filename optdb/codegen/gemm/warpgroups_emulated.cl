@@ -1,7 +1,11 @@
 /* What the instructions in warpgroups_ptx.cl do, for devices without them: tests check the kernels' indices by it. */
 
+/* A signal counts its turns that are over, and has the sources of the two copies of the next one. */
 static void begin_signals(__local ulong *signals, uint item)
 {
+    if (item < STAGES)
+        signals[3 * item] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 static void expect_stage(__local ulong *signals, uint side)
@@ -11,13 +15,23 @@ static void expect_stage(__local ulong *signals, uint side)
 static void copy_stage(__local uint *memory, uint word, GLOBAL_MEM const void *source, uint words,
                        __local ulong *signals, uint side)
 {
-    for (uint c = 0; c < words; ++c)
-        memory[word + c] = ((GLOBAL_MEM const uint *)source)[c];
+    signals[3 * side + (word % STAGE_WORDS ? 2 : 1)] = (ulong)source;
 }
 
-static void await_stage(__local ulong *signals, uint side, uint phase)
+/* Copies as late as the device may. Where the phase is not that of the present turn, the device does not wait. */
+static void await_stage(__local uint *memory, __local ulong *signals, uint side, uint phase)
 {
+    const bool waits = signals[3 * side] % 2 == phase;
     barrier(CLK_LOCAL_MEM_FENCE);
+    if (waits)
+        for (uint c = get_local_id(0); c < STAGE_WORDS; c += ITEMS) {
+            GLOBAL_MEM const uint *a = (GLOBAL_MEM const uint *)signals[3 * side + 1];
+            GLOBAL_MEM const uint *b = (GLOBAL_MEM const uint *)signals[3 * side + 2];
+            memory[side * STAGE_WORDS + c] = c < ROWS * DEPTH ? a[c] : b[c - ROWS * DEPTH];
+        }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (waits && get_local_id(0) == 0)
+        signals[3 * side] += 1;
 }
 
 static void begin_products()

@@ -23,7 +23,7 @@ static void copy_stage(uint memory, uint word, GLOBAL_MEM const void *source, ui
                  : : "r"(memory + 4 * word), "l"(source), "r"(4 * words), "r"(signals + 8 * side) : "memory");
 }
 
-static void await_stage(uint signals, uint side, uint phase)
+static void await_stage(uint memory, uint signals, uint side, uint phase)
 {
     uint is_there = 0;
     while (!is_there)
