@@ -20,7 +20,7 @@ Groups of the same structure get the same op.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from time import time
 from typing import Any
 
@@ -37,7 +37,7 @@ from optdb.host.api.fusion import (
     scalar_op_of,
 )
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
-from optdb.host.api.tensor import Elemwise, copy_stack_trace
+from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 
 #: A cheap node with more groups of users than this is computed once: copies are code that the compiler reads.
 MAX_RECOMPUTING_GROUPS = 4
@@ -47,11 +47,30 @@ MAX_RECOMPUTED_PER_GROUP = 8
 MAX_RECOMPUTED_SCALARS = 16
 
 
-class GroupFusion(FusionOptimizer):
-    """Theano's FusionOptimizer of Elemwise, a group at a time."""
+def takes_all(node: Apply) -> bool:
+    """Let every node be fused."""
+    return True
 
-    def __init__(self) -> None:
+
+def is_integer_scalar(node: Apply) -> bool:
+    """Tell whether an elementwise node computes an integer from others, as of lengths and indices, not in place."""
+    if node.op.inplace_pattern:
+        return False
+    return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
+
+
+class GroupFusion(FusionOptimizer):
+    """Theano's FusionOptimizer of Elemwise, a group at a time.
+
+    Parameters
+    ----------
+    takes : callable
+        Whether an elementwise node may be fused.
+    """
+
+    def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         super().__init__(local_elemwise_fusion)
+        self._takes = takes
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
         """Fuse the elementwise ops of `fgraph`, and return Theano's profile of that."""
@@ -59,7 +78,7 @@ class GroupFusion(FusionOptimizer):
         start = time()
         nodes = fgraph.toposort()
         sorting = time() - start
-        groups = Grouping()
+        groups = Grouping(self._takes)
         for node in reversed(nodes):
             groups.add(fgraph, node)
         builder = FusedNodeBuilder()
@@ -133,14 +152,15 @@ class Group:
 class Grouping:
     """The groups of a graph, found as its nodes are added, users first."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: Callable[[Apply], bool]) -> None:
+        self._takes = takes
         self._groups_of: dict[Apply, list[Group]] = {}
         self._groups: list[Group] = []
         self._c_code: dict[tuple[ScalarOp, tuple[str, ...], str], bool] = {}
 
     def add(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Add `node` to its users' groups, or begin one."""
-        if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.has_c_code(node):
+        if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.can_fuse(node):
             return
         groups = self._users_groups(fgraph, node)
         recomputed = _is_recomputed(node, groups)
@@ -195,10 +215,12 @@ class Grouping:
         owner = var.owner
         if owner is None or type(owner.op) is not Elemwise or len(owner.outputs) != 1:
             return None
-        return owner if len(clients(fgraph, var)) == 1 and self.has_c_code(owner) else None
+        return owner if len(clients(fgraph, var)) == 1 and self.can_fuse(owner) else None
 
-    def has_c_code(self, node: Apply) -> bool:
-        """Tell whether the scalar op of an elementwise node has C code for its inputs."""
+    def can_fuse(self, node: Apply) -> bool:
+        """Tell whether an elementwise node may be fused, and its scalar op has C code for its inputs."""
+        if not self._takes(node):
+            return False
         key = (scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
         supported = self._c_code.get(key)
         if supported is None:

@@ -30,6 +30,7 @@ from optdb.host.api.modes import Mode, compile_within, provided_parts, register_
 from optdb.host.api.patching import PatchGroup, Switch, Wrapper
 from optdb.host.api.session import prepare, remove_all
 from optdb.topo.db import ENGINE_TAG
+from optdb.topo.scalars import SIZES_TAG
 from optdb.topo.translate import translate
 
 
@@ -200,8 +201,9 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift. Theano's
-#: check that no convolution is left refuses those of float16, which the device computes.
+#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift. Only sizes
+#: and indices are fused before, which stay on the host. Theano's check that no convolution is left refuses those of
+#: float16, which the device computes.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
@@ -242,7 +244,8 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
     if tiered:
         raise ValueError("tiered=True is for functions of the host: drop it, or drop device=")
     if isinstance(optimizer, Query):
-        optimizer = optimizer.excluding(*_HOST_PHASES)
+        fuses = "fast_run" in optimizer.include and "fusion" not in optimizer.exclude
+        optimizer = optimizer.excluding(*_HOST_PHASES).including(*([SIZES_TAG] if fuses else []))
     return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)
 
 

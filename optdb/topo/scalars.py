@@ -8,7 +8,7 @@ user gets a copy to itself, and Theano's fusion takes the copy in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from optdb.host.api.databases import compile_db
@@ -17,7 +17,7 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_out
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.topo.db import ENGINE_TAG
-from optdb.topo.fusion import FusedNodeBuilder, Group, Grouping
+from optdb.topo.fusion import FusedNodeBuilder, Group, GroupFusion, Grouping, is_integer_scalar, takes_all
 
 #: A node with more users than this stays: copies are code that the compiler reads.
 MOST_USERS = 4
@@ -26,10 +26,19 @@ MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copy 0-d elementwise nodes into all their users, where all of them are 0-d too."""
+    """Copy 0-d elementwise nodes into all their users, where all of them are 0-d too.
+
+    Parameters
+    ----------
+    takes : callable
+        Whether an elementwise node may be fused.
+    """
+
+    def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
+        self._takes = takes
 
     def apply(self, fgraph: FunctionGraph) -> None:
-        grouping, builder = Grouping(), FusedNodeBuilder()
+        grouping, builder = Grouping(self._takes), FusedNodeBuilder()
         for node in fgraph.toposort():
             if node in fgraph.apply_nodes and _is_scalar_arithmetic(node):
                 for old, new in _fused_users(fgraph, node, grouping, builder):
@@ -52,8 +61,8 @@ def _fused_users(
     takes_part = (
         1 < len(users) == len(clients_of) <= MOST_USERS
         and _operations(node) <= MOST_OPERATIONS
-        and grouping.has_c_code(node)
-        and all(_is_scalar_arithmetic(user) and grouping.has_c_code(user) for user in users)
+        and grouping.can_fuse(node)
+        and all(_is_scalar_arithmetic(user) and grouping.can_fuse(user) for user in users)
     )
     if not takes_part or not all(Group(user).has_room_for(node) for user in users):
         return
@@ -78,6 +87,11 @@ def _operations(node: Apply) -> int:
     return 1 if inner is None else len(inner.apply_nodes)
 
 
+#: The tag of a device's functions: of their host graphs, only sizes and indices are fused before the lift.
+SIZES_TAG = "optdb_sizes"
+
+compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)
+compile_db().register("inline_sizes", InlineScalars(is_integer_scalar), 49.01, SIZES_TAG)
 compile_db().register(
     "inline_scalars", InlineScalars(), 49.01, ENGINE_TAG, "fusion", "local_elemwise_fusion", "FusionOptimizer"
 )

@@ -75,3 +75,32 @@ def test_stock_modes_do_not_know_it():
     inputs, outputs = shared_scalar(2)
     stock = theano.Mode("py", "fast_run").excluding("inplace")
     assert len(elementwise(theano.function(inputs, outputs, mode=stock))) == 3
+
+
+def sizes_fused(inputs, outputs, base="fast_run"):
+    """Return the elementwise nodes that the rewriters of a device's mode leave, without a device."""
+    mode = optdb.mode(theano.Mode("py", base), device="auto")
+    return elementwise(theano.function(inputs, outputs, mode=type(mode)("py", mode.provided_optimizer)))
+
+
+def test_a_device_s_mode_fuses_arithmetic_of_sizes():
+    n, m = tt.lscalar("n"), tt.iscalar("m")
+    shared = tt.maximum(n - 3, m)
+    assert len(sizes_fused([n, m], [tt.switch(tt.lt(shared, 0), shared + n, shared * 2), n // shared])) == 2
+
+
+def test_a_device_s_mode_fuses_nothing_else():
+    a, n, v = tt.fscalar("a"), tt.lscalar("n"), tt.lvector("v")
+    assert len(sizes_fused([a], tt.exp(a) * 2 + 1)) == 3
+    assert len(sizes_fused([v], (v + 1) * v)) == 2
+    # A cast leads from sizes to numbers of the device.
+    assert len(sizes_fused([a, n], tt.cast(n * 2 + 1, "float32") * a)) == 3
+
+
+def test_a_device_s_mode_fuses_sizes_where_the_mode_fuses():
+    n = tt.lscalar("n")
+    assert len(sizes_fused([n], (n + 1) // 2)) == 1
+    assert len(sizes_fused([n], (n + 1) // 2, "fast_compile")) == 2
+    mode = optdb.mode(theano.Mode("py", "fast_run").excluding("fusion"), device="auto")
+    f = theano.function([n], (n + 1) // 2, mode=type(mode)("py", mode.provided_optimizer))
+    assert len(elementwise(f)) == 2

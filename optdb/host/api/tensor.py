@@ -1,7 +1,7 @@
 """The tensor ops and helpers that optdb's own rewriters speak of, by name."""
 
 from theano.gof.opt import copy_stack_trace
-from theano.tensor import NotScalarConstantError, add, constant, mul, pow, sqr, sub, true_div
+from theano.tensor import NotScalarConstantError, add, constant, discrete_dtypes, mul, pow, sqr, sub, true_div
 from theano.tensor.basic import Join, Reshape, get_scalar_constant_value
 from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.opt import MakeVector
@@ -16,6 +16,7 @@ __all__ = [
     "add",
     "constant",
     "copy_stack_trace",
+    "discrete_dtypes",
     "get_scalar_constant_value",
     "mul",
     "pow",
