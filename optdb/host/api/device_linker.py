@@ -13,6 +13,8 @@ from theano.compile.mode import predefined_linkers, register_linker
 from theano.gof import FunctionGraph, Variable
 from theano.gof.vm import VM_Linker
 
+from optdb.host.api.shallow_pickles import pickle_in_order
+
 __all__ = ["NAME", "DeviceLinker", "register_backend"]
 
 #: As in ``Mode(linker='opencl')``.
@@ -59,6 +61,7 @@ class DeviceLinker(VM_Linker):
         self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
     ) -> DeviceLinker:
         """Return a linker for a graph: this one, if it has no other."""
+        pickle_in_order(fgraph)
         if self.fgraph is None or self.fgraph is fgraph:
             return super().accept(fgraph, no_recycling, profile)
         other = self.clone()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import pickle
+import sys
 import textwrap
 
 import numpy as np
@@ -294,6 +296,34 @@ def test_functions_travel(travel, there):
     np.testing.assert_array_equal(w.get_value(), now)
     f.free()
     np.testing.assert_allclose(f(X), X.dot(now), rtol=1e-6)
+
+
+def loop_with_gradient(mode):
+    """Compile a step of training by a Scan, whose gradient has much arithmetic of lengths."""
+    x, w, start = tt.fmatrix("x"), theano.shared(np.eye(3, dtype="float32")), theano.shared(np.ones(3, "float32"))
+    states, _ = theano.scan(lambda row, h: tt.tanh(row + h.dot(w)), sequences=x, outputs_info=start)
+    loss = tt.log(1 + states[:, 0][tt.arange(x.shape[0])] ** 2).mean()
+    return theano.function([x], loss, updates=[(p, p - tt.grad(loss, p)) for p in (w, start)], mode=mode)
+
+
+@pytest.mark.slow
+def test_the_graph_of_a_loop_is_as_small_as_stock_s(there):
+    stock, ours = (loop_with_gradient(mode) for mode in (PURE, there))
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("travel", [copy.deepcopy, lambda f: pickle.loads(pickle.dumps(f))])
+def test_a_loop_travels_where_little_recursion_is_left(travel, there):
+    """Stock's needs a limit of 750 for a pickle, and of 1000 for a deep copy."""
+    f = loop_with_gradient(there)
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 500)
+    try:
+        again = travel(f)
+    finally:
+        sys.setrecursionlimit(usual)
+    np.testing.assert_allclose([again(X), again(X)], [f(X), f(X)], rtol=1e-6)
 
 
 def test_modes_are_derived_and_travel(there):

@@ -1,0 +1,74 @@
+"""Pickles and deep copies of graphs, whose recursion does not get deeper as the graph gets larger.
+
+Theano pickles a variable together with its clients, so that a pickle goes on from node to node, several calls deep for
+each: Python's default limit of 1000 ends it at some 150 nodes. A graph after `pickle_in_order` has its nodes pickled in
+topological order, each after its inputs, and the clients of its variables after all nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from theano.gof import FunctionGraph, Variable
+from theano.gof.graph import io_toposort
+from theano.gof.toolbox import AlreadyThere
+
+from optdb.host.api.patching import PatchGroup, Wrapper
+
+__all__ = ["pickle_in_order"]
+
+
+def pickle_in_order(fgraph: FunctionGraph) -> None:
+    """Have the nodes of a graph pickled, and copied by ``copy.deepcopy``, in topological order."""
+    if not _is_pickled_in_order(fgraph):
+        fgraph._features.insert(0, _NodesInOrder(fgraph))
+
+
+class _NodesInOrder:
+    """The first feature of a graph, so that the nodes are pickled before anything that refers to them."""
+
+    def __init__(self, fgraph: FunctionGraph) -> None:
+        self._fgraph = fgraph
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        """Refuse to be a feature of a clone."""
+        raise AlreadyThere
+
+    def __getstate__(self) -> dict[str, Any]:
+        fgraph = self._fgraph
+        clients = [(var, var.clients) for var in fgraph.variables]
+        nodes = io_toposort(fgraph.inputs, fgraph.outputs)
+        return {"inputs": list(fgraph.inputs), "nodes": nodes, "clients": clients, "fgraph": fgraph}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._fgraph = state["fgraph"]
+        for var, clients in state["clients"]:
+            var.clients = clients
+
+
+def _is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
+    features = getattr(fgraph, "_features", None)
+    return bool(features) and type(features[0]) is _NodesInOrder
+
+
+def _without_clients(getstate: Callable[[Variable], dict[str, Any]]) -> Callable[[Variable], dict[str, Any]]:
+    @functools.wraps(getstate)
+    def state_of(self: Variable) -> dict[str, Any]:
+        state = getstate(self)
+        if _is_pickled_in_order(state.get("fgraph")):
+            state.pop("clients", None)
+        return state
+
+    return state_of
+
+
+_patches = PatchGroup(
+    "Pickles of device graphs",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients takes a recursion as deep as the graph")],
+)
+# Here, because unpickling such a graph imports this module alone, and the graph may be pickled again.
+_patches.install()

@@ -1,0 +1,90 @@
+"""Graphs whose pickles and deep copies take a recursion of the same depth, however large they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.gof import Apply, FunctionGraph
+
+from optdb.host.api.shallow_pickles import pickle_in_order
+from optdb.host.functions.optimized import replace_in_linked
+
+#: With Theano's own pickles, a third of this is too deep for Python.
+LONG = 600
+TRAVELS = {"pickle": lambda graph: pickle.loads(pickle.dumps(graph, -1)), "deepcopy": copy.deepcopy}
+
+
+def long_graph(length=LONG, *unused):
+    """Return a graph of a chain, each of whose values has two users and a constant, and of inputs without users."""
+    x, one = tt.fvector("x"), tt.TensorConstant(tt.fvector, np.ones(1, "float32"))
+    values = [x, tt.exp(x)]
+    for _ in range(length):
+        values.append(Apply(tt.add, [values[-1], values[-2], one], [x.type()]).outputs[0])
+    return FunctionGraph([x, *unused], values[-2:], clone=False)
+
+
+def clients_by_position(graph):
+    """Return the clients of each value, with the nodes by their positions."""
+    nodes = graph.toposort()
+    position = {node: i for i, node in enumerate(nodes)}
+    values = [*graph.inputs, *(out for node in nodes for out in node.outputs)]
+    return [[(position.get(user, user), i) for user, i in var.clients] for var in values]
+
+
+@pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
+def test_a_long_graph_travels(travel):
+    graph = long_graph(LONG, tt.fvector("unused"))
+    pickle_in_order(graph)
+    again = travel(graph)
+    assert len(again.apply_nodes) == LONG + 1
+    assert clients_by_position(again) == clients_by_position(graph)
+    assert all(var.fgraph is again for var in again.inputs + again.outputs)
+
+
+def test_without_it_a_long_graph_does_not():
+    with pytest.raises(RecursionError):
+        copy.deepcopy(long_graph())
+
+
+def test_a_pickle_is_pickled_likewise():
+    graph = long_graph()
+    pickle_in_order(graph)
+    twice = TRAVELS["pickle"](TRAVELS["pickle"](graph))
+    assert clients_by_position(twice) == clients_by_position(graph)
+    twice.check_integrity()
+
+
+def test_from_a_variable_of_the_graph():
+    graph = long_graph(50)
+    pickle_in_order(graph)
+    for var in (graph.inputs[0], graph.toposort()[20].outputs[0], graph.outputs[0]):
+        again = pickle.loads(pickle.dumps(var))
+        assert len(again.clients) == len(var.clients)
+        again.fgraph.check_integrity()
+        assert clients_by_position(again.fgraph) == clients_by_position(graph)
+
+
+def test_a_graph_can_be_changed_afterwards():
+    graph = long_graph(5)
+    pickle_in_order(graph)
+    again = pickle.loads(pickle.dumps(graph))
+    replace_in_linked(again, [(again.outputs[0], tt.exp(again.inputs[0]))], "a test")
+    again.check_integrity()
+    assert theano.pp(again.outputs[0]) == "exp(x)"
+
+
+def test_a_clone_and_other_graphs_are_pickled_by_theano():
+    graph = long_graph(5)
+    pickle_in_order(graph)
+    pickle_in_order(graph)
+    assert len(graph._features) == 1 + len(long_graph(5)._features)
+    clone = graph.clone()
+    assert len(clone._features) == len(graph._features) - 1
+    for other in (clone, long_graph(5)):
+        assert "clients" in other.inputs[0].__getstate__()
+    assert "clients" not in graph.inputs[0].__getstate__()
