@@ -109,5 +109,5 @@ def check_process() -> None:
         raise ForkedContext(
             f"process {here} was forked from process {_first_user}, which had used OpenCL; OpenCL drivers do not "
             "survive that.\nThe cure: start processes before the first use of OpenCL, or by "
-            "multiprocessing.set_start_method('spawn')"
+            "multiprocessing.set_start_method('spawn'). With PyMC3, write pymc3.sample(cores=1), or mp_ctx='spawn'"
         )

@@ -8,7 +8,7 @@ there. Values that did not change stay on the device between calls, one copy for
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from optdb.host.api.destroy import Supervisor
@@ -19,6 +19,8 @@ from optdb.host.functions.sharing import has_unmarked_writer, version, watch
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import Shared, State
+from optdb.runtime.errors import ForkedContext
+from optdb.runtime.library import check_process
 
 __all__ = ["HostState", "Mirror", "host_state_of", "link_with_host_state"]
 
@@ -73,12 +75,20 @@ class HostState(State):
 
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
-) -> tuple[Executable, list[Container], list[Container]]:
-    """Link a function for the device, as `make_thunk` of a linker does."""
+) -> tuple[Callable[..., Any], list[Container], list[Container]]:
+    """Link a function for the device, as `make_thunk` of a linker does.
+
+    In a forked process the function raises `ForkedContext` when it is called. If unpickling raised that, a worker of a
+    pool would end without telling why.
+    """
     watch()
     fgraph = linker.fgraph
     inputs = _containers(fgraph.inputs, input_storage)
     outputs = _containers(fgraph.outputs, output_storage)
+    try:
+        check_process()
+    except ForkedContext as error:
+        return _raising(str(error)), inputs, outputs
     updated = [number for number, var in enumerate(fgraph.inputs) if var in linker.updated_vars]
     returned = fgraph.outputs[: len(fgraph.outputs) - len(updated)]
     state = host_state_of(context_of(linker.device))
@@ -90,6 +100,13 @@ def link_with_host_state(
             *(linker.c_thunks, [container.storage for container in outputs]),
         )
     return compute, inputs, outputs
+
+
+def _raising(problem: str) -> Callable[..., Any]:
+    def compute(*args: Any, **kwargs: Any) -> None:
+        raise ForkedContext(problem)
+
+    return compute
 
 
 def host_state_of(context_name: Hashable) -> HostState:

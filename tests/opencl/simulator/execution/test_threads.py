@@ -249,3 +249,33 @@ def test_a_fork_after_use_is_refused():
     for found in attempts:
         assert "ForkedContext" in found and "multiprocessing.set_start_method('spawn')" in found, found
     assert done.stdout.splitlines()[-1] == "[2.0, 2.0, 2.0]"
+
+
+POOLS = """
+    import multiprocessing, os, sys
+    from concurrent.futures import ProcessPoolExecutor
+    import numpy as np
+    import optdb, theano, theano.tensor as tt
+    x = tt.fvector("x")
+    f = theano.function([x], x * 2, mode="OPENCL")
+    f(np.ones(3, "float32"))
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        print(type(pool.submit(f, np.ones(3, "float32")).exception()).__name__)
+    with context.Pool(1) as pool:
+        try:
+            pool.apply(f, [np.ones(3, "float32")])
+        except Exception as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_pool_of_forked_processes_gives_the_reason():
+    """Not a BrokenProcessPool, and not a wait without end."""
+    done = run_code(POOLS)
+    assert done.returncode == 0, done.stderr
+    first, second, *_ = done.stdout.splitlines()
+    assert first == "ForkedContext"
+    assert second.startswith("ForkedContext") and "cores=1" in done.stdout
