@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 
 import pytest
+
+from fuzzing.interrupts import interrupt_at as interrupted_block
 
 
 @pytest.fixture
@@ -45,3 +48,14 @@ def interrupt_at(number, call, *args):
     finally:
         sys.setprofile(None)
     return left >= 0, error
+
+
+def interrupted_everywhere(call):
+    """Interrupt calls at each of their Python events; yield after each."""
+    for event in range(1, 1000):
+        with contextlib.suppress(KeyboardInterrupt), interrupted_block(event) as is_interrupted:
+            call()
+        yield
+        if not is_interrupted():
+            return
+    raise AssertionError("the call has no end")

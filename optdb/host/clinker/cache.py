@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.machinery
 import importlib.util
 import logging
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from theano import config
 from theano.gof import cmodule
 from theano.gof.cmodule import KeyData, ModuleCache
 
@@ -24,7 +26,7 @@ from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.clinker.units import Translation, module_of
 
-__all__ = ["SharedModuleCache", "Wanted"]
+__all__ = ["SharedModuleCache", "Wanted", "module_cache"]
 
 logger = logging.getLogger("optdb.clinker")
 
@@ -310,6 +312,27 @@ class SharedModuleCache(ModuleCache):
             if path.exists() and time.time() - path.stat().st_atime < self.age_thresh_use:
                 self._foreign.setdefault(key_data.module_hash, path)
         return len(self._foreign) > before
+
+
+#: The caches by compiledir.
+_caches: dict[str, SharedModuleCache] = {}
+
+
+def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
+    """Return the cache of a compiledir, whether Theano has it for its own at present or not.
+
+    Parameters
+    ----------
+    dirname : str, optional
+        The compiledir, instead of the one in use.
+    init_args : dict, optional
+        Arguments for a new cache.
+    """
+    dirname = dirname or config.compiledir
+    if dirname not in _caches:
+        _caches[dirname] = cache = SharedModuleCache(dirname, **(init_args or {}))
+        atexit.register(cache._on_atexit)
+    return _caches[dirname]
 
 
 def _read_keys(path: Path) -> KeyData | None:

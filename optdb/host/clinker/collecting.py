@@ -17,14 +17,13 @@ import theano
 from theano import config
 from theano.compile.function_module import FunctionMaker
 from theano.compile.mode import get_mode
-from theano.gof import cc
 from theano.gof.cc import OpWiseCLinker
 from theano.gof.graph import Apply, Constant, Variable
 from theano.gof.op import Op
 from theano.gof.vm import VM_Linker
 from theano.scan_module.scan_op import Scan
 
-from optdb.host.clinker.cache import Wanted
+from optdb.host.clinker.cache import Wanted, module_cache
 from optdb.host.clinker.example_values import is_quick_in_python
 from optdb.host.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
 from optdb.host.clinker.progress import progress
@@ -81,11 +80,12 @@ class Collector(threading.local):
         try:
             if self._depth == 1:
                 self.nodes.begin()
-            self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
+            if config.cxx and has_c_thunks(linker):
+                self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
             if not (self._wants_tiers(linker) and can_have_tiers(linker)):
                 self._build()
                 return self._within(None, make_all)
-            self._missing.update(cc.get_module_cache().missing(self._wanted.values()))
+            self._missing.update(module_cache().missing(self._wanted.values()))
             self._wanted.clear()
             link = TieredLink(linker, self.nodes, self._missing)
             return self._within(link, lambda: link.make_all(make_all))
@@ -98,8 +98,10 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether the flag, the linker or the function around this one asks for tiers."""
-        return config.optdb.tiered or getattr(linker, "tiered", False) or any(self._links)
+        """Return whether a function has tiers: one inside of another as the outer one, others by flag or linker."""
+        if self._links:
+            return self._links[-1] is not None
+        return config.optdb.tiered or getattr(linker, "tiered", False)
 
     def _within(self, link: TieredLink | None, make_all: Callable[[], Any]) -> Any:
         self._links.append(link)
@@ -113,7 +115,7 @@ class Collector(threading.local):
             wanted = list(self._wanted.values())
             self._wanted.clear()
             with progress.phase("compiling"):
-                cc.get_module_cache().build(wanted, progress.count)
+                module_cache().build(wanted, progress.count)
 
     def _collect(self, nodes: Iterable[Apply], no_recycling: Sequence[Variable]) -> None:
         for node in nodes:
@@ -133,9 +135,9 @@ class Collector(threading.local):
 
     def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
         node.op.prepare_node(node, storage_map=_storage(node), compute_map=_storage(node), impl="c")
-        linked = self.nodes.linked(node, no_recycling)
-        if linked.wanted is not None:
-            self._wanted[linked.wanted.module_hash] = linked.wanted
+        wanted = self.nodes.linked(node, no_recycling).wanted
+        if wanted is not None:
+            self._wanted[wanted.module_hash] = wanted
 
     def make_c_thunk(
         self, node: Apply, storage_map: dict[Variable, list[Any]], *rest: Any

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from theano.gof import cc
 from theano.gof.cc import CLinker, _CThunk
 from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Apply, NoParams, Variable
 from theano.gof.utils import MethodNotDefined
 
-from optdb.host.clinker.cache import SharedModuleCache, Wanted
+from optdb.host.clinker.cache import Wanted, module_cache
 from optdb.host.clinker.signatures import flags_in_force, signature
 from optdb.host.clinker.units import module_of
 
@@ -79,9 +78,9 @@ class Linked:
         """
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
+        wanted = self.wanted  # None once another thread has the module
         if self._module is None:
-            cache: SharedModuleCache = cc.get_module_cache()
-            self._module = cache.module(self.wanted, lambda: _linker_of(node, no_recycling))
+            self._module = module_cache().module(wanted, lambda: _linker_of(node, no_recycling))
             self.wanted = None  # the source code is long
         error: list[Any] = [None, None, None]
         first = {var: index for index, var in reversed(list(enumerate(node.inputs)))}

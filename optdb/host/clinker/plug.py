@@ -25,10 +25,8 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Build the C code of each function by optdb from now on, if there is a compiler."""
-    from theano import config
-
-    if not config.cxx or not is_wanted():
+    """Link each function by optdb from now on, and build its C code if there is a compiler."""
+    if not is_wanted():
         return
     with _lock:
         if not _patches.patches:

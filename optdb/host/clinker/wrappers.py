@@ -5,7 +5,6 @@ Importing this module imports Theano.
 
 from __future__ import annotations
 
-import atexit
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +17,9 @@ from theano.gof.op import COp, Op
 from theano.gof.vm import VM_Linker
 from theano.scan_module import scan_op
 
-from optdb.host.api.patching import Wrapper
-from optdb.host.clinker.cache import SharedModuleCache
-from optdb.host.clinker.collecting import collector, has_c_thunks
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.clinker.cache import module_cache
+from optdb.host.clinker.collecting import collector
 from optdb.host.clinker.progress import progress
 from optdb.host.clinker.signatures import keep_without_props, stable_version
 from optdb.host.clinker.tiers.machines import bind
@@ -29,15 +28,10 @@ from optdb.host.speedups.collector import growing
 
 __all__ = ["wrappers"]
 
-#: The cache of each compiledir; it outlives an uninstallation.
-_module_caches: dict[str, SharedModuleCache] = {}
-
 
 def _linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def linked(self: Any, *args: Any, **options: Any) -> Any:
-        if not has_c_thunks(self):
-            return make_all(self, *args, **options)
         with writing_compiledir(config.compiledir):
             return collector.link(self, lambda: make_all(self, *args, **options))
 
@@ -74,17 +68,6 @@ def _scan_functions(function: Callable[..., Any]) -> Callable[..., Any]:
     return postponable
 
 
-def _shared_caches(get_module_cache: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(get_module_cache)
-    def get(dirname: str, init_args: dict[str, Any] | None = None) -> Any:
-        if dirname not in _module_caches:
-            _module_caches[dirname] = cache = SharedModuleCache(dirname, **(init_args or {}))
-            atexit.register(cache._on_atexit)
-        return _module_caches[dirname]
-
-    return get
-
-
 def _optimizing(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
@@ -107,15 +90,15 @@ def _creating(create: Callable[..., Any]) -> Callable[..., Any]:
     return postponable
 
 
-def wrappers() -> list[Wrapper]:
-    """Return the wrappers of Theano's functions."""
+def wrappers() -> list[Patch]:
+    """Return the patches of Theano's functions."""
     together = "the modules of a function are compiled together"
     scans = "the inner functions of Scans are compiled together with what is around them"
     shown = "shows progress; a Scan's inner function may be put off"
     return [
         Wrapper(CLinker, "cmodule_key_", keep_without_props, "an op without properties has a key as well"),
         Wrapper(COp, "c_code_cache_version", stable_version, "a version does not depend on the process"),
-        Wrapper(cmodule, "get_module_cache", _shared_caches, "no lock of the whole folder is taken"),
+        Patch(cmodule, "get_module_cache", module_cache, "no lock of the whole folder is taken"),
         Wrapper(Op, "make_c_thunk", _sharing_thunks, together),
         Wrapper(VM_Linker, "make_all", _linking, together),
         Wrapper(OpWiseCLinker, "make_all", _linking, together),

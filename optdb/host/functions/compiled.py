@@ -172,7 +172,7 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: Lets the threads that call a function wait for each other, if what computes it has a context manager as ``turn``.
-take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call a function on a device wait for each other")
+take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:

@@ -8,7 +8,7 @@ Python until their modules are built. Here
 - `background` has the queue of missing modules and the threads that build them, those of the slowest nodes first;
 - `thunks` computes a node in Python, and in C from the moment that its module is built;
 - `machines` exchanges the virtual machine of a function once all its nodes have changed over;
-- `interrupts` defers SIGINT while a function overwrites shared variables;
+- `turns` lets calls exclude each other, and defers SIGINT while a function overwrites shared variables;
 - `linked` decides which nodes of a function begin in Python;
 - `extensions` builds Scan's loop, which Theano compiles for itself;
 - `progress` has `tier` and `wait`.

@@ -12,15 +12,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from theano.gof import cc
-
 from optdb.host.clinker import building
 from optdb.host.clinker.building import ModuleBuilder
-from optdb.host.clinker.cache import SharedModuleCache, Wanted
+from optdb.host.clinker.cache import Wanted, module_cache
 from optdb.host.clinker.tiers.runner import Cancelled, CompilerServer
+from optdb.host.clinker.tiers.turns import deferred_interrupts
 from optdb.host.clinker.units import Translation
 
 __all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
+
+#: How often a waiting thread looks at its jobs. An interrupt in a method of `threading.Condition` may leave its lock
+#: locked.
+SECONDS_BETWEEN_LOOKS = 0.01
 
 #: How long the end of the process waits for threads that release their locks.
 SECONDS_FOR_END = 2.0
@@ -188,7 +191,7 @@ class Background:
     def __init__(self, run: Callable[..., bool] | None = None) -> None:
         self._server = CompilerServer()
         self.run = run or self._server.run
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._threads: set[threading.Thread] = set()
         self._is_ending = False
@@ -207,7 +210,7 @@ class Background:
         return self._job(name, lambda: ExtensionJob(name, command, env))
 
     def _job(self, name: str, make: Callable[[], Job]) -> Job:
-        with self._changed:
+        with self._lock:
             job = self._jobs.get(name)
             if job is None or job.state == FAILED:
                 job = self._jobs[name] = make()
@@ -217,14 +220,14 @@ class Background:
 
     def start(self) -> None:
         """Start the threads for the queued jobs, one for each processor."""
-        with self._changed:
+        with deferred_interrupts, self._lock:
             self.is_stalled = False
             queued = sum(job.state == QUEUED for job in self._jobs.values())
             if self._is_ending or not queued:
                 return
             if not self._threads:
-                # After Theano's cache has registered its own function, which is called later for that.
-                cc.get_module_cache()
+                # After the cache has registered its own function, which is called later for that.
+                module_cache()
                 atexit.unregister(self.end)
                 atexit.register(self.end)
             for _ in range(min(queued, building.processors()) - len(self._threads)):
@@ -249,22 +252,19 @@ class Background:
         jobs = list(jobs)
         if self.is_stalled:
             self.start()
-        with self._changed:
-            while not all(job.is_over for job in jobs) and not self._is_ending:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    return False
-                self._changed.wait(min(1.0, remaining) if remaining is not None else 1.0)
-                if tell is not None:
-                    tell(sum(job.is_over for job in jobs))
-        return all(job.is_over for job in jobs)
+        while (left := sum(not job.is_over for job in jobs)) and not self._is_ending:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            if tell is not None:
+                tell(len(jobs) - left)
+        return not left
 
     def end(self) -> None:
         """Kill the compilers and release all locks, at the end of the process."""
-        with self._changed:
+        with self._lock:
             self._is_ending = True
             threads = list(self._threads)
-            self._changed.notify_all()
         self._server.close()
         deadline = time.monotonic() + SECONDS_FOR_END
         for thread in threads:
@@ -272,7 +272,7 @@ class Background:
 
     def _after_fork(self) -> None:
         """Queue again, in a child process, what threads of the parent build."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._server.forget()
         self._threads = set()
         for job in self._jobs.values():
@@ -284,21 +284,20 @@ class Background:
             while jobs := self._take():
                 self._build(jobs)
         finally:
-            with self._changed:
+            with self._lock:
                 self._threads.discard(threading.current_thread())
                 is_last = not self._threads and not self._is_ending
-                self._changed.notify_all()
             if is_last:
                 self._close_idle_server()
 
     def _close_idle_server(self) -> None:
-        with self._changed:
+        with self._lock:
             if not self._threads:
                 self._server.close()
 
     def _take(self) -> list[Job]:
         """Return the jobs that this thread does next; none if there are none, and the thread ends."""
-        with self._changed:
+        with self._lock:
             for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
                 job.state = DROPPED
                 del self._jobs[job.name]
@@ -323,20 +322,19 @@ class Background:
             # As when the disk is full. The functions go on in Python, and say why.
             for job in jobs:
                 job.reason = str(error)
-        with self._changed:
+        with self._lock:
             for job in jobs:
                 job.state = DONE if job in done else otherwise
                 if job.is_over:
                     self._jobs.pop(job.name, None)
                     job.drop_text()
             self.finished += 1
-            self._changed.notify_all()
 
     def _build_extension(self, job: ExtensionJob) -> set[Job]:
         return {job} if self.run(job.command, lambda: job.is_needed, job.env) else set()
 
     def _build_modules(self, jobs: list[ModuleJob]) -> set[Job]:
-        cache: SharedModuleCache = cc.get_module_cache()
+        cache = module_cache()
 
         def run(command: list[str]) -> bool:
             return self.run(command, lambda: any(job.is_needed for job in jobs))

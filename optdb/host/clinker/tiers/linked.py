@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -62,14 +61,13 @@ class TieredLink:
         """Return what the linker's ``make_all`` does, with a machine that changes over to C."""
         with self._noting_machine():
             machine, *rest, thunks, order = make_all()
-        if not self._has_changing:
-            return (machine, *rest, thunks, order)
-        _turns.install()
-        self._queue.start()
+        if self._has_changing:
+            self._queue.start()
         if is_exchangeable(machine):
-            make_machine = self._machine_maker()
-            overwrites_state = bool(self._linker.updated_vars) and any(map(_overwrites, order))
-            machine = MachineExchange(thunks, make_machine, self._queue, overwrites_state).begin(machine)
+            _turns.install()
+            has_updates, overwrites_state = bool(self._linker.updated_vars), any(map(_overwrites, order))
+            exchange = MachineExchange(thunks, self._machine_maker(), self._queue, has_updates, overwrites_state)
+            machine = exchange.begin(machine)
         return (machine, *rest, thunks, order)
 
     @contextmanager
@@ -97,11 +95,12 @@ class TieredLink:
     ) -> ChangingThunk | None:
         """Return a node's thunk that begins in Python; None if its module is built, or nobody knows its module."""
         linked = self._nodes.linked(node, no_recycling)
-        if linked.wanted is None or linked.wanted.module_hash not in self._missing:
+        wanted = linked.wanted  # None once another thread has the module
+        if wanted is None or wanted.module_hash not in self._missing:
             return None
         in_python = node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
         make_in_c = _maker_in_c(self._nodes, linked, node, storage_map, compute_map, no_recycling)
-        return self._changing(node, in_python, self._queue.module(linked.wanted), make_in_c, storage_map)
+        return self._changing(node, in_python, self._queue.module(wanted), make_in_c, storage_map)
 
     def scan_thunk(
         self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
@@ -117,9 +116,9 @@ class TieredLink:
         node, storage_map, compute_map
             As ``Op.make_thunk`` takes them.
         """
-        if is_scan_loop_built():
-            return _in_turn(make_thunk(node, storage_map, compute_map, []), op)
-        in_python = _in_turn(make_thunk(node, storage_map, compute_map, [], impl="py"), op)
+        if not config.cxx or is_scan_loop_built():
+            return make_thunk(node, storage_map, compute_map, [])
+        in_python = make_thunk(node, storage_map, compute_map, [], impl="py")
         storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
         allow_gc = config.allow_gc
 
@@ -135,21 +134,7 @@ class TieredLink:
         return ChangingThunk(node, in_python, job, make_in_c, storage_map, self._queue)
 
 
-def _in_turn(thunk: Any, op: Scan) -> Any:
-    """Return a Scan's thunk that waits for other functions with the same inner function, which copies share."""
-    turn = getattr(op.fn.fn, "turn", None)
-    if turn is None:
-        return thunk
-
-    @functools.wraps(thunk)
-    def run() -> Any:
-        with turn:
-            return thunk()
-
-    return run
-
-
-_turns = PatchGroup("Turns of the first tier", "from the first function with tiers on", "nothing", [take_turns])
+_turns = PatchGroup("Turns of tiered functions", "from the first function with tiers on", "nothing", [take_turns])
 
 
 def _maker_in_c(

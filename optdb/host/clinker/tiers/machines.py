@@ -1,16 +1,15 @@
 """Exchanges a function's virtual machine while its nodes change from Python to C.
 
 Theano's machine in C (CVM) reads its thunks once, when it is constructed. So a function gets a new machine, with the
-same storage, between two of its calls. Until the last exchange, machines are of a class that looks for finished modules
-when it is called: `_FirstTier` over Theano's class.
+same storage, between two of its calls. As long as Python computes anything in a machine, whatever the reason, it is of
+a class that looks for finished modules and protects its calls: `TieredMachine` over Theano's class.
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from theano.compile.function_module import Function
@@ -18,15 +17,15 @@ from theano.gof import vm
 from theano.gof.vm import VM
 
 from optdb.host.clinker.tiers.background import Background
-from optdb.host.clinker.tiers.interrupts import deferred_interrupts
 from optdb.host.clinker.tiers.thunks import ChangingThunk
+from optdb.host.clinker.tiers.turns import deferred_interrupts, turn, uninterrupted_turn
 
-__all__ = ["FirstTier", "MachineExchange", "bind", "exchange_of", "is_exchangeable"]
+__all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
 
 #: Theano's machines, which keep nothing between two calls but the storage, counters and settings.
 _EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
 
-#: Attributes of the first tier that the last machine does not get.
+#: Attributes that each machine gets for itself.
 _OWN = ("exchange", "turn")
 
 
@@ -41,8 +40,10 @@ class MachineExchange:
         Makes Theano's machine from a list of thunks.
     queue : Background
         The queue that builds modules.
+    has_updates : bool
+        Whether the function has updates.
     overwrites_state : bool
-        Whether the function may overwrite shared variables before all their next values are computed.
+        Whether nodes may overwrite shared variables before all next values are computed.
     """
 
     def __init__(
@@ -50,17 +51,17 @@ class MachineExchange:
         thunks: Sequence[Callable[[], Any]],
         make_machine: Callable[[list[Any]], VM],
         queue: Background,
+        has_updates: bool,
         overwrites_state: bool,
     ) -> None:
         self.thunks = list(thunks)
         self.machine: VM | None = None
         #: The function that calls the machine, once it exists.
         self.function: weakref.ref[Function] | None = None
-        #: Lets threads that call the function wait for each other: Python code gives way to other threads.
-        self.turn = threading.RLock()
         self._make_machine = make_machine
         self._queue = queue
-        self._scope = deferred_interrupts if overwrites_state else nullcontext
+        self._has_updates = has_updates
+        self._overwrites_state = overwrites_state
         self._finished = -1
         self._depth = 0
 
@@ -69,16 +70,11 @@ class MachineExchange:
         """The thunks that begin in Python, changed or not."""
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no thunk waits for its C code."""
-        return not any(thunk.is_pending for thunk in self.changing)
-
     def begin(self, machine: VM) -> VM:
         """Make a machine of Theano's the first one; return it."""
         for thunk in self.changing:
             thunk.has_machine = True
-        self.machine = self._as_first_tier(machine)
+        self.machine = self._protected(machine)
         return self.machine
 
     def call(self, machine: VM, *args: Any, **options: Any) -> Any:
@@ -91,53 +87,64 @@ class MachineExchange:
         *args, **options
             As Theano's machine takes them.
         """
-        self.change_over_between_calls()
-        self._depth += 1
-        try:
-            if self.machine is machine:
-                with self._scope():
-                    return super(FirstTier, machine).__call__(*args, **options)
-            return self.machine(*args, **options)
-        finally:
-            self._depth -= 1
-            if self.machine is not machine and hasattr(machine, "position_of_error"):
-                # Scan asks the machine that it has called.
-                machine.position_of_error = self.machine.position_of_error
+        with machine.turn:
+            self.change_over_between_calls()
+            self._depth += 1
+            try:
+                if self.machine is machine:
+                    return super(TieredMachine, machine).__call__(*args, **options)
+                return self.machine(*args, **options)
+            finally:
+                self._depth -= 1
+                if self.machine is not machine and hasattr(machine, "position_of_error"):
+                    # Scan asks the machine that it has called.
+                    machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Exchange the machine if modules were built since the last time, unless a call is running."""
+        """Exchange the machine if modules were built since the last time, unless a call is running.
+
+        The caller has the turn.
+        """
         if self._depth:
             return
         if self._queue.is_stalled:
             self._queue.start()
         if self._finished == self._queue.finished:
             return
-        finished = self._queue.finished
-        changed = [thunk for thunk in self.changing if thunk.change_over()]
-        if changed:
-            self._exchange()
-        self._finished = finished
+        with deferred_interrupts:
+            finished = self._queue.finished
+            for thunk in self.changing:
+                thunk.change_over()
+            if any(isinstance(thunk, ChangingThunk) and not thunk.is_pending for thunk in self.machine.thunks):
+                self._exchange()
+            self._finished = finished
 
     def _exchange(self) -> None:
         old = self.machine
         new = self._make_machine([thunk if _is_pending(thunk) else _settled(thunk) for thunk in self.thunks])
         _carry_over(old, new)
-        self.machine = new if self.is_over else self._as_first_tier(new)
+        self.machine = self._protected(new)
         function = self.function and self.function()
         if function is not None and function.fn is old:
             function.fn = self.machine
 
-    def _as_first_tier(self, machine: VM) -> VM:
-        machine.__class__ = _first_tier_of(type(machine))
+    def _protected(self, machine: VM) -> VM:
+        """Return a machine of Theano's with its turn, and of a class of its own where Python computes anything."""
+        machine.turn = turn
+        if _is_whole_in_c(machine):
+            return machine
+        if self._has_updates and (self._overwrites_state or machine.need_update_inputs):
+            machine.turn = uninterrupted_turn
+        machine.__class__ = _tiered(type(machine))
         machine.exchange = self
-        machine.turn = self.turn
         return machine
 
 
-class FirstTier:
-    """What a machine of the first tier has beside Theano's class."""
+class TieredMachine:
+    """What a machine that computes in Python, at least in part, has beside Theano's class."""
 
     exchange: MachineExchange
+    turn: AbstractContextManager[Any]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.exchange.call(self, *args, **options)
@@ -146,10 +153,16 @@ class FirstTier:
 _classes: dict[type, type] = {}
 
 
-def _first_tier_of(kind: type[VM]) -> type[VM]:
+def _tiered(kind: type[VM]) -> type[VM]:
     if kind not in _classes:
-        _classes[kind] = type(kind.__name__, (FirstTier, kind), {"__doc__": kind.__doc__})
+        _classes[kind] = type(kind.__name__, (TieredMachine, kind), {"__doc__": kind.__doc__})
     return _classes[kind]
+
+
+def _is_whole_in_c(machine: VM) -> bool:
+    """Return whether a call of a machine never runs Python code."""
+    is_in_c = isinstance(machine, getattr(vm, "CVM", ()))
+    return is_in_c and all(hasattr(thunk, "cthunk") for thunk in machine.thunks)
 
 
 def is_exchangeable(machine: Any) -> bool:
@@ -185,7 +198,7 @@ def _carry_over(old: VM, new: VM) -> None:
 
 def exchange_of(machine: Any) -> MachineExchange | None:
     """Return the exchange that a machine takes part in; None for others."""
-    return machine.exchange if isinstance(machine, FirstTier) else None
+    return machine.exchange if isinstance(machine, TieredMachine) else None
 
 
 def bind(function: Any) -> None:

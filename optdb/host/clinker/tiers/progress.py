@@ -120,7 +120,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
 def _change_over(machine: Any) -> None:
     exchange = exchange_of(machine)
     if exchange is not None:
-        with exchange.turn:
+        with machine.turn:
             exchange.change_over_between_calls()
         return
     # A device's machine has a turn of its own; that of a function without arrays there may be None.

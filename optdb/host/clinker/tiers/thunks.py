@@ -93,15 +93,14 @@ class ChangingThunk:
         """
         if self._make_in_c is None or not self.job.is_over:
             return False
-        make, self._make_in_c = self._make_in_c, None
+        if self.job.state != FAILED:
+            try:
+                self.current = self._make_in_c()
+            except Exception as error:
+                # As when a library does not load. The node's Python code serves as well.
+                self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
+        self._make_in_c = None
         if self.job.state == FAILED:
-            _warn(self.job)
-            return True
-        try:
-            self.current = make()
-        except Exception as error:
-            # As when a library does not load. The node's Python code serves as well.
-            self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
             _warn(self.job)
             return True
         for cell in self.outputs:

@@ -6,7 +6,12 @@ import gc
 import threading
 import time
 
+import pytest
+
 from optdb.host.clinker.tiers.background import Background
+from tests.interrupts import ctrl_c_interrupts, interrupted_everywhere  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 class Waiting:
@@ -76,3 +81,14 @@ def test_a_job_has_a_claim_for_each_thunk():
     job.add(Waiting())
     gc.collect()
     assert not job.is_needed
+
+
+def test_an_interrupt_of_a_waiting_thread_leaves_no_lock_locked():
+    queue = Background(built)
+    job = queue.extension("one", [], {})
+    job.add(thunk := Waiting())
+    for _ in interrupted_everywhere(lambda: queue.wait([job], time.monotonic())):
+        pass
+    queue.start()
+    assert wait(queue, job)
+    assert thunk.seconds == 0

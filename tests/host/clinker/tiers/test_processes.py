@@ -163,6 +163,22 @@ def test_a_forked_child_changes_over_by_itself(start, tmp_path):
     assert_nothing_is_left(tmp_path)
 
 
+def test_a_child_that_begins_in_another_threads_call_has_its_turn(start):
+    code = """
+        import signal, threading
+        threading.Thread(target=lambda: [f(np.ones(3)) for _ in iter(int, 1)], daemon=True).start()
+        for _ in range(20):
+            if not (child := os.fork()):
+                signal.alarm(60)
+                os._exit(int(abs(f(np.ones(3)) - expected) > 1e-12))
+            assert os.waitpid(child, 0)[1] == 0
+        os._exit(0)
+    """
+    process = start(code, SLEEP="1")
+    _, errors = process.communicate(timeout=SECONDS_FOR_PROCESS)
+    assert (process.returncode, errors) == (0, "")
+
+
 def test_a_child_of_a_killed_parent_gets_its_locks(start, tmp_path):
     code = BEGUN + textwrap.dedent("""
         if os.fork():
