@@ -27,7 +27,7 @@ DEMO_MINUTES := 1
 TEST_MINUTES := 4
 TEST_ALL_MINUTES := 35
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states fuzz-tiers clean
 
 ## This list
 help:
@@ -135,6 +135,10 @@ fuzz: $(STAMP)
 ## Shared variables used by functions of the host and of a device in turn, against a model in NumPy
 fuzz-states: $(STAMP)
 	$(RUN) -m fuzzing.states --runs 5000 --steps 30
+
+## Functions with tiers in every state, called in threads and with interrupts
+fuzz-tiers: $(STAMP)
+	nice -n 10 $(RUN) -m fuzzing.tiers --runs 2000
 
 ## Functions whose types claim what values break, and odd arguments, on a device, against Theano's Python
 fuzz-claims: $(STAMP)

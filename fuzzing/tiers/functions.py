@@ -1,0 +1,189 @@
+"""Ops whose C code is always missing, and functions of them, compiled with tiers in one of several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from hypothesis import strategies as st
+from theano.gof import Apply, Op
+from theano.gof.utils import MethodNotDefined
+
+import optdb
+
+__all__ = ["LENGTH", "LINKERS", "WAYS", "Adds", "Spec", "compiled", "specs", "variables"]
+
+#: Elements of the shared variables.
+LENGTH = 3
+LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
+#: How tiers are turned on for one function. ``no compiler`` is a mode where Theano has found no compiler; ``on`` leaves
+#: the engine and the flag as they are.
+WAYS = ("mode", "context", "enabled and disabled", "on", "no compiler")
+#: What becomes of an op's C code. ``apart`` has flags of its own, and so a unit of its own; ``python`` has no C code.
+KINDS = ("builds", "builds", "apart", "fails", "python")
+
+
+class Adds(Op):
+    """Adds two vectors. Its C code is unlike any other op's and has no version, so each process builds it.
+
+    Parameters
+    ----------
+    name : str
+        What is unlike in its C code.
+    kind : str
+        One of `KINDS`.
+    in_place : bool
+        Whether it overwrites its first argument.
+    """
+
+    __props__ = ("name", "kind", "in_place")
+
+    def __init__(self, name: str, kind: str, in_place: bool = False) -> None:
+        self.name, self.kind, self.in_place = name, kind, in_place
+        if in_place:
+            self.destroy_map = {0: [0]}
+
+    def make_node(self, *terms: Any) -> Apply:
+        """Return a node that adds two vectors."""
+        terms = [tt.as_tensor_variable(term) for term in terms]
+        return Apply(self, terms, [terms[0].type()])
+
+    def perform(self, node: Apply, inputs: list[np.ndarray], outputs: list[list[Any]]) -> None:
+        """Add by NumPy."""
+        first, second = inputs
+        if self.in_place:
+            first += second
+        outputs[0][0] = first if self.in_place else first + second
+
+    def c_code_cache_version(self) -> tuple[()]:
+        """Return no version."""
+        return ()
+
+    def c_compile_args(self) -> list[str]:
+        """Return the flags of the C code."""
+        return ["-DAPART"] if self.kind == "apart" else []
+
+    def c_code(self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]) -> str:
+        """Return the C code."""
+        if self.kind == "python":
+            raise MethodNotDefined("c_code")
+        if self.kind == "fails":
+            return f"no C code {self.name};"
+        (a, b), (z,) = inputs, outputs
+        empty = f"(PyArrayObject*) PyArray_EMPTY(1, PyArray_DIMS({a}), NPY_FLOAT64, 0)"
+        begin = f"Py_INCREF({a}); Py_XDECREF({z}); {z} = {a};" if self.in_place else f"Py_XDECREF({z}); {z} = {empty};"
+        return f"""
+            /* {self.name} */
+            {begin}
+            for (npy_intp i = 0; i < PyArray_SIZE({z}); ++i) {{
+                double sum = *(double*) PyArray_GETPTR1({a}, i) + *(double*) PyArray_GETPTR1({b}, i);
+                *(double*) PyArray_GETPTR1({z}, i) = sum;
+            }}
+        """
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A function that doubles an argument, and adds another one to two shared variables.
+
+    Parameters
+    ----------
+    linker : str
+        One of `LINKERS`.
+    doubling : tuple of str
+        The kinds of the ops that double the argument, one after the other.
+    adding : tuple of str
+        The kinds of the two ops that add.
+    in_place : bool
+        Whether these overwrite the variables.
+    has_scan : bool
+        Whether a Scan doubles the argument, too.
+    """
+
+    linker: str
+    doubling: tuple[str, ...]
+    adding: tuple[str, str]
+    in_place: bool
+    has_scan: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of all ops."""
+        return (*self.doubling, *self.adding, *(["builds"] if self.has_scan else []))
+
+    @property
+    def factor(self) -> int:
+        """What the argument is multiplied with."""
+        return 2 ** (len(self.doubling) + 2 * self.has_scan)
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """Return a strategy of functions."""
+    kind = st.sampled_from(KINDS)
+    return st.builds(
+        Spec,
+        linker=st.sampled_from(LINKERS),
+        doubling=st.lists(kind, max_size=2).map(tuple),
+        adding=st.tuples(kind, kind),
+        in_place=st.booleans(),
+        has_scan=st.sampled_from([False] * 7 + [True]),
+    )
+
+
+def variables() -> list[Any]:
+    """Return the two shared variables of a run, which always have the same value."""
+    return [theano.shared(np.zeros(LENGTH), name) for name in "ab"]
+
+
+def compiled(spec: Spec, shared: list[Any], way: str, name: str) -> Any:
+    """Compile a function of two vectors; it returns the first one's multiple, and the variables' present values.
+
+    Parameters
+    ----------
+    spec : Spec
+        The function.
+    shared : list of shared variable
+        The two variables.
+    way : str
+        One of `WAYS`.
+    name : str
+        Of its ops.
+    """
+    doubled, added = tt.dvector("doubled"), tt.dvector("added")
+    result = doubled
+    for position, kind in enumerate(spec.doubling):
+        result = Adds(f"{name}, doubling {position}", kind)(result, result)
+    if spec.has_scan:
+        inner = Adds(f"{name}, inner", "builds")
+        result = theano.scan(lambda last: inner(last, last), outputs_info=result, n_steps=2)[0][-1]
+    updates = [
+        (var, Adds(f"{name}, adding to {var.name}", kind, spec.in_place)(var, added))
+        for var, kind in zip(shared, spec.adding, strict=True)
+    ]
+    mode = theano.Mode(spec.linker, None)
+    with _turned_on(way):
+        mode = optdb.mode(mode, tiered=True) if way in ("mode", "no compiler") else mode
+        return theano.function([doubled, added], [result, *shared], updates=updates, mode=mode, accept_inplace=True)
+
+
+@contextmanager
+def _turned_on(way: str) -> Iterator[None]:
+    if way == "context":
+        with optdb.enable(tiered=True):
+            yield
+    elif way == "enabled and disabled":
+        was_tiered = theano.config.optdb.tiered
+        optdb.enable(tiered=True)
+        yield
+        optdb.disable()
+        theano.config.optdb.tiered = was_tiered
+    elif way == "no compiler":
+        with theano.configparser.change_flags(cxx=""):
+            yield
+    else:
+        yield

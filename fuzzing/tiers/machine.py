@@ -1,0 +1,352 @@
+"""The rules of the state machine, and what holds after each step.
+
+All functions of a run add to the same two variables, or to copies of these. In every state, and by whatever calls, both
+variables of a pair have the same value after each step, which is the sum of what was added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import gc
+import pickle
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import theano
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from theano.gof import vm
+
+import optdb
+from fuzzing.interrupts import interrupt_at
+from fuzzing.tiers.functions import LENGTH, WAYS, Spec, compiled, specs, variables
+from fuzzing.tiers.gate import Gate
+from optdb.host.clinker import plug
+from optdb.host.clinker.cache import module_cache
+from optdb.host.clinker.collecting import collector
+from optdb.host.clinker.linking import NodeLinker
+from optdb.host.clinker.tiers.background import background
+from optdb.host.clinker.tiers.turns import turn
+
+__all__ = ["TieredFunctions"]
+
+#: The most functions of a run.
+MOST_FUNCTIONS = 4
+#: Threads that call at a time, and how often each calls.
+THREADS, CALLS = 3, 6
+#: How often threads give way in them.
+SECONDS_BETWEEN_SWITCHES = 1e-6
+#: How long a thread may wait for its turn on a busy machine.
+SECONDS_FOR_TURN = 60.0
+#: One of so many Python events of a call is interrupted, of at most the next number.
+EVENTS_BETWEEN_INTERRUPTS = 7
+MOST_EVENTS = 250
+#: A compiler that is not there.
+LOST = "/nonexistent/g++"
+
+
+@dataclass(eq=False)
+class Pair:
+    """Two variables' containers, and the value that both have by the model."""
+
+    containers: list[Any]
+    value: np.ndarray
+
+    def read(self) -> list[np.ndarray]:
+        """Return the present values."""
+        return [np.array(container.storage[0]) for container in self.containers]
+
+
+@dataclass(eq=False)
+class Used:
+    """A function in use."""
+
+    spec: Spec
+    way: str
+    call: Any
+    pair: Pair
+    #: Whether it has the loop of a function that was compiled without a compiler.
+    has_loop_in_python: bool = False
+
+    @property
+    def has_compiler(self) -> bool:
+        """Whether a compiler was there when it was compiled."""
+        return self.way != "no compiler"
+
+
+_numbers = st.integers(0, MOST_FUNCTIONS)
+_terms = st.integers(-3, 3)
+_lengths = st.integers(0, 4)
+_ways = st.sampled_from(WAYS)
+
+
+class TieredFunctions(RuleBasedStateMachine):
+    """Functions with tiers, their calls, and compilers that wait."""
+
+    @initialize(spec=specs(), way=_ways)
+    def begin(self, spec: Spec, way: str) -> None:
+        """Close the gate, and compile the first function."""
+        self.scopes = contextlib.ExitStack()
+        # A shell lets programs in the background ignore interrupts.
+        self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.gate = self.scopes.enter_context(Gate(background).closed())
+        if plug.is_installed():
+            self.scopes.callback(plug.install)
+        flags = {"optdb.tiered": False, "cxx": theano.config.cxx}
+        self.scopes.enter_context(theano.configparser.change_flags(**flags))
+        self.scopes.callback(optdb.disable)
+        self.is_on = self.is_lost = False
+        self.shared = variables()
+        self.pair = Pair([var.container for var in self.shared], np.zeros(LENGTH))
+        self.functions: list[Used] = []
+        self.compiled = 0
+        self.compile(spec, way)
+
+    def teardown(self) -> None:
+        """Drop all functions and their modules, and put everything back."""
+        self.functions.clear()
+        gc.collect()
+        self.scopes.close()
+        module_cache().clear_unversioned()
+        collector.nodes = NodeLinker()
+
+    # Ways in and out
+
+    @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
+    @rule(spec=specs(), way=_ways)
+    def compile(self, spec: Spec, way: str) -> None:
+        """Compile a function of the same variables."""
+        if way == "on" and not self.is_on:
+            self.turn_on(by_flag=False)
+        call = compiled(spec, self.shared, way, f"function {self.compiled % MOST_FUNCTIONS}")
+        self.compiled += 1
+        self.functions.append(Used(spec, way, call, self.pair))
+        self.is_on &= way != "enabled and disabled"
+        self._uninstall_unused()
+
+    @rule(by_flag=st.booleans())
+    def turn_on(self, by_flag: bool) -> None:
+        """Turn the engine and tiers on."""
+        optdb.enable(tiered=None if by_flag else True)
+        theano.config.optdb.tiered = True
+        self.is_on = True
+
+    @rule()
+    def turn_off(self) -> None:
+        """Turn both off: what was compiled before stays as it is."""
+        theano.config.optdb.tiered = False
+        self.is_on = False
+        self._uninstall_unused()
+
+    @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS and self.functions)
+    @rule(number=_numbers, how=st.sampled_from(["copy", "share", "copy.copy", "pickle"]))
+    def copy(self, number: int, how: str) -> None:
+        """Copy a function, or unpickle one with variables of its own, where it has tiers."""
+        used = self._function(number)
+        if used.way not in ("mode", "no compiler") and not self.is_on:
+            return
+        if how == "pickle" and used.spec.has_scan and self.is_lost and not self.is_on:
+            return  # a loop that is unpickled by itself is of Theano's default mode, and waits for its C code
+        pair, way = used.pair, "mode" if used.way == "no compiler" else used.way
+        has_loop_in_python = used.has_loop_in_python or (used.spec.has_scan and not used.has_compiler)
+        if how == "pickle":
+            call = pickle.loads(pickle.dumps(used.call))
+            updated = [spec.update is not None for spec in call.maker.inputs]
+            containers = [box for box, is_updated in zip(call.input_storage, updated, strict=True) if is_updated]
+            pair, has_loop_in_python = Pair(containers, pair.value.copy()), False
+        elif how == "copy.copy":
+            call = copy.copy(used.call)
+        else:
+            call = used.call.copy(share_memory=how == "share")
+        self.functions.append(Used(used.spec, way, call, pair, has_loop_in_python))
+        self._uninstall_unused()
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers)
+    def drop(self, number: int) -> None:
+        """Drop a function; nothing keeps it alive."""
+        dropped = weakref.ref(self._function(number).call)
+        self.functions.remove(self._function(number))
+        gc.collect()
+        assert dropped() is None
+
+    # Compilers
+
+    @rule()
+    def build_one(self) -> None:
+        """Let one compiler end."""
+        self.gate.let_one()
+
+    @rule()
+    def build_all(self) -> None:
+        """Let all compilers end."""
+        self.gate.let_all()
+
+    @precondition(lambda self: not self.is_lost)
+    @rule(rarely=st.integers(0, 3))
+    def lose_compiler(self, rarely: int) -> None:
+        """Let the compiler be gone."""
+        if not rarely:
+            theano.config.cxx = LOST
+            self.is_lost = True
+
+    # Calls
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers, term=_terms, length=_lengths)
+    def call(self, number: int, term: int, length: int) -> None:
+        """Call a function."""
+        used = self._function(number)
+        self._check(used, used.call(*_arguments(term, length)), term, length)
+        used.pair.value = used.pair.value + term
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers, term=_terms, first=st.integers(1, EVENTS_BETWEEN_INTERRUPTS), waits=st.booleans())
+    def interrupt(self, number: int, term: int, first: int, waits: bool) -> None:
+        """Interrupt calls, or `optdb.wait`, at a Python event each: a call is made wholly or not at all."""
+        for event in range(first, MOST_EVENTS, EVENTS_BETWEEN_INTERRUPTS):
+            if not self._interrupt(self._function(number), term, event, waits):
+                return
+
+    def _interrupt(self, used: Used, term: int, event: int, waits: bool) -> bool:
+        """Interrupt a call at an event; return whether it had so many."""
+        arguments = _arguments(term, LENGTH)
+        before = used.pair.value
+        try:
+            with interrupt_at(event) as is_over:
+                if waits:
+                    optdb.wait(used.call, timeout=0.01)
+                else:
+                    used.call(*arguments)
+        except (KeyboardInterrupt, TimeoutError):
+            pass
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert _in_thread(lambda: turn.acquire(timeout=SECONDS_FOR_TURN) and not turn.release())
+        after = used.pair.read()[0]
+        made = [before] if waits else [before, before + term]
+        assert any(np.array_equal(after, value) for value in made), (before, term, after)
+        used.pair.value = after
+        self.variables_are_right()
+        return is_over()
+
+    @precondition(lambda self: self.functions)
+    @rule(
+        numbers=st.lists(_numbers, min_size=THREADS, max_size=THREADS),
+        term=_terms,
+        lengths=st.lists(_lengths, min_size=1),
+    )
+    def call_in_threads(self, numbers: list[int], term: int, lengths: list[int]) -> None:
+        """Call functions in threads: each call's results are its own, and no addition is lost."""
+        functions = [self._function(number) for number in numbers]
+
+        def work(position: int) -> None:
+            for repetition in range(CALLS):
+                used, length = functions[position], lengths[(position + repetition) % len(lengths)]
+                results = used.call(*_arguments(term + position, length))
+                self._check(used, results, term + position, length, is_alone=False)
+
+        with _switching_often():
+            _in_threads([functools.partial(work, position) for position in range(THREADS)])
+        for position, used in enumerate(functions):
+            used.pair.value = used.pair.value + CALLS * (term + position)
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers)
+    def wait(self, number: int) -> None:
+        """Wait for a function's C code: all that can be built is in place then."""
+        used = self._function(number)
+        self.gate.let_all()
+        tier = optdb.wait(used.call)
+        assert tier.done
+        if used.spec.linker.startswith("cvm") and not (tier.in_python or used.spec.has_scan):
+            assert type(used.call.fn) is vm.CVM
+
+    # What holds
+
+    @invariant()
+    def variables_are_right(self) -> None:
+        """Both variables of each pair are the sum of what was added."""
+        for pair in {used.pair for used in self.functions}:
+            for value in pair.read():
+                np.testing.assert_array_equal(value, pair.value)
+
+    @invariant()
+    def tiers_are_right(self) -> None:
+        """Reports agree with what nodes are made of."""
+        for used in self.functions:
+            tier = optdb.tier(used.call)
+            assert tier.done or used.has_compiler
+            assert tier.modules_left == 0 or not tier.done
+            if tier.done and used.has_compiler and not self.is_lost:
+                kinds = used.spec.kinds
+                assert tier.modules_failed == kinds.count("fails"), (tier, used)
+                in_python = kinds.count("fails") + kinds.count("python") + used.has_loop_in_python
+                assert tier.in_python == in_python, (tier, used)
+            if not used.has_compiler:
+                # Scan's loop may be loaded already.
+                assert tier.in_c <= used.spec.has_scan and not tier.modules_failed, (tier, used)
+
+    # Helpers
+
+    def _uninstall_unused(self) -> None:
+        """Restore Theano's linker unless tiers are on, also in processes whose flags say that optdb's stays."""
+        if not self.is_on:
+            optdb.disable()
+            plug.uninstall()
+
+    def _function(self, number: int) -> Used:
+        return self.functions[number % len(self.functions)]
+
+    def _check(self, used: Used, results: list[np.ndarray], term: int, length: int, is_alone: bool = True) -> None:
+        """Compare results with the model; of calls in threads, the variables' values are only the same."""
+        result, first, second = results
+        np.testing.assert_array_equal(result, used.spec.factor * np.arange(length))
+        np.testing.assert_array_equal(first, used.pair.value if is_alone else second)
+        np.testing.assert_array_equal(first, second)
+
+
+def _arguments(term: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(float(length)), np.full(LENGTH, float(term))
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SECONDS_BETWEEN_SWITCHES)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def _in_thread(call: Callable[[], Any]) -> Any:
+    return _in_threads([call])[0]
+
+
+def _in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Return what calls in threads of their own return; raise what one of them raises."""
+    results: list[Any] = [None] * len(calls)
+    errors: list[BaseException] = []
+
+    def run(position: int) -> None:
+        try:
+            results[position] = calls[position]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(position,)) for position in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
