@@ -54,7 +54,7 @@ def takes_all(node: Apply) -> bool:
 
 def is_integer_scalar(node: Apply) -> bool:
     """Tell whether an elementwise node computes an integer from others, as of lengths and indices, not in place."""
-    if node.op.inplace_pattern:
+    if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
 
