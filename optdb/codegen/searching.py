@@ -64,14 +64,14 @@ class FindLargest(Operation):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
+        if not all(x.shape[axis] for axis in self.axes):
+            raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
         shape = [x.shape[axis] for axis in self._kept]
         largest = output_array(outputs[0] if self.values else [None], self.context, shape, x.dtype)
         indices = output_array(outputs[-1], self.context, shape, "int64")
         n = indices.size
         if not n:
             return
-        if not x.size:
-            raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
         kept_lengths, kept_steps = _axes_of(x, self._kept)
         lengths, steps = _axes_of(x, self.axes)
         m, each = size_of(lengths), 1

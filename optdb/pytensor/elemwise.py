@@ -64,7 +64,21 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
         acc_dtype = out.type.dtype  # sums of float32 are in float64 where the device has it
     if np.dtype(acc_dtype).kind == "c" and name != "Add":
         raise OnHost(f"{name} of complex numbers is not folded on the device")
-    return [folded(name, x, list(axes), out.type.dtype, acc_dtype)]
+    _check_scalar(op.scalar_op, acc_dtype)
+    return [folded(name, x, list(axes), out.type.dtype, acc_dtype, _initial_value(op, out.type.dtype))]
+
+
+def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
+    """Raise OnHost if a scalar takes no two numbers of a dtype: the host says what is wrong."""
+    try:
+        program_of(scalar_op, [dtype] * 2)
+    except TypeError as error:
+        raise OnHost(f"{scalar_op} takes no {dtype}: {error}") from error
+
+
+def _initial_value(op: CAReduce, dtype: str) -> Any:
+    """Return what a reduction of no elements is: None if it is the scalar's identity or an error."""
+    return op.initial_value(dtype) if hasattr(op, "initial_value") else None
 
 
 @described.register(DimShuffle)

@@ -370,22 +370,25 @@ def strided(x: Tensor, stripes: Sequence[Stripe]) -> Tensor:
     return view(x, [stripe.length for stripe in stripes], coordinates)
 
 
-def folded(fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> Tensor:
-    """Return a scalar folded over axes; of no elements, its identity.
+def folded(
+    fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
+) -> Tensor:
+    """Return a scalar folded over axes; where they have no elements, `initial`, or else the scalar's identity.
 
     Raises
     ------
     ValueError
-        If there is nothing to fold, and the scalar has no value for nothing.
+        If there is nothing to fold, no `initial`, and the scalar has no identity.
     """
     if not axes:
         return cast(cast(x, acc_dtype or dtype), dtype)
     result = Folded(fold, x, axes, dtype, acc_dtype)
     if result.count:
         return _of_equal_elements(result) or _of_choice(result) or result
-    if fold not in NOTHING:
+    if initial is None and fold not in NOTHING:
         raise ValueError(f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has nothing to fold")
-    return broadcast(Constant(np.asarray(NOTHING[fold]).astype(dtype)), result.shape)
+    value = np.asarray(NOTHING[fold] if initial is None else initial)
+    return broadcast(Constant(value.astype(dtype)), result.shape)
 
 
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:

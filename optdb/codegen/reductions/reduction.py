@@ -82,6 +82,8 @@ class Reduction(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         folded, others = inputs[: len(self.inputs)], inputs[len(self.inputs) :]
         shape = self._folded_shape(folded)
+        if self.fold not in NOTHING and not all(shape[axis] for axis in self._axes[1]):
+            raise ValueError(f"{self} has nothing to fold, and {self.fold.lower()} of nothing is not defined")
         result = tuple([shape[axis] for axis in self._axes[0]])
         self._check_others(others, result)
         outs = [
@@ -118,6 +120,4 @@ class Reduction(Operation):
                 )
 
     def _of_nothing(self, shape: Sequence[int], dtype: str) -> Array:
-        if self.fold not in NOTHING:
-            raise ValueError(f"{self} has nothing to fold, and {self.fold.lower()} of nothing is not defined")
         return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))
