@@ -92,10 +92,11 @@ test-pytensor:
 		echo "test-pytensor is left out: PyTensor needs Python 3.12 or newer, and none of $(NEWER_PYTHONS) runs here"; \
 	fi
 
-## Rules and format
+## Rules, format and types
 lint: $(STAMP)
 	$(RUN) -m ruff check $(CHECKED)
 	$(RUN) -m ruff format --check $(CHECKED)
+	$(RUN) -m mypy
 
 ## The documentation's site, in build/docs; a warning is an error
 docs: $(DOCS_STAMP)

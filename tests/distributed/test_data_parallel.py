@@ -176,7 +176,7 @@ def test_one_name_is_no_list_of_devices(f):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(f, devices):
-    with pytest.raises(OSError, match=r"checkpoint= a folder that can be written.*'/proc/none'"):
+    with pytest.raises(OSError, match=r"checkpoint= a folder with space that can be written.*'/proc/none'"):
         DataParallel(f, devices=devices[:1], checkpoint="/proc/none")
 
 

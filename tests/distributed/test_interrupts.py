@@ -52,9 +52,9 @@ def training(request, devices):
 
 @pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("what", CALLS)
-def test_an_interrupt_at_each_place_of_a_call(what, stride, training, record_property):
+def test_an_interrupt_at_each_place_of_a_call(what, stride, training):
     places, interrupted = interrupt_everywhere(training, *CALLS[what], stride)
-    record_property("places", places)
+    print("places:", places)
     assert places > 100 and interrupted >= 0.9 * places // stride
 
 

@@ -49,8 +49,8 @@ class _NodesInOrder:
 
 
 def _is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
-    features = getattr(fgraph, "_features", None)
-    return bool(features) and type(features[0]) is _NodesInOrder
+    features: list[Any] | None = getattr(fgraph, "_features", None)
+    return features is not None and len(features) > 0 and type(features[0]) is _NodesInOrder
 
 
 def _without_clients(getstate: Callable[[Variable], dict[str, Any]]) -> Callable[[Variable], dict[str, Any]]:
