@@ -4,7 +4,8 @@ Each model trains in a process of its own, with empty caches, from its first cal
 merged. Four batches come in turn, and each call waits for its cost. A call's ratio is to the median of the calls before
 it. Below the longest calls is what happened meanwhile: messages of optdb, runs of Python's collector, compilers, and
 where the threads were, as often as a watching thread could look. Where it could not, Python's lock was held, or the
-machine was busy.
+machine was busy. With ``THEANO_FLAGS=optdb.persistent_launches=never`` nothing is merged: that shows how much calls
+differ by themselves on a machine.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _SETTLED = 300
 #: The threads are looked at so often, if a call takes longer than so many times the median.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
+#: So many calls over twice are listed.
+_MOST_SHOWN = 40
 #: What the watching thread notes where it could not look.
 _UNSEEN = "no other thread got Python's lock"
 #: A run of the collector that is worth a line.
@@ -210,6 +213,10 @@ def report(
         )
     worst = sorted(range(1, len(seconds)), key=lambda number: seconds[number] - normal[number], reverse=True)[:6]
     origin = begins[0]
+    over = [begins[number] - origin for number in range(1, len(seconds)) if seconds[number] > 2 * normal[number]]
+    if over:
+        more = f", and {len(over) - _MOST_SHOWN} more" * (len(over) > _MOST_SHOWN)
+        say(f"   calls over twice began after {', '.join(f'{when:.2f}' for when in over[:_MOST_SHOWN])} s{more}")
     for number in sorted(worst):
         begin, length = begins[number], seconds[number]
         say(f"   call {number} at {begin - origin:.3f} s: {length * 1e3:.3f} ms, {length / normal[number]:.1f} times")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.kernels import copies
-from optdb.codegen.kernels.copies import calls_until_gathering, gathered
+from optdb.codegen.kernels.copies import build_early, calls_until_gathering, gathered
 from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
 from optdb.runtime.library import cl
 from tests.device import runtime_context
@@ -137,3 +137,14 @@ def test_gathering_waits_until_it_has_paid(context, monkeypatch):
     for without in ({"copy_s": 0.0}, {"keeps_addresses": False}):
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=replace(quirks, **without)))
         assert calls_until_gathering(context, commands, "always") == math.inf
+
+
+def test_built_early_only_where_it_may_pay(context, monkeypatch):
+    built = []
+    monkeypatch.setattr(copies, "build", lambda *args, **kwargs: built.append(args))
+    for copy_s, keeps_addresses in ((0.0, True), (2.0**-20, False), (2.0**-20, True)):
+        assert not built
+        quirks = replace(context.profile.quirks, copy_s=copy_s, keeps_addresses=keeps_addresses)
+        monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
+        build_early(context)
+    assert len(built) == 1

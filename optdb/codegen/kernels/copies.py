@@ -23,7 +23,7 @@ from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKer
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["addresses_of", "calls_until_gathering", "gathered"]
+__all__ = ["addresses_of", "build_early", "calls_until_gathering", "gathered"]
 
 #: A group copies so many bytes.
 _PIECE_NBYTES = 1 << 14
@@ -50,6 +50,12 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], wish: s
     if wish == "never" or not (saved and quirks.keeps_addresses and quirks.copy_s):
         return math.inf
     return 0 if wish == "always" else math.ceil(quirks.kernel_compile_s / (saved * quirks.copy_s))
+
+
+def build_early(context: Context) -> None:
+    """Build what gathers copies, where it may pay: while the driver builds a program, calls would wait for it."""
+    if context.profile.quirks.keeps_addresses and context.profile.quirks.copy_s:
+        _program(context)
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:

@@ -56,7 +56,7 @@ from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
 from optdb.runtime.step_trials import StepTrial
 
-__all__ = ["PersistentMerging", "Residency", "Undecided", "residency"]
+__all__ = ["PersistentMerging", "Residency", "Undecided", "is_decided", "residency"]
 
 _logger = logging.getLogger(__name__)
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from optdb.codegen.kernels.copies import build_early
+from optdb.codegen.kernels.persistent_launches import is_decided
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Op, Variable
@@ -59,6 +62,8 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
         """Link a function; an inner function, as Scan has it, decides for itself."""
         outer = _linking.device
         _linking.device = _is_here(self)
+        if _linking.device:
+            _prepare_devices(self)
         outputs = self.fgraph.outputs
         self.fgraph.outputs = Outputs(outputs)
         try:
@@ -68,6 +73,15 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
             _linking.device = outer
 
     return make_all_of_device
+
+
+def _prepare_devices(linker: VM_Linker) -> None:
+    """Begin what plans will ask devices for, if launches are merged: calls would wait for a trial, or for a build."""
+    if _may_plan(linker) and config.optdb.merge_launches != "never":
+        computed = itertools.chain.from_iterable(node.outputs for node in linker.fgraph.apply_nodes)
+        for context in {var.type.context for var in computed if on_device(var)}:
+            build_early(context)
+            is_decided(context, config.optdb.persistent_launches)
 
 
 def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:

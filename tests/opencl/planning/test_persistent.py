@@ -23,6 +23,7 @@ from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.problem import CLASSES
 from optdb.codegen.kernels import persistent_building, persistent_launches
 from optdb.opencl import get_context
+from optdb.opencl.planning import linking
 from optdb.opencl.planning import plan as planning
 from optdb.runtime import grid_failures, step_trials
 from optdb.runtime.build import BuildError
@@ -449,6 +450,17 @@ def test_nothing_waits_until_it_is_known_whether_groups_can_meet(pays, monkeypat
     called_until(sim, lambda plan: plan._merging.done)
     assert plan_of(sim).enqueued <= 2
     np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
+
+
+def test_what_calls_would_wait_for_begins_while_a_function_is_linked(monkeypatch):
+    asked, built = [], []
+    monkeypatch.setattr(linking, "is_decided", lambda context, wish: asked.append((context, wish)))
+    monkeypatch.setattr(linking, "build_early", built.append)
+    x, _, value = chain(3)
+    simulated([x], value)
+    context = get_context("dev0")
+    assert asked == [(context, theano.config.optdb.persistent_launches)]
+    assert built == [context]
 
 
 def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing, caplog):
