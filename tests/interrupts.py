@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -48,6 +49,19 @@ def interrupt_at(number, call, *args):
     finally:
         sys.setprofile(None)
     return left >= 0, error
+
+
+def is_free(lock):
+    """Tell whether another thread can take a lock."""
+
+    def take():
+        taken = lock.acquire(blocking=False)
+        if taken:
+            lock.release()
+        return taken
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(take).result()
 
 
 def interrupted_everywhere(call):

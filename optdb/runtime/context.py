@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -101,13 +102,15 @@ class Context:
 
 
 class Turn:
-    """A context manager within which no other thread calls functions on a device.
+    """Returns a lock: while a thread holds it, no other one calls functions on a device.
 
     A function keeps its arguments, its results and what it computes in storage of its own, and functions on one device
     share arrays there. So a call is one thread's, from before its inputs are set until its outputs are read. All
     functions of mode OPENCL on a device take turns at one lock: with a lock for each, two functions that call each
     other by way of the host could wait for each other for ever. A function that calls itself in the same thread does
     not wait.
+
+    The lock's methods are C code: an interrupt in ``__enter__`` or ``__exit__`` of Python code would leave it locked.
     """
 
     def __init__(self, context: Context) -> None:
@@ -115,13 +118,11 @@ class Turn:
         self._pid = context._pid
         self._lock = threading.RLock()
 
-    def __enter__(self) -> None:
-        # In a forked process, a thread that does not exist there may hold the lock.
+    def __call__(self) -> AbstractContextManager[object]:
+        """Return the lock, for a ``with`` statement; raise ForkedContext in a child of the context's process."""
+        # There, a thread that does not exist any more may hold the lock.
         _check_process(self._pid)
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        return self._lock
 
 
 def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:

@@ -33,15 +33,15 @@ def test_tiered_functions_keep_their_promises():
 
 @pytest.mark.thorough
 def test_lost_turns_are_seen(monkeypatch):
-    monkeypatch.setattr(machines, "turn", contextlib.nullcontext())
-    monkeypatch.setattr(machines, "uninterrupted_turn", turns.deferred_interrupts)
+    monkeypatch.setattr(machines, "exclusive", contextlib.nullcontext)
+    monkeypatch.setattr(machines, "uninterrupted", lambda: turns.deferred_interrupts)
     with pytest.raises(Exception, match=r"."):
         run(5, ENOUGH, STEPS)
 
 
 @pytest.mark.thorough
 def test_interrupts_between_two_updates_are_seen(monkeypatch):
-    monkeypatch.setattr(machines, "uninterrupted_turn", turns.turn)
+    monkeypatch.setattr(machines, "uninterrupted", turns.exclusive)
     with pytest.raises(AssertionError):
         run(5, ENOUGH, STEPS)
 

@@ -67,7 +67,7 @@ def test_a_context_ends_with_its_last_use():
     gc.disable()
     try:
         context = Context("opencl")
-        with context.turn:
+        with context.turn():
             gone = weakref.ref(context)
         del context
         assert gone() is None

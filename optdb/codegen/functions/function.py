@@ -396,7 +396,7 @@ class TracedFunction:
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Return the outputs for arguments: arrays of NumPy of the declared dtypes, and other values."""
         key = tuple([getattr(value, "shape", None) for value in args])
-        with self.context.turn:
+        with self.context.turn():
             plans = self._plans.get(key, ())
             for plan in plans:
                 if plan.values and not plan.fits(args):

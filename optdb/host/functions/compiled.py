@@ -165,13 +165,13 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
         turn = getattr(self.fn, "turn", None)
         if turn is None:
             return call(self, *args, **kwargs)
-        with turn:
+        with turn():
             return call(self, *args, **kwargs)
 
     return call_in_turn
 
 
-#: Lets the threads that call a function wait for each other, if what computes it has a context manager as ``turn``.
+#: Lets the threads that call a function wait for each other, if what computes it has a ``turn`` that returns a lock.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 

@@ -87,7 +87,8 @@ class DeviceFunction:
         MemoryError
             If the device has too little memory. Shared variables keep their values.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             try:
                 return self._taker(*args, **kwargs)
             except BaseException as error:
@@ -128,7 +129,8 @@ class DeviceFunction:
         times = operator.index(times)
         if times < 1:
             raise ValueError(f"a function can be called 1 time or more, not {times}")
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             executable, with_bar = self._executable, shows_progress(self._simulator.progress_bar)
 
             def call_repeatedly(steps: int) -> Any:
@@ -171,7 +173,8 @@ class DeviceFunction:
         MemoryError
             If the device has too little memory.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             events: list[Any] = []
             span = CommandRange(self._state.context)
             returned = self._call_with(functools.partial(self._executable, events=events), args, kwargs)
@@ -198,7 +201,8 @@ class DeviceFunction:
         optdb.runtime.tracing.Untraceable
             If there was no call with such arguments, and it cannot be known without one.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
@@ -224,7 +228,8 @@ class DeviceFunction:
         StepsDiffer
             If a step differs, and that was asked for.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             self._checker = self._checker or Checker(self._executable, self._title)
             report = self._inspect(self._checker.run, args, kwargs)
         if raise_on_difference:
@@ -253,7 +258,8 @@ class DeviceFunction:
         ValueError
             If `n` is less than 1.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -278,7 +284,8 @@ class DeviceFunction:
         TypeError
             If the arguments do not fit the function, as Theano raises it.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             traffic = None
             if args or kwargs or not any(container.required for container in self._taker.input_storage):
                 traffic = self._inspect(lambda: count_moves(self._executable), args, kwargs)

@@ -94,7 +94,8 @@ class PackedVariables:
 
     def lay_out(self, shapes: Sequence[Shape]) -> None:
         """Let the variables have arrays of some shapes, next to each other, whose values are to be written."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for dtype, members in self._members.items():
                 vector = self._fitting(dtype, [shapes[i] for i in members])
                 for i, array in zip(members, vector.arrays, strict=True):
@@ -105,32 +106,37 @@ class PackedVariables:
 
         Arrays that a function has put elsewhere, since they have another shape, are packed first.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             self.pack()
             self._record(TO_HOST)
             return [vector.download() for vector in self._vectors.values()]
 
     def open(self) -> list[np.ndarray]:
         """Return a vector for each dtype, all of which is to be written before `upload`."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             return [vector.open() for vector in self._vectors.values()]
 
     def upload(self) -> None:
         """Upload the vectors that `open` has returned."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             self._record(TO_DEVICE)
             for vector in self._vectors.values():
                 vector.upload()
 
     def release(self) -> None:
         """Give the variables back to functions."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for vector in self._vectors.values():
                 vector.release()
 
     def copy_from(self, other: PackedVariables) -> None:
         """Copy the values of as many variables of the same shapes, on the device."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
@@ -146,7 +152,8 @@ class PackedVariables:
         calls : Immediate or Script
             Enqueues the commands.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for term in terms:
                 if term is not None:
                     term.delay_queue(calls)

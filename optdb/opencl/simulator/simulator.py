@@ -101,7 +101,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             )
         if hasattr(self, name):
             raise ValueError(f"{name!r} is taken: the simulator has a method of that name")
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             self._added[name] = DeviceFunction(name, function, self._state, self)
 
     def __getattr__(self, name: str) -> Any:
@@ -141,7 +142,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         SimulatorClosed
             If the simulator was closed.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for shared in self._state:
                 shared.from_theano()
             for function in self._methods.values():
@@ -152,7 +154,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
         Values that `sync_to_theano` has not copied are lost. Closing twice is harmless.
         """
-        with self._state.turn:
+        with self._state.turn():
             if self.closed:
                 return
             self._state.close(repr(self).replace("<SimulatorOCL", "<closed SimulatorOCL", 1))
@@ -203,7 +205,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             If something is done that a file cannot hold; by name, where a step was left on the host.
         """
         calls_by_method = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             methods = self._methods
             unknown = [name for name in calls_by_method if name is not None and name not in methods]
             if unknown:
@@ -224,7 +227,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     def __debugprint__(self) -> list[FunctionGraph]:
         """Return the text of ``theano.printing.debugprint`` for the graph of each method on the device."""
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             return [function._executable.graph.fgraph for function in self._methods.values()]
 
     # Shared variables
@@ -255,7 +259,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         SimulatorClosed
             If the simulator was closed.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             return self._state.find(which).host_value()
 
     def set(self, which: Any, value: Any) -> None:
@@ -278,7 +283,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         SimulatorClosed
             If the simulator was closed.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             self._state.find(which).assign(value)
 
     def sync_to_theano(self, *which: Any) -> None:
@@ -296,7 +302,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         SimulatorClosed
             If the simulator was closed.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for shared in self._state.chosen(which):
                 shared.to_theano()
 
@@ -318,7 +325,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         SimulatorClosed
             If the simulator was closed.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             for shared in self._state.chosen(which):
                 shared.from_theano()
 
@@ -347,7 +355,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         """Return its methods and shared variables as tables; of a closed simulator, what its ``repr`` says."""
         if self.closed:
             return Group(Text(repr(self)))
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             methods = [(name, *_described(method)) for name, method in self._methods.items()]
             shared = [_shared_row(shared) for shared in self._state]
         tables = [
@@ -361,7 +370,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
         A copy is of the same functions, and has a state of its own; a deep copy has functions of its own, too.
         """
-        with self._state:
+        with self._state.turn():
+            self._state.check_open()
             values = [shared.value() for shared in self._state]
             method_inputs = {name: function._kept_inputs() for name, function in self._methods.items()}
             name = f"{rebuild.__module__}:{rebuild.__qualname__}"

@@ -14,10 +14,11 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 import optdb  # noqa: F401  comes before theano
+from optdb.opencl import get_context
 from optdb.opencl.planning.overwriting import overwrites_state, state_of
 from optdb.opencl.type import OpenCLArrayType
 from tests.effort import examples
-from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fixture)
+from tests.interrupts import ctrl_c_interrupts, interrupt_at, is_free  # noqa: F401 (a fixture)
 from tests.opencl.simulator.execution.test_half_changed import ClaimsOneRow
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
@@ -321,5 +322,6 @@ def test_an_interrupt_stores_all_next_values_or_none(linker, plans, stride, reco
         made = int(calls.get_value())
         np.testing.assert_array_equal(np.asarray(v.get_value()), made * ones)
         assert halves.get_value() == 0.5 * made
+        assert is_free(get_context("dev0").turn())
         number += stride
     record_property("places", number)

@@ -89,7 +89,7 @@ def test_turns_are_taken_when_no_more_plans_are_made(way, monkeypatch):
         f(_array(3))
     finally:
         planning.install()
-    turn.__enter__.assert_called_once()
+    turn.return_value.__enter__.assert_called_once()
 
 
 def test_functions_that_call_each_other_by_way_of_the_host_do_not_wait_for_ever():

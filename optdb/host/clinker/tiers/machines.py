@@ -18,7 +18,7 @@ from theano.gof.vm import VM
 
 from optdb.host.clinker.tiers.background import Background
 from optdb.host.clinker.tiers.thunks import ChangingThunk
-from optdb.host.clinker.tiers.turns import deferred_interrupts, turn, uninterrupted_turn
+from optdb.host.clinker.tiers.turns import deferred_interrupts, exclusive, uninterrupted
 
 __all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
 
@@ -87,7 +87,7 @@ class MachineExchange:
         *args, **options
             As Theano's machine takes them.
         """
-        with machine.turn:
+        with machine.turn():
             self.change_over_between_calls()
             self._depth += 1
             try:
@@ -130,11 +130,11 @@ class MachineExchange:
 
     def _protected(self, machine: VM) -> VM:
         """Return a machine of Theano's with its turn, and of a class of its own where Python computes anything."""
-        machine.turn = turn
+        machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
         if self._has_updates and (self._overwrites_state or machine.need_update_inputs):
-            machine.turn = uninterrupted_turn
+            machine.turn = uninterrupted
         machine.__class__ = _tiered(type(machine))
         machine.exchange = self
         return machine
@@ -144,7 +144,7 @@ class TieredMachine:
     """What a machine that computes in Python, at least in part, has beside Theano's class."""
 
     exchange: MachineExchange
-    turn: AbstractContextManager[Any]
+    turn: Callable[[], AbstractContextManager[object]]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.exchange.call(self, *args, **options)

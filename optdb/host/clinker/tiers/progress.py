@@ -120,11 +120,11 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
 def _change_over(machine: Any) -> None:
     exchange = exchange_of(machine)
     if exchange is not None:
-        with machine.turn:
+        with machine.turn():
             exchange.change_over_between_calls()
         return
     # A device's machine has a turn of its own; that of a function without arrays there may be None.
-    with getattr(machine, "turn", None) or nullcontext():
+    with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):
                 thunk.change_over()

@@ -2,7 +2,7 @@
 
 C code holds Python's global lock for a whole call. Python code gives way to other threads and handles signals between
 two nodes, where some shared variables have their next values and others have not. `turn` replaces the global lock,
-and `uninterrupted_turn` defers SIGINT as well.
+and `uninterrupted` defers SIGINT as well.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import _signal  # the C module below `signal`: it takes plain numbers, in a tent
 import os
 import signal
 import threading
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-__all__ = ["deferred_interrupts", "turn", "uninterrupted_turn"]
+__all__ = ["deferred_interrupts", "exclusive", "turn", "uninterrupted"]
 
 _SIGINT = int(signal.SIGINT)
 
@@ -73,7 +74,17 @@ class _UninterruptedTurn:
 #: storage. With one for each, two functions that call each other could wait for each other for ever.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
-uninterrupted_turn = _UninterruptedTurn()
+_uninterrupted_turn = _UninterruptedTurn()
 
 # A child process begins between two calls, as it does with C code.
 os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_child=turn.release)
+
+
+def exclusive() -> AbstractContextManager[object]:
+    """Return what a thread enters to have the turn."""
+    return turn
+
+
+def uninterrupted() -> AbstractContextManager[object]:
+    """Return what a thread enters to have the turn without interrupts."""
+    return _uninterrupted_turn

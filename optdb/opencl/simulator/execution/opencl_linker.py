@@ -92,7 +92,7 @@ def link_with_host_state(
     updated = [number for number, var in enumerate(fgraph.inputs) if var in linker.updated_vars]
     returned = fgraph.outputs[: len(fgraph.outputs) - len(updated)]
     state = host_state_of(context_of(linker.device))
-    with state.turn:
+    with state.turn():
         compute = Executable(
             *(fgraph, state, [(var, container.storage) for var, container in zip(fgraph.inputs, inputs, strict=True)]),
             *(dict(enumerate(updated, start=len(returned))), _mutable(fgraph)),

@@ -100,7 +100,7 @@ class Shared:
 
 
 class State:
-    """The shared variables of a simulator on its device; one thread at a time uses them, within a ``with`` block."""
+    """The shared variables of a simulator on its device; one thread at a time uses them, the one that has the turn."""
 
     #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
     is_only_copy = True
@@ -110,24 +110,13 @@ class State:
     def __init__(self, context_name: Hashable) -> None:
         self.context_name = context_name
         self.context = get_context(context_name)
-        #: Held by a thread that uses the shared variables.
+        #: Gives the lock that a thread holds while it uses the shared variables.
         self.turn = Turn(self.context)
         #: The description of the simulator when it was closed; None as long as it is open.
         self.closed_as: str | None = None
         #: By Theano's storage, which is the same in all functions that share a variable.
         self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
-
-    def __enter__(self) -> State:
-        """Wait for the turn; raise `ForkedContext` in a forked process, `SimulatorClosed` if it was closed."""
-        self.turn.__enter__()
-        if self.closed_as is not None:
-            self.turn.__exit__()
-        self.check_open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.turn.__exit__()
 
     def check_open(self) -> None:
         """Raise `SimulatorClosed` if the simulator was closed."""

@@ -342,7 +342,7 @@ def test_a_function_without_a_compiler_is_protected(times, linker):
     with theano.configparser.change_flags(cxx="", **{"optdb.tiered": True}):
         f = compiled([], [], linker, updates=[(w, times(1, in_place=True)(w) + 1)], accept_inplace=True)
     assert isinstance(f.fn, TieredMachine)
-    assert f.fn.turn is turns.uninterrupted_turn
+    assert f.fn.turn is turns.uninterrupted
     status = optdb.wait(f)
     assert (status.in_c, status.modules_failed, status.done) == (0, 0, True)
 

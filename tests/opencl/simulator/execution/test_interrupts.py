@@ -12,7 +12,7 @@ import theano.tensor as tt
 from theano.compile.ops import as_op
 
 from optdb.opencl.planning.updates import CommitUpdates
-from tests.interrupts import ctrl_c_interrupts, press_ctrl_c  # noqa: F401 (a fixture)
+from tests.interrupts import ctrl_c_interrupts, interrupt_at, is_free, press_ctrl_c  # noqa: F401 (a fixture)
 from tests.opencl.simulator.made import simulated, training_step
 
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
@@ -78,6 +78,19 @@ def test_a_node_that_stops_a_call_loses_nothing(position, how, error, calls):
         np.testing.assert_allclose(sim(data), f(data))
     for var in shared:
         np.testing.assert_array_equal(sim.get(var), var.get_value())
+
+
+@pytest.mark.parametrize("stride", [pytest.param(11, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+def test_after_an_interrupt_at_any_place_other_threads_may_call(stride):
+    _, sim, _, data = training_step()
+    for _ in range(4):
+        sim(*data)
+    number, is_over = 0, False
+    while not is_over:
+        is_over, error = interrupt_at(number, sim, *data)
+        assert error is None or isinstance(error, KeyboardInterrupt)
+        assert is_free(sim._state.turn())
+        number += stride
 
 
 @pytest.mark.parametrize("calls", [2, 4])
