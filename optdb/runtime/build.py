@@ -3,6 +3,9 @@
 A source's program is the one on disk (:mod:`optdb.runtime.binaries`), if there is one that the driver takes, or else a
 new one. If the compiler refuses the source, a :class:`BuildError` shows the lines with the numbers of the compiler's
 log.
+
+A driver that parses a header of all built-in functions gets the declarations of those that a source uses instead
+(:mod:`optdb.runtime.declarations`); what it refuses then is built with the header.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from optdb import trace_log
-from optdb.runtime import binaries, ptx
+from optdb.runtime import binaries, declarations, ptx
 from optdb.runtime.library import build_quietly, cl
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
 #: Programs of each context by source and options. They are dropped with their context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
+
+#: Whether programs of a context build with declarations of their own, as its first one has shown.
+_DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
 class BuildError(RuntimeError):
@@ -57,7 +63,9 @@ def build(
 def source_of(context: Context, program: cl.Program) -> str:
     """Return the source that a program was made of; nothing if that is not known."""
     loaded = context.kept.get(__name__, {}).get(program.int_ptr)
-    return loaded[1] if loaded is not None else program.get_info(cl.program_info.SOURCE)
+    if loaded is not None:
+        return loaded[1]
+    return declarations.without_declarations(program.get_info(cl.program_info.SOURCE))
 
 
 def make(
@@ -86,10 +94,9 @@ def _note_source(context: Context, program: cl.Program, source: str) -> None:
 
 
 def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
-    program = cl.Program(context.cl_context, source)
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
-            program = _built_quietly(program, options, name)
+            program = _compiled(context, source, options, name)
             if not context.profile.quirks.takes_ptx or not ptx.has_instructions(source):
                 return program
             # What the compiler left as comments is compiled now.
@@ -102,6 +109,23 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
         refusal = f"{name} does not build on {context.profile.name}{suffix}:\n{log}\n\n{numbered(source, own_lines)}"
         raise BuildError(refusal, log, source) from None
     _note_source(context, program, source)
+    return program
+
+
+def _compiled(context: Context, source: str, options: tuple[str, ...], name: str) -> cl.Program:
+    if context.profile.quirks.parses_large_header and _DECLARED.get(context, True):
+        try:
+            declared = declarations.declared(source, context.profile.float64)
+            program = cl.Program(context.cl_context, declared)
+            program = _built_quietly(program, (*options, declarations.GUARD), name)
+        except cl.Error as error:
+            _logger.debug("%s is built with all declarations: %s", name, error)
+        else:
+            _DECLARED[context] = True
+            return program
+    program = _built_quietly(cl.Program(context.cl_context, source), options, name)
+    # This context's driver may have no such header, and each program would be built twice.
+    _DECLARED.setdefault(context, False)
     return program
 
 

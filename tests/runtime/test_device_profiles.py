@@ -78,6 +78,7 @@ def test_pocl():
         keeps_addresses=True,
         wrong_vector_functions=frozenset(["Sin", "Cos", "Tan", "Pow"]),
         keeps_binaries_itself=True,
+        parses_large_header=True,
         aborts_without_ld=True,
         aborts_on_full_disk=True,
     )

@@ -1,0 +1,311 @@
+"""Declarations of OpenCL's built-in functions: those that a source uses, in place of the driver's header of all.
+
+Some drivers have clang parse a header of 900 kB before each program, which takes most of a small program's build. The
+header has a guard. Where an option defines it, clang skips the header, and a program has to declare what it uses; a
+compiler that finds a name missing refuses the program, and it is built with the header.
+
+The functions and types are those of the OpenCL C Specification 1.2, sections 6.1 and 6.12.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+
+__all__ = ["GUARD", "declared", "without_declarations"]
+
+#: The option that has clang's header skipped.
+GUARD = "-D_OPENCL_H_"
+
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+
+_SIGNED = "char", "short", "int", "long"
+_UNSIGNED = "uchar", "ushort", "uint", "ulong"
+_WHOLE = _SIGNED + _UNSIGNED
+_REAL = "float", "double"
+_WIDTHS = "", "2", "3", "4", "8", "16"
+_SPACES = "__global", "__local", "__private"
+_READ_SPACES = (*_SPACES, "__constant")
+#: The whole numbers of as many bits.
+_SAME_BITS = {"float": ("int", "uint"), "double": ("long", "ulong")} | {
+    name: pair for pair in zip(_SIGNED, _UNSIGNED, strict=True) for name in pair
+}
+
+_PRELUDE = """\
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+typedef unsigned char uchar; typedef unsigned short ushort; typedef unsigned int uint; typedef unsigned long ulong;
+typedef __SIZE_TYPE__ size_t; typedef __PTRDIFF_TYPE__ ptrdiff_t;
+typedef __INTPTR_TYPE__ intptr_t; typedef __UINTPTR_TYPE__ uintptr_t;
+typedef uint cl_mem_fence_flags;
+#define CLK_LOCAL_MEM_FENCE 1
+#define CLK_GLOBAL_MEM_FENCE 2
+#define NULL ((void *)0)
+#define MAXFLOAT 0x1.fffffep127f
+#define HUGE_VALF (__builtin_huge_valf())
+#define HUGE_VAL (__builtin_huge_val())
+#define INFINITY (__builtin_inff())
+#define NAN (__builtin_astype(0x7fffffff, float))
+#define CHAR_BIT 8
+#define SCHAR_MAX 127
+#define SCHAR_MIN (-127 - 1)
+#define UCHAR_MAX 255
+#define CHAR_MAX SCHAR_MAX
+#define CHAR_MIN SCHAR_MIN
+#define SHRT_MAX 32767
+#define SHRT_MIN (-32767 - 1)
+#define USHRT_MAX 65535
+#define INT_MAX 2147483647
+#define INT_MIN (-2147483647 - 1)
+#define UINT_MAX 0xffffffffU
+#define LONG_MAX 0x7fffffffffffffffL
+#define LONG_MIN (-0x7fffffffffffffffL - 1)
+#define ULONG_MAX 0xffffffffffffffffUL
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
+#define FLT_MAX 0x1.fffffep127f
+#define FLT_MIN 0x1.0p-126f
+#define FLT_EPSILON 0x1.0p-23f
+#define DBL_DIG 15
+#define DBL_MANT_DIG 53
+#define DBL_MAX 0x1.fffffffffffffp1023
+#define DBL_MIN 0x1.0p-1022
+#define DBL_EPSILON 0x1.0p-52
+#define M_E 0x1.5bf0a8b145769p+1
+#define M_LOG2E 0x1.71547652b82fep+0
+#define M_LOG10E 0x1.bcb7b1526e50ep-2
+#define M_LN2 0x1.62e42fefa39efp-1
+#define M_LN10 0x1.26bb1bbb55516p+1
+#define M_PI 0x1.921fb54442d18p+1
+#define M_PI_2 0x1.921fb54442d18p+0
+#define M_PI_4 0x1.921fb54442d18p-1
+#define M_1_PI 0x1.45f306dc9c883p-2
+#define M_2_PI 0x1.45f306dc9c883p-1
+#define M_2_SQRTPI 0x1.20dd750429b6dp+0
+#define M_SQRT2 0x1.6a09e667f3bcdp+0
+#define M_SQRT1_2 0x1.6a09e667f3bcdp-1
+#define OPTDB_CONST __attribute__((overloadable, const))
+#define OPTDB_PURE __attribute__((overloadable, pure))
+#define OPTDB_OVERLOAD __attribute__((overloadable))
+#define OPTDB_CONVERGENT __attribute__((overloadable, convergent))
+"""
+
+#: After it, lines count from 1.
+_END = "#line 1\n"
+
+#: Signatures, and the functions that have them. T is a real type, I the whole numbers with a sign of its bits, N int,
+#: each of one width; S is T's element.
+_OF_REALS = {
+    "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
+    "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "
+    "tan tanh tanpi tgamma trunc",
+    "T ?(T, T)": "atan2 atan2pi copysign fdim fmax fmin fmod hypot max maxmag min minmag nextafter pow powr remainder "
+    "step",
+    "T ?(T, T, T)": "bitselect clamp fma mad mix smoothstep",
+    "T ?(T, N)": "ldexp pown rootn",
+    "N ?(T)": "ilogb",
+    "R ?(T)": "isfinite isinf isnan isnormal signbit",
+    "R ?(T, T)": "isequal isgreater isgreaterequal isless islessequal islessgreater isnotequal isordered isunordered",
+}
+#: The same where a vector meets a number.
+_WITH_NUMBERS = {
+    "T ?(T, S)": "fmax fmin max min",
+    "T ?(S, T)": "step",
+    "T ?(T, S, S)": "clamp",
+    "T ?(T, T, S)": "mix",
+    "T ?(S, S, T)": "smoothstep",
+    "T ?(T, int)": "ldexp",
+}
+#: The same of float alone.
+_OF_FLOATS = {
+    "T ?(T)": "half_cos half_exp half_exp10 half_exp2 half_log half_log10 half_log2 half_recip half_rsqrt half_sin "
+    "half_sqrt half_tan native_cos native_exp native_exp10 native_exp2 native_log native_log10 native_log2 "
+    "native_recip native_rsqrt native_sin native_sqrt native_tan",
+    "T ?(T, T)": "half_divide half_powr native_divide native_powr",
+}
+#: The same of whole numbers T; U are those of its bits without a sign.
+_OF_WHOLE = {
+    "T ?(T)": "clz popcount",
+    "U ?(T)": "abs",
+    "U ?(T, T)": "abs_diff",
+    "T ?(T, T)": "add_sat hadd max min mul_hi rhadd rotate sub_sat",
+    "T ?(T, T, T)": "bitselect clamp mad_hi mad_sat",
+}
+_OF_WHOLE_WITH_NUMBERS = {"T ?(T, S)": "max min", "T ?(T, S, S)": "clamp"}
+_OF_INTS = {"T ?(T, T)": "mul24", "T ?(T, T, T)": "mad24"}
+#: The same with a pointer to a result, in each address space.
+_WITH_RESULT = {
+    "T ?(T, P T *)": "fract modf sincos",
+    "T ?(T, P N *)": "frexp lgamma_r",
+    "T ?(T, T, P N *)": "remquo",
+}
+#: Of all items, whatever they compute.
+_OF_ITEMS = {
+    "uint ?(void)": "get_work_dim",
+    "size_t ?(uint)": "get_global_id get_global_offset get_global_size get_group_id get_local_id get_local_size "
+    "get_num_groups",
+}
+_FENCES = {
+    "void ?(cl_mem_fence_flags)": "barrier",
+}
+_ORDERS = {"void ?(cl_mem_fence_flags)": "mem_fence read_mem_fence write_mem_fence"}
+#: Of int and uint in global and local memory, P.
+_ATOMICS = {
+    "T ?(volatile P T *, T)": "atomic_add atomic_and atomic_max atomic_min atomic_or atomic_sub atomic_xchg atomic_xor",
+    "T ?(volatile P T *)": "atomic_dec atomic_inc",
+    "T ?(volatile P T *, T, T)": "atomic_cmpxchg",
+}
+
+_CONVERTED = re.compile(rf"convert_({'|'.join(_WHOLE + _REAL)})(2|3|4|8|16|)(_sat)?(_rt[ezpn])?")
+_REINTERPRETED = re.compile(rf"as_(?:{'|'.join(_WHOLE + _REAL)})(?:2|3|4|8|16|)")
+_MOVED = re.compile(r"v(load|store)(2|3|4|8|16)")
+_MOVED_HALVES = re.compile(r"v(load|store)a?_half(2|3|4|8|16|)(_rt[ezpn])?")
+
+
+def declared(source: str, has_double: bool) -> str:
+    """Return source with declarations of the built-in functions, types and constants that it uses before it.
+
+    The lines of the source keep their numbers in a compiler's log.
+
+    Parameters
+    ----------
+    source : str
+        OpenCL C.
+    has_double : bool
+        Whether the device has numbers of double precision.
+    """
+    words = sorted(set(_WORD.findall(source)))
+    lines = [line for word in words for line in _lines(word, has_double)]
+    return "\n".join([_PRELUDE + _vectors(has_double), *lines, _END + source])
+
+
+def without_declarations(source: str) -> str:
+    """Return what `declared` was given, from what it returned; another source as it is."""
+    return source.partition(_END)[2] if source.startswith(_PRELUDE) else source
+
+
+@functools.lru_cache(maxsize=2)
+def _vectors(has_double: bool) -> str:
+    """Return the vectors of all numbers."""
+    scalars = [name for name in _WHOLE + _REAL if has_double or name != "double"]
+    return "\n".join(
+        f"typedef {scalar} {scalar}{width} __attribute__((ext_vector_type({width})));"
+        for scalar in scalars
+        for width in _WIDTHS
+        if width
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _lines(name: str, has_double: bool) -> tuple[str, ...]:
+    """Return the declarations of a built-in function in its forms; none of other names."""
+    reals = _REAL if has_double else _REAL[:1]
+    return tuple(dict.fromkeys(_declarations(name, reals)))
+
+
+def _declarations(name: str, reals: tuple[str, ...]) -> Iterator[str]:
+    if _REINTERPRETED.fullmatch(name):
+        yield f"#define {name}(x) __builtin_astype((x), {name[3:]})"
+    yield from _elementwise(name, reals)
+    yield from _selections(name, reals)
+    yield from _conversions(name, reals)
+    yield from _moves(name, reals)
+    for signature in _signatures(_OF_ITEMS, name):
+        yield f"{signature.replace('?', f'OPTDB_CONST {name}')};"
+    for signature in _signatures(_FENCES, name):
+        yield f"{signature.replace('?', f'OPTDB_CONVERGENT {name}')};"
+    for signature in _signatures(_ORDERS, name):
+        yield f"{signature.replace('?', f'OPTDB_OVERLOAD {name}')};"
+    for signature in _signatures(_ATOMICS, name):
+        types = ("int", "uint", "float") if name == "atomic_xchg" else ("int", "uint")
+        for space in ("__global", "__local"):
+            for scalar in types:
+                yield _filled(signature, name, "OPTDB_OVERLOAD", T=scalar, P=space)
+
+
+def _elementwise(name: str, reals: tuple[str, ...]) -> Iterator[str]:
+    """Yield the declarations of a function that computes each element of a vector by itself."""
+    tables = (
+        (_OF_REALS, reals, _WIDTHS),
+        (_WITH_NUMBERS, reals, _WIDTHS[1:]),
+        (_OF_FLOATS, ("float",), _WIDTHS),
+        (_OF_WHOLE, _WHOLE, _WIDTHS),
+        (_OF_WHOLE_WITH_NUMBERS, _WHOLE, _WIDTHS[1:]),
+        (_OF_INTS, ("int", "uint"), _WIDTHS),
+    )
+    for table, scalars, widths in tables:
+        for signature in _signatures(table, name):
+            for scalar in scalars:
+                for width in widths:
+                    yield _filled(signature, name, "OPTDB_CONST", **_types(scalar, width))
+    for signature in _signatures(_WITH_RESULT, name):
+        for scalar in reals:
+            for width in _WIDTHS:
+                for space in _SPACES:
+                    yield _filled(signature, name, "OPTDB_OVERLOAD", P=space, **_types(scalar, width))
+
+
+def _types(scalar: str, width: str) -> dict[str, str]:
+    signed, unsigned = _SAME_BITS[scalar]
+    # A comparison of numbers gives int, one of vectors as many bits as they have.
+    result = signed + width if width else "int"
+    return {"T": scalar + width, "S": scalar, "N": f"int{width}", "U": unsigned + width, "R": result}
+
+
+def _selections(name: str, reals: tuple[str, ...]) -> Iterator[str]:
+    if name in ("any", "all"):
+        for scalar in _SIGNED:
+            for width in _WIDTHS:
+                yield f"int OPTDB_CONST {name}({scalar}{width});"
+    if name == "select":
+        for scalar in _WHOLE + reals:
+            for width in _WIDTHS:
+                for condition in _SAME_BITS[scalar]:
+                    vector = scalar + width
+                    yield f"{vector} OPTDB_CONST select({vector}, {vector}, {condition}{width});"
+    if name == "nan":
+        for scalar in reals:
+            for width in _WIDTHS:
+                yield f"{scalar}{width} OPTDB_CONST nan({_SAME_BITS[scalar][1]}{width});"
+
+
+def _conversions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
+    match = _CONVERTED.fullmatch(name)
+    if match is None or (match[1] == "double" and "double" not in reals):
+        return
+    for scalar in _WHOLE + reals:
+        yield f"{match[1]}{match[2]} OPTDB_CONST {name}({scalar}{match[2]});"
+
+
+def _moves(name: str, reals: tuple[str, ...]) -> Iterator[str]:
+    """Yield the declarations of a function that reads or writes a vector, or numbers of half precision."""
+    match = _MOVED.fullmatch(name)
+    if match is not None:
+        for scalar in _WHOLE + reals:
+            yield from _moved(name, match[1], scalar + match[2], scalar)
+    match = _MOVED_HALVES.fullmatch(name)
+    if match is not None:
+        for scalar in reals if match[1] == "store" else ("float",):
+            yield from _moved(name, match[1], scalar + match[2], "half")
+
+
+def _moved(name: str, way: str, vector: str, scalar: str) -> Iterator[str]:
+    if way == "load":
+        for space in _READ_SPACES:
+            yield f"{vector} OPTDB_PURE {name}(size_t, const {space} {scalar} *);"
+    else:
+        for space in _SPACES:
+            yield f"void OPTDB_OVERLOAD {name}({vector}, size_t, {space} {scalar} *);"
+
+
+def _signatures(table: dict[str, str], name: str) -> Iterator[str]:
+    for signature, names in table.items():
+        if name in names.split():
+            yield signature
+
+
+def _filled(signature: str, name: str, attribute: str, **types: str) -> str:
+    text = re.sub(r"\b([A-Z])\b", lambda match: types[match[1]], signature)
+    return f"{text.replace('?', f'{attribute} {name}')};"
