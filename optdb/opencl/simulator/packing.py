@@ -47,7 +47,9 @@ def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
 
 def finish(simulator: SimulatorOCL) -> None:
     """Wait until the device has done all that it was given: a call without results returns before."""
-    with simulator._state as state:
+    state = simulator._state
+    with state.turn():
+        state.check_open()
         state.context.queue.finish()
 
 
@@ -256,7 +258,8 @@ class PiecewiseDownload:
         # A listener may hold commands back.
         if until is None or listening() is not None:
             return None
-        with self._packed._state:
+        with self._packed._state.turn():
+            self._packed._state.check_open()
             for dtype, stop in until.items():
                 _, first = self._begun.get(dtype, (None, 0))
                 vector, members = self._packed._vectors[dtype], self._packed._members[dtype]
@@ -269,7 +272,8 @@ class PiecewiseDownload:
 
     def end(self) -> Piece:
         """Begin to download the variables that have not left yet."""
-        with self._packed._state:
+        with self._packed._state.turn():
+            self._packed._state.check_open()
             self._packed.pack({dtype: count for dtype, (_, count) in self._begun.items()})
             vectors = self._packed._vectors
             if any(vectors[dtype] is not vector for dtype, (vector, _) in self._begun.items()):

@@ -140,7 +140,8 @@ class PendingResults:
             The arguments of the method.
         """
         results = self._next()
-        with self._function._state:
+        with self._function._state.turn():
+            self._function._state.check_open()
             self._call(*args, call=self._compute)
             results.begin(self._values())
         return results

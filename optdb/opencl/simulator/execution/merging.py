@@ -85,12 +85,14 @@ class RepeatedMethod:
         given, run = _comparable(args), self._function._executable.run
         if given is None or given != self._given or not isinstance(run, PlannedVM):
             return None
-        with self._function._state:
+        with self._function._state.turn():
+            self._function._state.check_open()
             return run.repeated_commands()
 
     def _again(self) -> bool:
         run = self._function._executable.run
-        with self._function._state:
+        with self._function._state.turn():
+            self._function._state.check_open()
             return isinstance(run, PlannedVM) and run.again()
 
 
@@ -163,7 +165,8 @@ class TrustedMethod:
 
         # Lent arrays and results, on a device that shares the host's memory, are there when a call returns.
         events = None if function._state.context.profile.shares_host_memory else []
-        with function._state:
+        with function._state.turn():
+            function._state.check_open()
             self._events = []
             try:
                 for binding, value in zip(executable.inputs, args, strict=True):
