@@ -15,6 +15,8 @@ BARE_STAMP := $(BARE_VENV)/installed
 # PyTensor and PyMC, beside which Theano is not installed.
 PYTENSOR_VENV := .venv-pytensor
 PYTENSOR_STAMP := $(PYTENSOR_VENV)/installed
+# What needs no Theano. `make test-all` runs it once, in the environment without Theano where there is one.
+DEVICE_TESTS := tests/codegen tests/runtime
 PYTENSOR_TESTS := tests/profiles/pytensor tests/pytensor \
 	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[pytensor.md]'
 NEWER_PYTHONS := python3.14 python3.13 python3.12
@@ -50,17 +52,20 @@ growth: $(STAMP)
 	$(RUN) -m profiles.growth --json build/growth.json --plot build/growth.png
 
 # All processors run tests; whichever is done takes over half of what another one has left.
-PYTEST = $(RUN) -m pytest --numprocesses logical --dist worksteal --durations 15
+PYTEST_OPTIONS := --numprocesses logical --dist worksteal --durations 15
+PYTEST = $(RUN) -m pytest $(PYTEST_OPTIONS)
+# How long each test took goes into a file.
+DURATIONS := --junitxml build/durations
 
 ## The quick tests: those that are not marked slow, with a quarter of Hypothesis's examples
 test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) min on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, then test-device, test-pytensor and memcheck; test-clusters is apart
+## All tests with all examples, each once, then memcheck; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
-	$(PYTEST) -m "" --ignore tests/distributed/test_clusters.py
+	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
 	$(MAKE) test-device
 	$(MAKE) test-pytensor
 	$(MAKE) memcheck
@@ -73,12 +78,12 @@ test-clusters: $(STAMP)
 slow-tests: $(STAMP)
 	$(PYTEST) --durations 40 -m "not slow"
 
-## Kernels and the runtime by the newest Python that there is, with the newest NumPy, where Theano is not installed
+## All tests of kernels and the runtime, by the newest Python that there is and the newest NumPy, without Theano
 test-device:
 	@if .ci/python $(NEWER_PYTHONS) >/dev/null; then \
-		$(MAKE) $(BARE_STAMP) && OPTDB_TESTS=quick $(BARE_VENV)/bin/python -m pytest --numprocesses logical tests/codegen tests/runtime; \
+		$(MAKE) $(BARE_STAMP) && $(BARE_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) -m "" $(DURATIONS)/device.xml $(DEVICE_TESTS); \
 	else \
-		echo "test-device is left out: none of $(NEWER_PYTHONS) runs here"; \
+		$(MAKE) $(STAMP) && $(PYTEST) -m "" $(DURATIONS)/device.xml $(DEVICE_TESTS); \
 	fi
 
 ## An environment with PyTensor and PyMC, by the newest Python that there is, in .venv-pytensor
@@ -87,7 +92,7 @@ pytensor: $(PYTENSOR_STAMP)
 ## PyTensor's functions on a device, quick tests, where Theano is not installed
 test-pytensor:
 	@if .ci/python $(NEWER_PYTHONS) >/dev/null; then \
-		$(MAKE) $(PYTENSOR_STAMP) && OPTDB_TESTS=quick $(PYTENSOR_VENV)/bin/python -m pytest --numprocesses logical --dist worksteal $(PYTENSOR_TESTS); \
+		$(MAKE) $(PYTENSOR_STAMP) && OPTDB_TESTS=quick $(PYTENSOR_VENV)/bin/python -m pytest $(PYTEST_OPTIONS) $(DURATIONS)/pytensor.xml $(PYTENSOR_TESTS); \
 	else \
 		echo "test-pytensor is left out: PyTensor needs Python 3.12 or newer, and none of $(NEWER_PYTHONS) runs here"; \
 	fi
@@ -119,7 +124,7 @@ conformance: $(STAMP)
 
 ## Every kernel under a memory checker (Oclgrind)
 memcheck: $(STAMP)
-	$(RUN) -m memcheck $(if $(filter quick,$(OPTDB_TESTS)),--every 3)
+	$(RUN) -m memcheck $(if $(filter quick,$(OPTDB_TESTS)),--once)
 
 ## Models of Keras, Lasagne and PyMC3 with the engine and on a device, compared with stock Theano
 models: $(MODELS_STAMP)

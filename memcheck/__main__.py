@@ -18,18 +18,16 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
     "--device-kind", multiple=True, type=click.Choice(DEVICE_KINDS), help="Only these kernels; both by default."
 )
 @click.option(
-    "--every",
-    default=1,
-    type=click.IntRange(min=1),
-    show_default=True,
-    help="Only one in so many runs of each case, beside those of arrays in C order.",
+    "--once",
+    is_flag=True,
+    help="Each case and dtype in one layout, and in C order only where that leaves a kernel that was not launched.",
 )
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")
 @click.option("--list", "listing", is_flag=True, help="List the runs, and stop.")
 def main(
-    select: str, device_kind: tuple[str, ...], every: int, table: str, ops: str, timeout: float, listing: bool
+    select: str, device_kind: tuple[str, ...], once: bool, table: str, ops: str, timeout: float, listing: bool
 ) -> None:
     """Run every kernel under a memory checker (Oclgrind).
 
@@ -38,14 +36,14 @@ def main(
     """
     console = Console()
     if listing:
-        for run in load(table, select, every):
+        for run in load(table, select, once):
             console.print(str(run), highlight=False, markup=False, soft_wrap=True)
         return
-    if not load(table, select, every):
+    if not load(table, select, once):
         raise click.UsageError(f"no run has {select!r} in its name; see --list")
     device_kinds = device_kind or DEVICE_KINDS
     try:
-        results = run_all(Settings(table, select, every, timeout), device_kinds)
+        results = run_all(Settings(table, select, once, timeout), device_kinds)
     except CannotRun as error:
         raise click.ClickException(str(error)) from None
     classes, never = op_classes(ops), never_launched(table)

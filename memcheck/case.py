@@ -149,7 +149,7 @@ class Run:
         return " ".join([str(self.case), *words])
 
 
-def load(table: str, select: str = "", every: int = 1) -> list[Run]:
+def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     """Return the runs of a table whose names contain a text, all of them or some of each case.
 
     Parameters
@@ -158,19 +158,22 @@ def load(table: str, select: str = "", every: int = 1) -> list[Run]:
         The name of a module with a sequence of cases, called CASES.
     select : str
         The text; all runs if it is empty.
-    every : int
-        Of each case, those of arrays in C order, and one in so many of the others. Its dtypes, and neighbouring cases,
-        take turns in which layouts they have.
+    once : bool
+        Of each case and dtype, one run of arrays that are not in C order, and after it the one of arrays that are.
+        Dtypes, and neighbouring cases, take turns in which layout the former has.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
-    return [run for number, case in enumerate(cases) for run in _some(case, number, every) if select in str(run)]
+    chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))
+    return [run for run in chosen if select in str(run)]
 
 
-def _some(case: Case, number: int, every: int) -> list[Run]:
-    """Return some of a case's runs, as `load` does; `number` is which case it is."""
-    # Some kernels are for arrays in C order alone.
-    turns = ((run, run.turn + LAYOUTS.index(run.layout) + number) for run in case.runs())
-    return [run for run, turn in turns if run.layout == PLAIN or turn % every == 0]
+def _some(case: Case, number: int) -> Iterator[Run]:
+    """Yield some of a case's runs, as `load` does; `number` is which case it is."""
+    for turn, runs in itertools.groupby(case.runs(), key=lambda run: run.turn):
+        plain, *others = runs
+        if others:
+            yield others[(turn + number) % len(others)]
+        yield plain
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

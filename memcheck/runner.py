@@ -39,21 +39,21 @@ class Settings:
         The name of the module with the cases.
     select : str
         A part of the names of the runs, empty for all.
-    every : int
-        Of each case, those of arrays in C order, and one in so many of the others.
+    once : bool
+        Whether each case and dtype is run in one layout; in C order, too, where that launches other kernels.
     timeout : float
         Seconds that one run may take; the first one, with all that is imported, ten times as many.
     """
 
     table: str = "memcheck.cases"
     select: str = ""
-    every: int = 1
+    once: bool = False
     timeout: float = 60
 
 
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
     """Run the cases with the kernels for each kind of device, on all processors; return what became of each."""
-    shares = max(1, min(processors(), len(load(settings.table, settings.select, settings.every)) // RUNS_OF_A_WORKER))
+    shares = max(1, min(processors(), len(load(settings.table, settings.select, settings.once)) // RUNS_OF_A_WORKER))
     # Kernels for GPUs take longest under the memory checker, and begin.
     kinds = sorted(device_kinds, reverse=True)
     with ThreadPoolExecutor(processors()) as pool:
@@ -100,7 +100,8 @@ def _run_process(
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
     command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
-    command += [f"--select={settings.select}", f"--every={settings.every}", f"--first={first}"]
+    command += [f"--select={settings.select}", f"--first={first}"]
+    command += ["--once"] * settings.once
     command += ["--share", *map(str, share), f"--log={log}", f"--write-to={events}"]
     with output.open("w") as stream:
         process = subprocess.Popen(command, env=_environment(log, folder), stdout=stream, stderr=subprocess.STDOUT)

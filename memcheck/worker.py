@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from theano.gof import Constant, Variable
 from theano.gof.graph import io_toposort
 from theano.tensor import constant
 
-from memcheck.case import Given, Number, Run, load
-from memcheck.launches import noted
-from memcheck.layouts import laid_out
+from memcheck.case import Given, Number, Run, load, never_launched
+from memcheck.coverage import short_name
+from memcheck.launches import Named, noted
+from memcheck.layouts import PLAIN, laid_out
 from memcheck.log import parse
 from memcheck.records import Result, Writer
 from optdb.codegen.gemm import quad_tiles
@@ -101,17 +102,50 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
     return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 
 
+class Launched:
+    """Which kernels were launched: those of a case's own op for each dtype, others once.
+
+    Parameters
+    ----------
+    never : collection of (str, str)
+        The kernels that no op launches, by the names of the op's class and the kernel.
+    """
+
+    def __init__(self, never: Collection[Named]) -> None:
+        self._never = never
+        self._launched: set[tuple[Named, str]] = set()
+        #: By case and dtype, the kernels of its ops.
+        self._declared: dict[tuple[str, int], set[Named]] = {}
+
+    def note(self, run: Run, result: Result) -> None:
+        """Note what a run has launched."""
+        self._declared[str(run.case), run.turn] = result.declared
+        self._launched.update(self._key(run, named) for named in result.launched)
+
+    def has_all(self, run: Run) -> bool:
+        """Tell whether all kernels that a run may launch were launched; an earlier one of its case says which."""
+        declared = self._declared.get((str(run.case), run.turn))
+        if declared is None:
+            return False
+        needed = (named for named in declared if (short_name(named[0]), named[1]) not in self._never)
+        return all(self._key(run, named) in self._launched for named in needed)
+
+    def _key(self, run: Run, named: Named) -> tuple[Named, str]:
+        is_own = short_name(named[0]) in str(run.case)
+        return named, run.dtype if is_own else ""
+
+
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
-@click.option("--every", default=1, help="One in so many runs of each case.")
+@click.option("--once", is_flag=True, help="Some runs of each case.")
 @click.option("--first", default=0, help="The index of the first run.")
 @click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
 def main(
-    table: str, device_kind: str, select: str, every: int, first: int, share: tuple[int, int], log: Path, write_to: Path
+    table: str, device_kind: str, select: str, once: bool, first: int, share: tuple[int, int], log: Path, write_to: Path
 ) -> None:
     """Run the cases of a table under the memory checker."""
     contexts.register(NAME, "Oclgrind")
@@ -124,11 +158,14 @@ def main(
     quad_tiles.TILE = QUAD_TILE
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        for index, run in of_share(load(table, select, every), *share):
-            if index < first:
+        launched = Launched(never_launched(table))
+        for index, run in of_share(load(table, select, once), *share):
+            if index < first or (once and run.layout == PLAIN and launched.has_all(run)):
                 continue
             writer.start(index, str(run), str(run.case))
-            writer.result(check(run, context, log))
+            result = check(run, context, log)
+            launched.note(run, result)
+            writer.result(result)
         writer.finish()
 
 
