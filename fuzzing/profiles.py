@@ -1,4 +1,4 @@
-"""The device profile of a process: whose kernels it runs, and whose memory its device has."""
+"""The device profile and options of a process: whose kernels it runs, whose memory it has, what it batches."""
 
 from __future__ import annotations
 
@@ -8,17 +8,38 @@ from typing import Any
 
 import click
 
-from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
+from optdb.runtime.context_options import BatchThresholds
+from optdb.runtime.driver_batches import build_loop
 
-__all__ = ["KERNELS", "MEMORIES", "context_like", "kernels_option", "memory_option", "replace_profile"]
+__all__ = [
+    "KERNELS",
+    "MEMORIES",
+    "context_like",
+    "kernels_option",
+    "memory_option",
+    "replace_options",
+    "replace_profile",
+    "use_smallest_batches",
+]
 
 #: For which device kernels are written: its own kind, or, on any device, a GPU. One copies tiles in the background, and
 #: has an item at once for each element of short arrays; another one packs matrices where products need not be of the
 #: highest precision. Both have functions that do as the instructions of such a GPU do.
 KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
+#: The options with which all products of small matrices have these kernels, by the kind of kernels.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "copying gpu": {
+        **{"instructions": "emulated", "quad_tiles": "none"},
+        **{"copied_tiles": "all", "transposed_from": 8},
+    },
+    "packing gpu": {
+        **{"instructions": "emulated", "quad_tiles": "none"},
+        **{"packed_tiles": "all", "packed_tile": (64, 32, 16, 3, 1)},
+    },
+}
 #: The first compute capability of GPUs that copy in the background.
 _CAN_COPY = (8, 0)
 #: Those of a unit of a GPU.
@@ -44,7 +65,7 @@ memory_option = _in_turn("memory", MEMORIES, "Whether the device's memory is sai
 
 
 def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:
-    """Replace the profile of the device that this process computes on, before anything is compiled for it.
+    """Replace the profile of the device that this process computes on, and its options with it, before it compiles.
 
     Parameters
     ----------
@@ -61,22 +82,31 @@ def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "o
     if kernels != "own":
         context.profile = context.profile.as_kind("gpu")
     if kernels == "copying gpu":
-        quad_tiles.take_none()
-        copied.emulate()
         quirks = replace(context.profile.quirks, takes_ptx=True)
         context.profile = replace(
             context.profile, quirks=quirks, compute_capability=_CAN_COPY, items_at_once=_ITEMS_AT_ONCE
         )
-    if kernels == "packing gpu":
-        quad_tiles.take_none()
-        warpgroups.emulate()
+    if kernels in _OPTIONS:
+        replace_options(device, **_OPTIONS[kernels])
     if memory == "separate":
         context.profile = replace(context.profile, shares_host_memory=False)
 
 
+def replace_options(device: str = "auto", **options: Any) -> None:
+    """Replace some options of the device that this process computes on, before anything is compiled for it."""
+    context = get_context(context_of(device))
+    context.options = replace(context.options, **options)
+
+
+def use_smallest_batches(device: str = "auto") -> None:
+    """Batch each list of commands of a device when it is enqueued again, even one of a single call."""
+    build_loop()
+    replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1))
+
+
 def context_like(device: str = "auto") -> Context:
-    """Return a new context of a device, as a file has that is loaded, with the profile that this process gave it."""
+    """Return a new context of a device, as a loaded file has it, with the profile and options of this process."""
     known = get_context(context_of(device))
-    context = Context(known.spec)
+    context = Context(known.spec, known.options)
     context.profile = known.profile
     return context

@@ -13,9 +13,7 @@ import numpy as np
 import theano
 
 import optdb
-from fuzzing.profiles import KERNELS, MEMORIES, replace_profile
-from optdb.codegen.gemm import quad_tiles
-from optdb.runtime import driver_batches
+from fuzzing.profiles import KERNELS, MEMORIES, replace_options, replace_profile, use_smallest_batches
 from optdb.topo import plug as engine
 
 __all__ = [
@@ -66,9 +64,8 @@ class Process:
     def begin(self, device: str) -> None:
         """Set what is no flag, in the process itself, whose functions are computed on a device."""
         if self.command_batches == "smallest":
-            driver_batches.make_smallest()
-        if self.quad_tiles == "all":
-            quad_tiles.take_all()
+            use_smallest_batches(device)
+        replace_options(device, quad_tiles=self.quad_tiles)
         replace_profile(device, self.kernels, self.memory)
 
     def flags(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,6 @@ from memcheck.launches import Named, noted
 from memcheck.layouts import PLAIN, laid_out
 from memcheck.log import parse
 from memcheck.records import Result, Writer
-from optdb.codegen.gemm import quad_tiles
-from optdb.codegen.gemm.quad_tiles import QuadTile
 from optdb.opencl import OpenCLArrayType, contexts, get_context
 from optdb.runtime.errors import DeviceError
 
@@ -35,7 +34,7 @@ NAME = "memory-checker"
 #: Over how many compute units work is divided. Oclgrind has one, for which no product has too few tiles.
 UNITS = 2
 #: The tile of small products that read four numbers at a time: the usual one does not fit its local memory.
-QUAD_TILE = QuadTile(16, 16, 32, 8)
+QUAD_TILE = 16, 16, 32, 8
 
 
 def compute(run: Run, context: Context) -> None:
@@ -155,7 +154,7 @@ def main(
     except DeviceError as error:
         raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
     context.profile = context.profile.as_kind(device_kind, UNITS)
-    quad_tiles.TILE = QUAD_TILE
+    context.options = replace(context.options, quad_tile=QUAD_TILE)
     with write_to.open("w") as stream:
         writer = Writer(stream)
         launched = Launched(never_launched(table))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzzing.claims.comparing import compare
 from fuzzing.claims.strategies import cases
-from optdb.runtime import driver_batches
+from fuzzing.profiles import use_smallest_batches
 
 __all__ = ["run"]
 
@@ -58,8 +58,8 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
 
 def main() -> None:
     """Run what the command line says."""
-    driver_batches.make_smallest()
     way, number, examples, device, *without = sys.argv[1:]
+    use_smallest_batches(device)
     try:
         run(way, int(number), int(examples), device, without)
     except Exception:

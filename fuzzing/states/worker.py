@@ -11,9 +11,8 @@ import traceback
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fuzzing.profiles import replace_profile
+from fuzzing.profiles import replace_profile, use_smallest_batches
 from fuzzing.states.machine import SharedVariables
-from optdb.runtime import driver_batches
 
 __all__ = ["run"]
 
@@ -56,9 +55,9 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
 
 def main() -> None:
     """Run what the command line says."""
-    driver_batches.make_smallest()
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
+    use_smallest_batches(device)
     try:
         run(int(number), int(runs), int(steps), device)
     except Exception:

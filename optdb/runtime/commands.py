@@ -29,8 +29,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from optdb import trace_log
+from optdb.runtime.context import options_of
+from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import source
-from optdb.runtime.driver_batches import Batch, CallRecord, call_records, loop_library, pays
+from optdb.runtime.driver_batches import Batch, CallRecord, call_records, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
@@ -408,8 +410,9 @@ _UNKNOWN = object()
 class CommandList(list[Command]):
     """Commands in the order of the queue. A list that has been enqueued stays as it is."""
 
-    #: How often it was enqueued, while there are no batches.
+    #: How often it was enqueued, while there are no batches, and when there are; None before the first time.
     _times = 0
+    _thresholds: BatchThresholds | None = None
     #: The list in pieces, once it was enqueued often.
     _pieces: Sequence[_Piece] | None = None
     #: Its `records`, once they were asked for.
@@ -428,12 +431,14 @@ class CommandList(list[Command]):
 
     def _divide(self) -> None:
         """Divide the list into pieces, if that is due and pays."""
+        if self._thresholds is None:
+            self._thresholds = _batch_thresholds(self)
         self._times += 1
-        if self._times < pays.times or len(self) < pays.calls:
+        if self._times < self._thresholds.times or len(self) < self._thresholds.calls:
             return
         library = loop_library()
         if library is not None:
-            self._pieces = _pieces(self, library)
+            self._pieces = _pieces(self, library, self._thresholds.calls)
 
     @property
     def records(self) -> ctypes.Array[CallRecord] | None:
@@ -468,12 +473,18 @@ class _Piece:
             done = self.batch.enqueue(done + 1)
 
 
-def _pieces(commands: Sequence[Command], library: Any) -> list[_Piece]:
-    """Divide commands into batches, and what lies between."""
+def _batch_thresholds(commands: Sequence[Command]) -> BatchThresholds:
+    """Return when commands become batches: as their context's options say."""
+    prepared = next(filter(_is_prepared, commands), None)
+    return BatchThresholds() if prepared is None else options_of(prepared.queue).batch_thresholds
+
+
+def _pieces(commands: Sequence[Command], library: Any, calls: int) -> list[_Piece]:
+    """Divide commands into batches of at least so many calls, and what lies between."""
     pieces: list[_Piece] = []
     for is_prepared, group in itertools.groupby(commands, _is_prepared):
         some = list(group)
-        batch = Batch([command.call for command in some], library) if is_prepared and len(some) >= pays.calls else None
+        batch = Batch([command.call for command in some], library) if is_prepared and len(some) >= calls else None
         pieces.append(_Piece(some, batch))
     return pieces
 

@@ -18,19 +18,23 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime import devices
+from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError, ForkedContext
 from optdb.runtime.grid_failures import forget_words
 from optdb.runtime.library import check_process, cl
 
-__all__ = ["Context", "ForkedContext", "Turn"]
+__all__ = ["Context", "ForkedContext", "Turn", "options_of"]
 
 _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 _DOUBLE = frozenset(["float64", "complex128"])
 
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+#: The options of users' contexts.
+_USUAL = ContextOptions()
+#: The contexts that are in use, by the handle of the queue, which lives longer.
+_contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictionary()
 
 
 class Context:
@@ -40,6 +44,8 @@ class Context:
     ----------
     spec : str
         Which device; see `optdb.runtime.devices`.
+    options : ContextOptions
+        Which kernels it uses, where several compute the same, and when it batches commands.
 
     Raises
     ------
@@ -47,12 +53,15 @@ class Context:
         If there is no such device, or its driver refuses another context, as where many processes have one.
     """
 
-    def __init__(self, spec: str) -> None:
+    def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:
         self.spec = spec
         self.device = devices.find(spec)
         #: What the device can do, and which kernels suit it. Tests and exports replace it
         #: (`DeviceProfile.as_kind`), before anything is compiled for the context.
         self.profile = profile_of(self.device)
+        #: May be replaced as a whole, between calls. Functions that are compiled, and calls that are recorded, keep the
+        #: kernels and batches of the options that they found.
+        self.options = options
         self._pid = os.getpid()
         try:
             self._cl_context, self._queue = _made(self.device)
@@ -65,7 +74,7 @@ class Context:
         self.kept: dict[str, Any] = {}
         #: Held by the thread that calls a function on the device.
         self.turn = Turn(self)
-        _contexts.add(self)
+        _contexts[self._queue.int_ptr] = self
         # A context that ends before the program does: see `_finish_all`.
         weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name).atexit = False
 
@@ -125,6 +134,12 @@ class Turn:
         return self._lock
 
 
+def options_of(queue: cl.CommandQueue) -> ContextOptions:
+    """Return the options of the context that has a queue; the defaults for a queue of no context."""
+    context = _contexts.get(queue.int_ptr)
+    return _USUAL if context is None else context.options
+
+
 def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
     """Return a context and its queue; where the driver refuses, try again without those that are garbage."""
     try:
@@ -147,7 +162,7 @@ def _finish_all() -> None:
     A program may end without waiting for its last updates. PoCL's threads, which would compile their kernels, crash
     when the process shuts LLVM down.
     """
-    for context in list(_contexts):
+    for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)
 
 

@@ -23,7 +23,6 @@ import tempfile
 import threading
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,10 @@ from optdb.user_cache import cache_dir, warn_unwritable
 __all__ = [
     "Batch",
     "CallRecord",
-    "Pays",
     "build_loop",
     "call_all",
     "call_records",
     "loop_library",
-    "make_smallest",
-    "pays",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -52,24 +48,6 @@ _COMPILER_TIMEOUT_S = 60.0
 #: How many arguments a record holds, and what stands for those that a call does not have.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
-
-
-@dataclass
-class Pays:
-    """When a list of commands becomes batches."""
-
-    times: int = 4  #: How often it was enqueued one by one.
-    calls: int = 8  #: How many calls a batch has at least: fewer take no longer from Python.
-
-
-#: What holds now.
-pays = Pays()
-
-
-def make_smallest() -> None:
-    """Batch each list when it is enqueued again, even one of a single call; tests and fuzzers ask for it."""
-    build_loop()
-    pays.times = pays.calls = 1
 
 
 class CallRecord(ctypes.Structure):

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
+from tests.device import new_context
 
 STEPS = st.sampled_from([1, 1, 2, -1, -3])
 
@@ -18,13 +19,13 @@ STEPS = st.sampled_from([1, 1, 2, -1, -3])
 @functools.cache
 def context() -> Context:
     """Return the context that tests compute in."""
-    return Context("opencl")
+    return new_context()
 
 
 @functools.cache
 def gpu_context() -> Context:
     """Return a context with the kernels of a GPU, on the device that tests compute on."""
-    made = Context("opencl")
+    made = new_context()
     made.profile = made.profile.as_kind("gpu")
     return made
 

@@ -14,7 +14,6 @@ from optdb.codegen.convolve import packing, plan, tile_kernels, tile_shapes, til
 from optdb.codegen.convolve.geometry import axes_of
 from optdb.codegen.convolve.tile_shapes import Tile
 from optdb.codegen.convolve.tiles import FilterGroups
-from optdb.codegen.gemm import copied
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
 from optdb.runtime.device_profiles import DeviceProfile
@@ -200,7 +199,7 @@ def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
 def copying(monkeypatch):
     """Let the device have copies in the background, emulated."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
-    monkeypatch.setattr(copied.copies, "instructions", "emulated")
+    monkeypatch.setattr(context(), "options", replace(context().options, instructions="emulated"))
     kept = context().kept.pop(tiles.__name__, None)
     yield
     context().kept.pop(tiles.__name__, None)
@@ -215,7 +214,7 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     reference = Reference(x, w, t, parameters)
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
-    taken = [(what, tile) for what, tile in context().kept[tiles.__name__]._entries]
+    taken = [(what, tile) for _, what, tile in context().kept[tiles.__name__]._entries]
     assert taken and all(tile in tile_shapes.COPIED_TILES[what] for what, tile in taken)
 
 

@@ -18,6 +18,7 @@ from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.turning import turn_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import to_host
+from optdb.runtime.context_options import ContextOptions
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
@@ -176,8 +177,7 @@ def copying(monkeypatch):
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(copied, "BLOCK", SMALL)
-    monkeypatch.setattr(copied.copies, "instructions", "emulated")
-    monkeypatch.setattr(copied.copies, "takes_all", True)
+    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", copied_tiles="all"))
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
     monkeypatch.delitem(context.kept, copied.__name__, raising=False)
     launched = []
@@ -224,7 +224,7 @@ def test_matrices_whose_numbers_are_used_often_are_turned_over(copying, monkeypa
     context, _ = copying
     plans = []
     monkeypatch.setattr(launches, "run", lambda plan, *args: plans.append(plan) or run(plan, *args))
-    monkeypatch.setattr(copied.copies, "turns_from", longest)
+    monkeypatch.setattr(context, "options", replace(context.options, transposed_from=longest))
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b, (left, right, (0, 1))), a @ b)
     (planned,) = plans
@@ -234,7 +234,7 @@ def test_matrices_whose_numbers_are_used_often_are_turned_over(copying, monkeypa
 
 def test_matrices_of_a_batch_are_not_turned_over(copying, monkeypatch):
     context, launched = copying
-    monkeypatch.setattr(copied.copies, "turns_from", 1)
+    monkeypatch.setattr(context, "options", replace(context.options, transposed_from=1))
     x, v = (put(context, numbers(2, 32, 32), *ORDERS["rows"]) for _ in range(2))
     z = put(context, np.full((2, 32, 32), np.nan, "float32"), *ORDERS["rows"])
     matmul(compile_kernels(matmul_kernels("float32", context), context), context, x, v, z)
@@ -261,7 +261,7 @@ def test_tiles_that_fill_all_units_are_loaded_where_terms_stand_side_by_side(cop
 
 def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, caplog):
     context, launched = copying
-    monkeypatch.setattr(copied.copies, "instructions", "ptx")
+    monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b), a @ b)
     assert not launched and "Products load tiles through registers" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +18,11 @@ from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.codegen.kernels.programs import TranslationUnit, origin
 from optdb.runtime.arrays import DeviceArray, from_host, overwrite, to_host
 from optdb.runtime.commands import listened
-from optdb.runtime.context import Context
+from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer
 from tests.codegen.test_tensor_cores import checker
+from tests.device import new_context
 from tests.effort import examples
 
 #: The axes of a matrix in memory, after that of the batch.
@@ -32,12 +32,9 @@ TILES = (quad_tiles.TILE, quad_tiles.HALF_TILE)
 
 @pytest.fixture(scope="module")
 def context():
-    context = Context("opencl")
+    context = new_context(quad_tiles="all")
     context.profile = context.profile.as_kind("gpu")
-    # As if there were so many units that all products are small.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quad_tiles, "classify", lambda *_: "tiny")
-        yield context
+    return context
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +127,7 @@ def test_halves_of_tiles_have_the_same_sums(context, kernels, z_order, b_order, 
 def test_other_launches_are_not_halved(context):
     assert quad_tiles.halves("matmul_32x32_tf32_quads_n", ()) is None
     problem = Problem(1, 30, 36, 4096, (0, 4096, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
-    launch = quad_tiles.plan(problem, 64).launches[0]
+    launch = quad_tiles.plan(problem, 64, quad_tiles.TILE).launches[0]
     assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # parts of the sums give all units work
 
 
@@ -141,7 +138,7 @@ def test_long_sums_have_parts(context, kernels, monkeypatch, b_order, terms, bet
     monkeypatch.setattr(gpu, "SPLIT_PART", 60)
     problem = Problem(1, 30, 36, terms, (0, terms, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
     plan = quad_tiles.plan
-    assert len(plan(problem, 64).launches) == 2
+    assert len(plan(problem, 64, quad_tiles.TILE).launches) == 2
     monkeypatch.setattr(quad_tiles, "plan", lambda problem, _, *how: plan(problem, 64, *how))
     context.kept.pop(quad_tiles.__name__, None)
     a, b, z = put(context, sample(1, 30, terms)), put(context, sample(1, terms, 36), b_order), sample(1, 30, 36)
@@ -196,18 +193,15 @@ def test_items_stay_within_their_memory(monkeypatch, b_order, m, n, k):
     """The memory checker has too little local memory for the tile that is used."""
     context = checker()
     kernels = compile_kernels(matmul_kernels("float32", context), context)
-    monkeypatch.delitem(context.kept, quad_tiles.__name__, raising=False)
-    monkeypatch.setattr(quad_tiles, "classify", lambda *_: "tiny")
+    monkeypatch.setattr(context, "options", ContextOptions(quad_tiles="all"))
     a, b, y = (
         put(context, sample(m, k), (0, 1)),
         put(context, sample(k, n), b_order),
         put(context, sample(m, n), (0, 1)),
     )
     assert not reads_quads(context, kernels, a, b, y, put(context, sample(m, n), (0, 1)), 0.5, monkeypatch)
-    monkeypatch.delitem(context.kept, quad_tiles.__name__)
-    monkeypatch.setattr(quad_tiles, "TILE", quad_tiles.QuadTile(16, 16, 32, 8))
+    monkeypatch.setattr(context, "options", ContextOptions(quad_tiles="all", quad_tile=(16, 16, 32, 8)))
     assert reads_quads(context, kernels, a, b, y, put(context, sample(m, n), (0, 1)), 0.5, monkeypatch)
-    context.kept.pop(quad_tiles.__name__, None)
 
 
 # By tensor cores
@@ -220,9 +214,7 @@ def emulated(monkeypatch):
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(quad_tiles, "_TENSOR_ITEMS", 64)
-    monkeypatch.setattr(quad_tiles, "classify", lambda *_: "tiny")
-    emulated = functools.partial(quad_tiles.tensor_quad_kernel, instructions="emulated")
-    monkeypatch.setattr(quad_tiles, "tensor_quad_kernel", emulated)
+    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", quad_tiles="all"))
     monkeypatch.delitem(context.kept, quad_tiles.__name__, raising=False)
     yield context
     context.kept.pop(quad_tiles.__name__, None)
@@ -256,7 +248,8 @@ def test_few_terms_are_of_the_highest_precision(emulated):
 
 @pytest.mark.parametrize("b_along", [False, True])
 def test_other_kernels_run_them_as_a_part(b_along):
-    for kernel in (quad_tiles.tensor_quad_kernel(b_along), *(quad_tiles.quad_kernel(tile, b_along) for tile in TILES)):
+    by_tensor_cores = quad_tiles.tensor_quad_kernel(b_along, "ptx")
+    for kernel in (by_tensor_cores, *(quad_tiles.quad_kernel(tile, b_along) for tile in TILES)):
         bodies = bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
         assert list(bodies) == [kernel.name]
         assert bodies[kernel.name].synchronizes

@@ -20,6 +20,7 @@ from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
+from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.errors import DeviceError
 from tests.codegen.test_matmul import context_of, put
 
@@ -186,8 +187,7 @@ def with_tensor_cores(monkeypatch):
     h200 = replace(context.profile, quirks=quirks, driver=driver, compute_capability=(9, 0))
     monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
-    emulated = functools.partial(tensor_kernel, instructions="emulated")
-    monkeypatch.setattr(tensor_cores, "tensor_kernel", emulated)
+    monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated"))
     monkeypatch.delitem(context.kept, tensor_cores.__name__, raising=False)
     yield context
     context.kept.pop(tensor_cores.__name__, None)
@@ -240,7 +240,7 @@ def test_devices_without_tensor_cores_change_nothing(device_kind, precision):
 
 
 def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch, caplog):
-    monkeypatch.setattr(tensor_cores, "tensor_kernel", tensor_kernel)  # Oclgrind takes no PTX
+    monkeypatch.setattr(with_tensor_cores, "options", ContextOptions())  # Oclgrind takes no PTX
     a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
     assert (product(with_tensor_cores, a, b, "default") == 16 * FINE).all()
     assert "highest precision" in caplog.text
@@ -267,7 +267,7 @@ def test_blocks_that_there_cannot_be(block):
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
-    kernel = tensor_kernel(SMALL, "tf32", (True, False))
+    kernel = tensor_kernel(SMALL, "tf32", (True, False), "ptx")
     assert kernel.name == kernel_name(SMALL, "tf32", (True, False)) == "tensor_32x32x16_2_16x32_tf32_tn"
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
@@ -326,7 +326,7 @@ def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
     assert tensor_rates.rates_of(measuring) == BY_DEFAULT
     # The second group gains with the first shape, and nothing with the other.
     seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
-    rates = tensor_rates.measure(measuring, "emulated", terms=16)
+    rates = tensor_rates.measure(measuring, terms=16)
     assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}
     assert rates[SMALL][0] == pytest.approx(2e-9 * 32 * 32 * 16)
     assert rates[SMALL][1] == pytest.approx(2 / 1.25 * rates[SMALL][0])
@@ -340,7 +340,7 @@ def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
 
 def test_a_shape_that_computes_something_else_has_no_rates(measuring, monkeypatch):
     monkeypatch.setattr(tensor_rates._Trial, "is_right", lambda self: False)
-    assert tensor_rates.measure(measuring, "emulated", terms=16) == {}
+    assert tensor_rates.measure(measuring, terms=16) == {}
     assert tensor_rates.rates_of(measuring) == BY_DEFAULT
 
 
@@ -366,7 +366,7 @@ def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch
     monkeypatch.setattr(tensor_cores, "rates_of", tensor_rates.rates_of)
     instructions = {OTHER: "ptx", SMALL: "emulated"}  # Oclgrind takes no PTX
     monkeypatch.setattr(
-        tensor_cores, "tensor_kernel", lambda block, *args: tensor_kernel(block, *args, instructions[block])
+        tensor_cores, "tensor_kernel", lambda block, *args: tensor_kernel(block, *args[:2], instructions[block])
     )
     a, b = sample(64, 40), sample(40, 64)
     check(product(measuring, a, b, "default"), a, b, np.zeros(1), 1.0, 0.0, "tf32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from optdb.codegen.gemm import launches, packed_speeds, tensor_cores, trials, warpgroups
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
-from optdb.codegen.gemm.warpgroups import PackedBlock, pack_kernel, packed_kernel, plan
+from optdb.codegen.gemm.warpgroups import BLOCK, PackedBlock, pack_kernel, packed_kernel, plan
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import to_host
 from optdb.runtime.context import Context
+from optdb.runtime.context_options import ContextOptions
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
 from tests.device import runtime_context
@@ -52,19 +53,13 @@ def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,)
     of_z, batch = steps(z, y.shape[0]), y.shape[0]
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
     kernels = compiled(context, block, arithmetic)
-    run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
+    run(plan(problem, arithmetic, block), kernels, context, {"a": x, "b": v, "y": z, "z": z}, alpha, beta, "float32")
     return to_host(z)
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Let tiles be small ones."""
-    monkeypatch.setattr(warpgroups.choice, "block", SMALL)
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 16, 8), (65, 17, 41), (3, 50, 24)])
-def test_products(small, arithmetic, m, n, k):
+def test_products(arithmetic, m, n, k):
     a, b, y = whole(1, m, k), whole(1, k, n), whole(1, m, n)
     np.testing.assert_array_equal(multiply(SMALL, arithmetic, a, b, y), a @ b)
 
@@ -72,13 +67,13 @@ def test_products(small, arithmetic, m, n, k):
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("left", [IN_ROWS, IN_COLUMNS])
 @pytest.mark.parametrize("right", [IN_ROWS, IN_COLUMNS])
-def test_each_order_of_the_matrices(small, arithmetic, left, right):
+def test_each_order_of_the_matrices(arithmetic, left, right):
     a, b, y = whole(1, 20, 32), whole(1, 32, 18), whole(1, 20, 18)
     got = multiply(SMALL, arithmetic, a, b, y, -0.5, 2.0, (left, right, IN_ROWS))
     np.testing.assert_array_equal(got, -0.5 * (a @ b) + 2 * y)
 
 
-def test_gaps_and_other_directions(small):
+def test_gaps_and_other_directions():
     a, b, y = whole(2, 20, 19), whole(2, 19, 17), whole(2, 20, 17)
     layouts = (((1, 0, 2), (1, 1, 2)), ((0, 2, 1), (1, -1, 1)), ((0, 1, 2), (1, -2, 3)))
     np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y, 1.0, 1.0, layouts), a @ b + y)
@@ -86,12 +81,12 @@ def test_gaps_and_other_directions(small):
 
 @pytest.mark.parametrize("of_a", [1, 3])
 @pytest.mark.parametrize("of_b", [1, 3])
-def test_batches_share_a_matrix(small, of_a, of_b):
+def test_batches_share_a_matrix(of_a, of_b):
     a, b, y = whole(of_a, 20, 16), whole(of_b, 16, 18), whole(3, 20, 18)
     np.testing.assert_array_equal(multiply(SMALL, "tf32", a, b, y), a @ b + 0 * y)
 
 
-def test_numbers_are_rounded_to_tf32(small):
+def test_numbers_are_rounded_to_tf32():
     a, b = np.full((1, 20, 16), FINE), np.ones((1, 16, 18), "float32")
     assert (multiply(SMALL, "tf32", a, b, np.zeros((1, 20, 18))) == 16).all()
     halves = multiply(SMALL, "float16", a - 1 + 2**-9, b, np.zeros((1, 20, 18)))
@@ -99,7 +94,7 @@ def test_numbers_are_rounded_to_tf32(small):
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_numbers_that_are_not_finite(small, arithmetic):
+def test_numbers_that_are_not_finite(arithmetic):
     a, b = whole(1, 20, 16), np.ones((1, 16, 18), "float32")
     a[0, 1, 3], a[0, 5, 15], a[0, 7, :2] = np.nan, -np.inf, (np.inf, -np.inf)
     got = multiply(SMALL, arithmetic, a, b, np.zeros((1, 20, 18)))
@@ -123,9 +118,7 @@ def test_any_product(data):
         for _ in range(3)
     ]
     context = runtime_context()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warpgroups.choice, "block", block)
-        got = multiply(block, arithmetic, a, b, y, 1.0, beta, layouts, context)
+    got = multiply(block, arithmetic, a, b, y, 1.0, beta, layouts, context)
     np.testing.assert_array_equal(got, (a @ b + beta * y).astype(ARITHMETICS[arithmetic]))
 
 
@@ -145,13 +138,13 @@ def test_blocks_that_there_cannot_be(block):
 
 
 def test_blocks_that_there_are():
-    for block in (warpgroups.choice.block, SMALL, TALL):
+    for block in (BLOCK, SMALL, TALL):
         assert block.unsupported_reason() is None
-    assert warpgroups.choice.block.local_bytes <= hopper(checker().profile).most_local_bytes
+    assert BLOCK.local_bytes <= hopper(checker().profile).most_local_bytes
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
-    kernel = packed_kernel(SMALL, "tf32")
+    kernel = packed_kernel(SMALL, "tf32", "ptx")
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
 
@@ -214,17 +207,15 @@ def packing(monkeypatch):
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
-    for name, value in (("block", SMALL), ("instructions", "emulated"), ("takes_all", True)):
-        monkeypatch.setattr(warpgroups.choice, name, value)
-    monkeypatch.delitem(context.kept, tensor_cores.__name__, raising=False)
+    options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
+    monkeypatch.setattr(context, "options", options)
     launched = []
     monkeypatch.setattr(
         launches,
         "run",
         lambda plan, *args: launched.extend(launch.kernel for launch in plan.launches) or run(plan, *args),
     )
-    yield context, launched
-    context.kept.pop(tensor_cores.__name__, None)
+    return context, launched
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -246,7 +237,7 @@ def test_higher_precisions_pack_nothing(packing):
 
 def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
     context, launched = packing
-    monkeypatch.setattr(warpgroups.choice, "instructions", "ptx")  # Oclgrind takes no PTX
+    monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))  # Oclgrind takes no PTX
     a, b = whole(25, 20), whole(20, 33)
     np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
     assert "tiles that are not packed" in caplog.text
@@ -305,7 +296,7 @@ def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch,
         assert FLIP in code["MATMUL"]
         return {**code, "MATMUL": code["MATMUL"].replace(FLIP, wrong)}
 
-    monkeypatch.setattr(warpgroups.choice, "block", RING)
+    monkeypatch.setattr(measuring, "options", replace(measuring.options, packed_tile=astuple(RING)))
     monkeypatch.setattr(warpgroups, "functions", functions)
     monkeypatch.setattr(packed_speeds, "best_seconds", lambda *_: pytest.fail("the gate is open"))
     assert packed_speeds.measure(measuring, arithmetic, terms=16) is None
@@ -337,8 +328,8 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
     context = Context("opencl")
     if not context.profile.has_warpgroup_products:
         pytest.skip("the device has no such instructions")
-    block, rng = warpgroups.choice.block, np.random.default_rng(1)
-    kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic)], context)
+    block, rng = BLOCK, np.random.default_rng(1)
+    kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic, "ptx")], context)
     dtype = ARITHMETICS[arithmetic]
     # Each stage has up to three turns.
     most_terms = 3 * block.stages * warpgroups.terms_of(arithmetic, block.depth) // 2
@@ -351,6 +342,6 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
         x, v, z = (put(context, value, *order) for value, order in zip((a, b, y), orders))
         of_z = steps(z, batch)
         problem = Problem(batch, m, n, k, steps(x, batch), steps(v, batch), of_z, of_z, beta != 0)
-        run(plan(problem, arithmetic), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
+        run(plan(problem, arithmetic, block), kernels, context, {"a": x, "b": v, "y": z, "z": z}, 1.5, beta, "float32")
         a, b, y = (value.astype("float32") for value in (a, b, y))
         np.testing.assert_array_equal(to_host(z), (1.5 * (a @ b) + beta * y).astype(dtype))

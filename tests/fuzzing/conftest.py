@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import get_context
 from optdb.opencl.registry import context_of
 from optdb.runtime.context import Context
@@ -12,12 +11,9 @@ from optdb.runtime.context import Context
 
 @pytest.fixture
 def own_profile(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """Let the device have its own profile, and products their own kernels, after the test; return its context."""
+    """Let the device have its own profile, options and kernels after the test; return its context."""
     context = get_context(context_of())
     monkeypatch.setattr(context, "profile", context.profile)
+    monkeypatch.setattr(context, "options", context.options)
     monkeypatch.setattr(context, "kept", {})
-    monkeypatch.setattr(quad_tiles, "_classes", {*quad_tiles._classes})
-    for emulated, own in ((copied.copies, copied.Copies()), (warpgroups.choice, warpgroups.PackedChoice())):
-        for name, value in vars(own).items():
-            monkeypatch.setattr(emulated, name, value)
     return context

@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 
 from fuzzing.operations import OPERATIONS
-from fuzzing.profiles import replace_profile
+from fuzzing.profiles import replace_options, replace_profile
 from optdb.codegen.gemm import copied, quad_tiles, warpgroups
 from optdb.opencl import contexts
 from optdb.opencl.ops.blas import OpenCLBiasedDot22
@@ -21,7 +21,7 @@ from optdb.opencl.registry import context_of
 @pytest.mark.parametrize("turned", OPERATIONS["product_of_fours"].params)
 def test_a_product_of_fours(monkeypatch, turned, kernels, module):
     """A GPU reads four numbers at a time, or copies them in the background, wherever it can."""
-    quad_tiles.take_all()
+    replace_options(quad_tiles="all")
     replace_profile(kernels=kernels)
     x = tt.fmatrix("x")
     with theano.configparser.change_flags(cxx=""), contexts.as_default(context_of()):

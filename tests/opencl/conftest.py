@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 
 import pytest
 
 from optdb.opencl import contexts, get_context
 from optdb.runtime.devices import DeviceError, find
+from tests.device import SMALLEST_BATCHES
 
 
 def _half() -> str:
@@ -27,6 +29,8 @@ def two_contexts():
     for name, spec in {"dev0": "opencl", "dev1": _half()}.items():
         if name not in contexts:
             contexts.register(name, spec)
+        context = get_context(name)
+        context.options = replace(context.options, batch_thresholds=SMALLEST_BATCHES)
 
 
 #: What a rewriter fails on, or where, if it is the device's matter: some of Theano's own fail on the host, too.

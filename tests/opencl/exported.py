@@ -7,8 +7,8 @@ import theano
 
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import of_function, write
-from optdb.runtime.context import Context
 from optdb.runtime.exported import load
+from tests.device import new_context
 
 MODE = theano.compile.get_default_mode().including("opencl")
 
@@ -30,7 +30,7 @@ def floats(*shape, seed=0):
 
 def context_of_kind(device_kind, compute_units=None):
     """Return a context on the device that there is, that takes the kernels of a kind of device."""
-    context = Context("opencl")
+    context = new_context()
     context.profile = context.profile.as_kind(device_kind, compute_units)
     return context
 

@@ -11,6 +11,7 @@ from pytensor.compile.mode import Mode
 
 import optdb.pytensor
 from optdb.runtime.context import Context
+from tests.device import new_context
 
 
 def mode_of_kind(kind: str) -> Mode:
@@ -30,7 +31,7 @@ class _LinkerOfKind(optdb.pytensor.OpenCLLinker):
 
 @functools.cache
 def _context_of_kind(kind: str) -> Context:
-    made = Context("opencl")
+    made = new_context()
     made.profile = made.profile.as_kind(kind)
     return made
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.runtime.context import Context
+from tests.device import new_context
 
 
 @pytest.fixture(scope="module")
 def context():
-    return Context("opencl")
+    return new_context()

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from optdb import user_cache
 from optdb.runtime import commands, driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
+from optdb.runtime.context import Context
+from optdb.runtime.context_options import BatchThresholds, ContextOptions
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.library import cl
 from tests.device import runtime_context
@@ -102,8 +104,7 @@ def test_batches_do_what_commands_do_one_by_one(program, specs, least, often, ti
     buffers = [cl.Buffer(context.cl_context, flags, hostbuf=row) for row in expected([], 0)]
     listed = CommandList(bound(program, context.queue, buffers, spec) for spec in specs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver_batches.pays, "times", often)
-        patch.setattr(driver_batches.pays, "calls", least)
+        patch.setattr(context, "options", ContextOptions(batch_thresholds=BatchThresholds(often, least)))
         for _ in range(times):
             listed.enqueue()
     np.testing.assert_array_equal(read(context.queue, buffers), expected(specs, times))
@@ -112,12 +113,23 @@ def test_batches_do_what_commands_do_one_by_one(program, specs, least, often, ti
 SPECS = [("launch", 0, 0, 8, 2), ("copy", 1, 4, 8, 0), ("fill", 0, 8, 4, 3), ("launch", 1, 8, 8, 1)]
 
 
-def often(listed, monkeypatch):
-    """Let a list become batches at its first enqueue."""
-    monkeypatch.setattr(driver_batches.pays, "times", 1)
-    monkeypatch.setattr(driver_batches.pays, "calls", 1)
-    listed.enqueue()
-    return listed
+def test_contexts_differ_in_when_lists_become_batches():
+    contexts = runtime_context(), Context(runtime_context().spec)
+    flags, listed = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, []
+    found = []
+    for context in contexts:
+        buffers = [cl.Buffer(context.cl_context, flags, hostbuf=row) for row in expected([], 0)]
+        its_program = cl.Program(context.cl_context, UPDATE).build()
+        listed.append(CommandList(bound(its_program, context.queue, buffers, spec) for spec in SPECS * 2))
+        found.append(buffers)
+    batched = []
+    for _ in range(4):
+        for one in listed:
+            one.enqueue()
+        batched.append([one._pieces is not None for one in listed])
+    assert batched == [[True, False]] * 3 + [[True, True]]
+    for context, buffers in zip(contexts, found):
+        np.testing.assert_array_equal(read(context.queue, buffers), expected(SPECS * 2, 4))
 
 
 def never(*args, **kwargs):
@@ -126,7 +138,8 @@ def never(*args, **kwargs):
 
 def test_one_call_enqueues_a_batch(program, arrays, monkeypatch):
     queue, buffers = arrays
-    listed = often(CommandList(bound(program, queue, buffers, spec) for spec in SPECS), monkeypatch)
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    listed.enqueue()  # which makes the batch
     for kind in (EnqueueKernel, EnqueueCopy, EnqueueFill):
         monkeypatch.setattr(kind, "enqueue", never)
     listed.enqueue()
@@ -139,14 +152,15 @@ def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(p
     # Three items of a group do not divide four.
     for wrong in (listed[0], listed[3]):
         wrong.call = driver_calls(queue).launch(queue, wrong.kernel, wrong.global_size, (3, 1))
-    often(listed, monkeypatch).enqueue()
+    for _ in range(2):
+        listed.enqueue()
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
 
 
 def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, arrays, monkeypatch):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
-    often(listed, monkeypatch)
+    listed.enqueue()
     before = expected(SPECS, 1)
     np.testing.assert_array_equal(read(queue, buffers), before)
     wrong = bound(program, queue, buffers, SPECS[1])
@@ -154,7 +168,7 @@ def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, 
     listed = CommandList([listed[0], wrong.prepare(), listed[3]])
     with pytest.raises(cl.Error):
         listed.enqueue()
-    listed._pieces = commands._pieces(listed, driver_batches.loop_library())
+    listed._pieces = commands._pieces(listed, driver_batches.loop_library(), 1)
     with pytest.raises(cl.Error):
         listed.enqueue()
     before[0, :8] = 2 * (2 * before[0, :8] + np.arange(8)) + np.arange(8)
@@ -166,7 +180,7 @@ def test_a_copy_whose_buffers_change_is_no_part_of_a_batch(program, arrays, monk
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     copied = listed[1]
     copied.is_rebindable = True
-    often(listed, monkeypatch)
+    listed.enqueue()
     assert [piece.batch is None for piece in listed._pieces] == [False, True, False]
     other = np.full(LENGTH, 5, np.float32)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
@@ -209,8 +223,9 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
     caplog.set_level(logging.INFO, logger=driver_batches.__name__)
     assert not driver_batches.build_loop()
     assert "no-such-compiler" in caplog.text
-    listed = often(CommandList(bound(program, queue, buffers, spec) for spec in SPECS), monkeypatch)
-    listed.enqueue()
+    listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
+    for _ in range(2):
+        listed.enqueue()
     assert listed._pieces is None
     np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
 

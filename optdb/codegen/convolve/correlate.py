@@ -57,7 +57,8 @@ def correlate_kernels(dtype: str, context: Context, precision: Precision = "high
         )
         return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
     few = convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
-    return [*few, *correlate_tile_kernels(dtype, correlate_tiles(context, dtype, precision))]
+    tiles = correlate_tiles(context, dtype, precision)
+    return [*few, *correlate_tile_kernels(dtype, tiles, context.options.instructions)]
 
 
 def lanes(dtype: str, context: Context) -> int:

@@ -14,12 +14,12 @@ from optdb.codegen.gemm.tensor_kernels import (
     EXCHANGED_WORDS,
     MEMORY_WORDS,
     ROUNDING,
-    Instructions,
     multiply_add_function,
 )
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, functions, work_dtype
+from optdb.runtime.context_options import Instructions
 
 #: What a kernel computes: results, or gradients for images; or gradients for filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
@@ -30,7 +30,7 @@ _READ = 16
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
 
 
-def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
+def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
     """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images.
 
     Some tiles take instructions of the device, or functions that do the same.
@@ -40,7 +40,7 @@ def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Inst
     return [*kernels, *(product_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
 
 
-def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions = "ptx") -> list[Kernel]:
+def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
     """Return the kernels that `weights_by_tiles` takes, but the one that lays out images."""
     kernels = [tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
     return [*kernels, product_kernel(functions("convolve/tiles.cl")["total_of_parts"], dtype)]

@@ -36,7 +36,6 @@ from optdb.codegen.convolve.tile_shapes import (
     parts_of_terms,
     weight_tiles,
 )
-from optdb.codegen.gemm.copied import copies
 from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
@@ -267,7 +266,7 @@ def _chosen(
     if dtype == "float32" and context.profile.has_tensor_cores and not uses_tensor_cores and tracing() is None:
         tile = choose(COPIED_TILES[kind], rows, cols)
         compiled = context.kept.setdefault(__name__, LaunchCache(_KEPT))
-        copied = compiled.get((kind, tile), lambda: _compiled(context, kind, tile))
+        copied = compiled.get((context.options, kind, tile), lambda: _compiled(context, kind, tile))
         if copied is not None:
             return {**kernels, **copied}, tile
     tiles = correlate_tiles if kind == "CORRELATE" else weight_tiles
@@ -279,5 +278,5 @@ def _compiled(context: Context, kind: Kind, tile: Tile) -> Kernels | None:
     profile = context.profile
     if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
         return None
-    kernels = [tile_kernel(kind, "float32", tile, copies.instructions)]
+    kernels = [tile_kernel(kind, "float32", tile, context.options.instructions)]
     return try_compile(kernels, context, "a convolution", "Convolutions load tiles through registers")

@@ -59,7 +59,10 @@ def weights_kernels(dtype: str, context: Context, precision: Precision = "highes
     text = filled(text, BLOCK=_BLOCK, SQUARE=_SQUARES[context.profile.device_kind])
     packing = ["pack_images", "pack_features"] if on_cpu else ["pack_images"]
     kernels = convolution_kernels(dtype, context, text, packing)
-    return kernels if on_cpu else [*kernels, *weight_tile_kernels(dtype, weight_tiles(context, dtype, precision))]
+    if on_cpu:
+        return kernels
+    tiles = weight_tiles(context, dtype, precision)
+    return [*kernels, *weight_tile_kernels(dtype, tiles, context.options.instructions)]
 
 
 def weights(

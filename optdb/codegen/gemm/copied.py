@@ -34,11 +34,12 @@ from optdb.codegen.gemm.launches import (
     wide_total_kernel,
 )
 from optdb.codegen.gemm.problem import Problem
-from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, Instructions, with_tile_found
+from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.gemm.turning import turn_kernel, turn_left, turn_right
 from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import body, functions
+from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
     from optdb.runtime.arrays import Array
@@ -49,32 +50,8 @@ _CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "o
 _REMEMBERED = 1024
 
 
-@dataclass
-class Copies:
-    """How tiles are copied, and which products are computed by copied tiles."""
-
-    #: In which the functions that copy are written, for products and for convolutions.
-    instructions: Instructions = "ptx"
-    #: Whether it is all that are aligned, instead of those that would be computed by large tiles.
-    takes_all: bool = False
-    #: A matrix whose numbers are used at least so often is turned over first, if it is read faster so. On an H100 a
-    #: product of 4096 cubed takes 2.75 ms so, and took 2.89. One of 2048 cubed took 0.377 or 0.443 so, and took 0.383.
-    turns_from: int = 3000
-
-    def takes(self, kernel: str) -> bool:
-        """Tell whether a product is computed by copied tiles that another kernel, by its name, would compute."""
-        return self.takes_all or has_large_tiles(kernel)
-
-
-copies = Copies()
-
 #: For each of both matrices, whether it is turned over.
 Turns = tuple[bool, bool]
-
-
-def emulate() -> None:
-    """Copy tiles of all aligned products, by functions that do as the instructions do: tests draw small ones."""
-    copies.instructions, copies.takes_all, copies.turns_from = "emulated", True, 8
 
 
 @dataclass(frozen=True)
@@ -126,7 +103,7 @@ def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
     return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
 
 
-def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions = "ptx") -> Kernel:
+def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies by tiles of one shape, for matrices in one order.
 
     Parameters
@@ -182,6 +159,11 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
+def takes(context: Context, kernel: str) -> bool:
+    """Tell whether copied tiles compute a product that another kernel, by its name, would compute."""
+    return context.options.copied_tiles == "all" or has_large_tiles(kernel)
+
+
 def multiply(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
@@ -192,7 +174,7 @@ def multiply(
     if not (_is_aligned(problem.a, a) and _is_aligned(problem.b, b)):
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    prepared = cache.get(problem, lambda: _prepared(context, problem))
+    prepared = cache.get((context.options, problem), lambda: _prepared(context, problem))
     return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
@@ -207,8 +189,8 @@ def _is_aligned(steps: tuple[int, int, int], x: Array) -> bool:
 
 def _prepared(context: Context, problem: Problem) -> PreparedProduct | None:
     """Return what a product takes; None if copied tiles gain nothing, or the device cannot have them."""
-    profile = context.profile
-    turns = _turns(problem)
+    profile, options = context.profile, context.options
+    turns = _turns(problem, options.transposed_from)
     if all(problem.along) and not any(turns) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
         return None
     if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
@@ -216,19 +198,19 @@ def _prepared(context: Context, problem: Problem) -> PreparedProduct | None:
     is_turned = _order(problem, turns) == (False, True)
     if is_turned:
         problem, turns = problem.turned(), turns[::-1]
-    needed = [copied_kernel(BLOCK, _order(problem, turns), copies.instructions), wide_total_kernel("float32")]
+    needed = [copied_kernel(BLOCK, _order(problem, turns), options.instructions), wide_total_kernel("float32")]
     needed += [turn_kernel()] * any(turns)
     kernels = try_compile(needed, context, "a product by copied tiles", "Products load tiles through registers")
     planned = plan(problem, BLOCK, profile.compute_units, turns)
     return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
 
 
-def _turns(problem: Problem) -> Turns:
-    """Tell for each matrix whether it is turned over first."""
+def _turns(problem: Problem, uses: int) -> Turns:
+    """Tell for each matrix whether it is turned over first, which pays from so many uses of each number on."""
     if problem.batch > 1:
         return False, False
     left, right = problem.along
-    return left and problem.n >= copies.turns_from, right and problem.m >= copies.turns_from
+    return left and problem.n >= uses, right and problem.m >= uses
 
 
 def _order(problem: Problem, turns: Turns) -> tuple[bool, bool]:

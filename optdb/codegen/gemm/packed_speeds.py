@@ -42,26 +42,32 @@ _SHARE = 16
 _TERMS = 2048
 
 
+def packs_all(context: Context) -> bool:
+    """Tell whether a context's options ask for packed matrices wherever they are possible."""
+    return context.options.packed_tiles == "all"
+
+
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
     """Tell whether a device can compute a product by packed matrices, and has work for most of its units then."""
     if arithmetic not in DEFAULTS:
         return False
-    if warpgroups.choice.takes_all:
+    if packs_all(context):
         return True
     if not _is_possible(context):
         return False
     profile = context.profile
     most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
-    tiles = problem.tiles(warpgroups.choice.block.rows, warpgroups.choice.block.cols)
-    return warpgroups.packed_bytes(problem, arithmetic) <= most and 2 * tiles > profile.compute_units
+    block = warpgroups.block_of(context)
+    tiles = problem.tiles(block.rows, block.cols)
+    return warpgroups.packed_bytes(problem, arithmetic, block) <= most and 2 * tiles > profile.compute_units
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
     """Return about how long packing takes, and the unit with the most tiles."""
-    block, speed = warpgroups.choice.block, speed_of(context, arithmetic)
+    block, speed = warpgroups.block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
-    return multiplying + 2e-9 * warpgroups.packed_bytes(problem, arithmetic) / speed.packing + 3 * LAUNCH_S
+    return multiplying + 2e-9 * warpgroups.packed_bytes(problem, arithmetic, block) / speed.packing + 3 * LAUNCH_S
 
 
 def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
@@ -86,7 +92,9 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     continue to use what they have. Raise OSError if the speed cannot be saved.
     """
     kernels = warpgroups.kernels(context, arithmetic) if _is_possible(context) else None
-    if kernels is None or not _TimedProduct(context, arithmetic, kernels, _uneven_terms(arithmetic)).is_right():
+    if kernels is None:
+        return None
+    if not _TimedProduct(context, arithmetic, kernels, _uneven_terms(context, arithmetic)).is_right():
         return None
     short, long = (_TimedProduct(context, arithmetic, kernels, n).timed() for n in (terms, 2 * terms))
     operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
@@ -98,16 +106,15 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     return speed
 
 
-def _uneven_terms(arithmetic: Arithmetic) -> int:
+def _uneven_terms(context: Context, arithmetic: Arithmetic) -> int:
     """Return how many terms give each stage of the ring two turns, and the first one a third, which is not whole."""
-    block = warpgroups.choice.block
+    block = warpgroups.block_of(context)
     return 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
 
 
 def _is_possible(context: Context) -> bool:
-    profile, block = context.profile, warpgroups.choice.block
-    can_multiply = profile.has_warpgroup_products or warpgroups.choice.takes_all
-    return can_multiply and block.local_bytes <= profile.most_local_bytes
+    profile, block = context.profile, warpgroups.block_of(context)
+    return (profile.has_warpgroup_products or packs_all(context)) and block.local_bytes <= profile.most_local_bytes
 
 
 class _TimedProduct:
@@ -116,19 +123,20 @@ class _TimedProduct:
     def __init__(
         self, context: Context, arithmetic: Arithmetic, kernels: Mapping[str, CompiledKernel], terms: int
     ) -> None:
-        block, units = warpgroups.choice.block, context.profile.compute_units
+        block, units = warpgroups.block_of(context), context.profile.compute_units
         high = math.gcd(units, 12)
         m, n = block.rows * high, block.cols * (units // high)
         self._product = TrialProduct(context, dtype_of(arithmetic), m, n, terms)
-        self._context, self._arithmetic, self._kernels = context, arithmetic, kernels
-        self._plan = warpgroups.plan(self._product.problem, arithmetic)
+        self._context, self._kernels = context, kernels
+        self._packed_bytes = warpgroups.packed_bytes(self._product.problem, arithmetic, block)
+        self._plan = warpgroups.plan(self._product.problem, arithmetic, block)
 
     def timed(self) -> tuple[float, float, float, float]:
         """Return a unit's operations, the bytes that packing moves, and the seconds of packing, and of all."""
         packing = GemmPlan(self._plan.launches[:2], copies=self._plan.copies)
         times = (best_seconds(self._context, lambda p=plan: self._compute(p)) for plan in (packing, self._plan))
         p, units = self._product.problem, self._context.profile.compute_units
-        return 2.0 * p.m * p.n * p.k / units, 2.0 * warpgroups.packed_bytes(p, self._arithmetic), *times
+        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, *times
 
     def is_right(self) -> bool:
         """Compute the product, and tell whether it is what it should be."""

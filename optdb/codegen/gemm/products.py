@@ -95,7 +95,7 @@ def _may_be_copied(context: Context, dtype: str, planned: GemmPlan) -> bool:
     """
     if dtype != "float32" or tracing() is not None or not context.profile.has_tensor_cores:
         return False
-    return copied.copies.takes(planned.launches[0].kernel)
+    return copied.takes(context, planned.launches[0].kernel)
 
 
 def _by_library(

@@ -33,10 +33,11 @@ from optdb.codegen.gemm.launches import (
 )
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
-from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, Instructions, multiply_add_function
+from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, multiply_add_function
 from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import body, filled, functions
+from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
     from optdb.runtime.arrays import Array
@@ -89,20 +90,10 @@ _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
 _WARP_TERMS = 16
 #: Parts of sums are fewer than these: the units of any device.
 _MOST_PARTS = 1 << 10
-#: The classes of products that are computed so.
-_classes = {"tiny"}
+#: The classes of products that read quads, by the option of a context.
+_CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}
 #: Prepared products in the cache of a context.
 _REMEMBERED = 1024
-
-
-def take_all() -> None:
-    """Compute products of all sizes so, where they are aligned: tests draw small ones."""
-    _classes.update(CLASSES)
-
-
-def take_none() -> None:
-    """Compute no product so: tests draw small ones for other kernels."""
-    _classes.clear()
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
@@ -121,7 +112,7 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
     )
 
 
-def tensor_quad_kernel(b_along: bool, instructions: Instructions = "ptx") -> Kernel:
+def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies numbers of TF32 by tensor cores."""
     warps, name = _TENSOR_ITEMS // WARP, _tensor_name(b_along)
     sums = _tensor_quads()
@@ -184,28 +175,33 @@ def multiply(
         return False
     by_tensor_cores = precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    key, owner = (problem, by_tensor_cores), chosen(context, "float32")
+    key, owner = (context.options, problem, by_tensor_cores), chosen(context, "float32")
     prepared = cache.get(key, lambda: _prepared(context, problem, by_tensor_cores), owner=owner)
     return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
 def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> PreparedProduct | None:
     """Return what a product takes; None if it is not small, or not read by fours."""
-    profile = context.profile
+    profile, options = context.profile, context.options
     is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
     problem = problem.turned() if is_turned else problem
     name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
-    if name not in _classes or not is_default(context, "float32", name) or not reads_quads(problem) or is_far(problem):
+    if name not in _CLASSES[options.quad_tiles] or not is_default(context, "float32", name):
         return None
+    if not reads_quads(problem) or is_far(problem):
+        return None
+    tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
     b_along = problem.b[2] != 1
-    items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (TILE.items, TILE.local_quads(b_along))
+    items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (tile.items, tile.local_quads(b_along))
     if profile.max_local_size < items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
         return None
-    by_quads = [quad_kernel(tile, b_along) for tile in (TILE, HALF_TILE)]
-    needed = [tensor_quad_kernel(b_along)] if by_tensor_cores else by_quads
+    if by_tensor_cores:
+        needed = [tensor_quad_kernel(b_along, options.instructions)]
+    else:
+        needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
     needed.append(wide_total_kernel("float32"))
     kernels = try_compile(needed, context, "a small product", "Small products are computed by other kernels")
-    planned = plan(problem, profile.compute_units, by_tensor_cores)
+    planned = plan(problem, profile.compute_units, tile, by_tensor_cores)
     return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
 
 
@@ -266,13 +262,13 @@ def is_far(problem: Problem) -> bool:
     return max(reach, p.batch * p.m * p.n * _MOST_PARTS) >= 1 << 31
 
 
-def plan(problem: Problem, units: int, by_tensor_cores: bool = False) -> GemmPlan:
+def plan(problem: Problem, units: int, tile: QuadTile, by_tensor_cores: bool = False) -> GemmPlan:
     """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     b_along = problem.b[2] != 1
-    rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (TILE.rows, TILE.cols)
+    rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (tile.rows, tile.cols)
     tiles, divisors = problem.tiles(rows, cols), (-(-problem.n // cols), -(-problem.m // rows))
-    parts = parts_of(tiles, problem.k, TILE.splits, units)
+    parts = parts_of(tiles, problem.k, tile.splits, units)
     if by_tensor_cores:
         terms = _TENSOR_ITEMS // WARP * _WARP_TERMS
         return by_tiles(problem, _tensor_name(b_along), tiles, _TENSOR_ITEMS, parts, terms, divisors)
-    return by_tiles(problem, TILE.kernel_name(b_along), tiles, TILE.items, parts, TILE.depth, divisors)
+    return by_tiles(problem, tile.kernel_name(b_along), tiles, tile.items, parts, tile.depth, divisors)

@@ -72,10 +72,10 @@ def multiply(
 ) -> bool:
     """Compute a product by tensor cores, if precision and device suit it; return whether it did."""
     arithmetic = ARITHMETIC.get((z.dtype.name, precision))
-    if arithmetic is None or not (_suits(context, problem) or warpgroups.choice.takes_all):
+    if arithmetic is None or not (_suits(context, problem) or packed_speeds.packs_all(context)):
         return False
     cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    prepared = cache.get((arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
+    prepared = cache.get((context.options, arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
     return run_prepared(prepared, context, a, b, y, z, alpha, beta)
 
 
@@ -93,13 +93,15 @@ def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> Pre
     if _is_packed(context, problem, arithmetic):
         packed = warpgroups.kernels(context, arithmetic)
         if packed is not None:
-            return PreparedProduct(warpgroups.plan(problem, arithmetic), packed, is_turned)
+            planned = warpgroups.plan(problem, arithmetic, warpgroups.block_of(context))
+            return PreparedProduct(planned, packed, is_turned)
     if not _suits(context, problem):
         return None
     for block in _blocks_for(context, problem, arithmetic):
         if not fits(context, block):
             continue
-        needed = [tensor_kernel(block, arithmetic, problem.along), wide_total_kernel(dtype_of(arithmetic))]
+        needed = [tensor_kernel(block, arithmetic, problem.along, context.options.instructions)]
+        needed.append(wide_total_kernel(dtype_of(arithmetic)))
         kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)
         if kernels is not None:
             return PreparedProduct(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
@@ -122,7 +124,7 @@ def _is_packed(context: Context, problem: Problem, arithmetic: Arithmetic) -> bo
     """Tell whether a product is quicker by packed matrices than by tiles that are copied from where they lie."""
     if not packed_speeds.suits(context, problem, arithmetic):
         return False
-    if warpgroups.choice.takes_all:
+    if packed_speeds.packs_all(context):
         return True
     units = context.profile.compute_units
     rates = rates_of(context) if arithmetic == "tf32" else {_BLOCKS["square", False]: _FLOAT16_RATES}

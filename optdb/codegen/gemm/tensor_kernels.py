@@ -24,9 +24,8 @@ import numpy as np
 from optdb.codegen.gemm.launches import product_kernel
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
+from optdb.runtime.context_options import Instructions
 
-#: Which instructions a kernel has: those of the device, or functions that do the same on any.
-Instructions = Literal["ptx", "emulated"]
 #: How a kernel multiplies: numbers of TF32; those of float32, each divided into two of TF32; those of float16.
 Arithmetic = Literal["tf32", "tf32x3", "float16"]
 
@@ -140,7 +139,7 @@ def dtype_of(arithmetic: Arithmetic) -> str:
 
 
 def tensor_kernel(
-    block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions = "ptx"
+    block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
 ) -> Kernel:
     """Return the kernel that multiplies by tiles of one shape, for matrices in one order.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb import __version__
 from optdb.codegen.gemm.launches import by_tiles
-from optdb.codegen.gemm.tensor_kernels import Instructions, TensorBlock, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_kernel
 from optdb.codegen.gemm.trials import TrialProduct, best_seconds
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.runtime import tuning
@@ -57,7 +57,7 @@ def key_of(context: Context) -> dict[str, Any]:
     return tuning.key_of(context.device, KIND, "float32", __version__)
 
 
-def measure(context: Context, instructions: Instructions = "ptx", terms: int = _TERMS) -> Rates:
+def measure(context: Context, terms: int = _TERMS) -> Rates:
     """Measure the rates of a device that has tensor cores, keep them on disk, and use them from now on.
 
     A shape whose kernel does not build, or computes something else, has no rates. Without any, nothing changes, and the
@@ -66,7 +66,7 @@ def measure(context: Context, instructions: Instructions = "ptx", terms: int = _
     """
     rates = {}
     for block in _fitting(context, _CANDIDATES):
-        needed = [tensor_kernel(block, _ARITHMETIC, (True, False), instructions)]
+        needed = [tensor_kernel(block, _ARITHMETIC, (True, False), context.options.instructions)]
         kernels = try_compile(needed, context, block.name, "This shape of tiles is not used")
         if kernels is not None and _Trial(context, block, kernels, 1, 3 * block.depth + 4).is_right():
             rates[block] = _rates(context, block, kernels, terms)

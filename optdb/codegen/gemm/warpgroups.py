@@ -28,12 +28,12 @@ from optdb.codegen.gemm.tensor_kernels import (
     MEMORY_WORDS,
     ROUNDING,
     Arithmetic,
-    Instructions,
     dtype_of,
     with_tile_found,
 )
 from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
 from optdb.codegen.source import body, filled, functions, type_words
+from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -116,32 +116,19 @@ class PackedBlock:
         return None
 
 
-@dataclass
-class PackedChoice:
-    """By which tiles packed products are computed, and which products."""
-
-    #: Of eleven shapes the quickest one on an NVIDIA H100: 344 us for 4096 cubed of TF32, cuBLAS takes 329.
-    block: PackedBlock = PackedBlock(128, 256, 32, 4, 2)
-    #: In which the functions that copy and multiply are written.
-    instructions: Instructions = "ptx"
-    #: Whether it is all products, instead of those that gain by it.
-    takes_all: bool = False
+#: Of eleven shapes the quickest one on an NVIDIA H100: 344 us for 4096 cubed of TF32, cuBLAS takes 329.
+BLOCK = PackedBlock(128, 256, 32, 4, 2)
 
 
-choice = PackedChoice()
-
-
-def emulate() -> None:
-    """Compute all products by small tiles, on all devices, by functions that do as the instructions do.
-
-    So tests draw small ones, on devices without tensor cores.
-    """
-    choice.block, choice.instructions, choice.takes_all = PackedBlock(64, 32, 16, 3, 1), "emulated", True
+def block_of(context: Context) -> PackedBlock:
+    """Return the tile of a context's products: the one in its options, or the fastest."""
+    shape = context.options.packed_tile
+    return BLOCK if shape is None else PackedBlock(*shape)
 
 
 def kernels(context: Context, arithmetic: Arithmetic) -> dict[str, CompiledKernel] | None:
     """Return the kernels of packed products, None if they do not build."""
-    needed = [pack_kernel(arithmetic), packed_kernel(choice.block, arithmetic, choice.instructions)]
+    needed = [pack_kernel(arithmetic), packed_kernel(block_of(context), arithmetic, context.options.instructions)]
     consequence = "Products take tiles that are not packed"
     return try_compile(needed, context, f"a product of packed matrices by {arithmetic}", consequence)
 
@@ -157,7 +144,7 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     return product_kernel(_with(code["PACK"], "ROUND_WORDS", rounding), dtype_of(arithmetic), **words)
 
 
-def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions = "ptx") -> Kernel:
+def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies packed matrices by tiles of one shape.
 
     Parameters
@@ -248,23 +235,23 @@ class _Side(NamedTuple):
         return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)
 
 
-def _sides(problem: Problem, arithmetic: Arithmetic) -> tuple[_Side, _Side]:
+def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> tuple[_Side, _Side]:
     """Return both matrices of a product."""
-    block, p = choice.block, problem
+    p = problem
     pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
     of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))
     left = _Side("a", of_a, p.m, p.k, p.a, block.rows, pieces)
     return left, _Side("b", of_b, p.n, p.k, (p.b[0], p.b[2], p.b[1]), block.cols, pieces)
 
 
-def packed_bytes(problem: Problem, arithmetic: Arithmetic) -> int:
-    """Return how much memory both packed matrices take."""
-    return _WORD * sum(side.words for side in _sides(problem, arithmetic))
+def packed_bytes(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> int:
+    """Return how much memory both matrices take, packed for a tile."""
+    return _WORD * sum(side.words for side in _sides(problem, arithmetic, block))
 
 
-def plan(problem: Problem, arithmetic: Arithmetic) -> GemmPlan:
+def plan(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> GemmPlan:
     """Return the launches that compute a product: two that pack the matrices, and one that multiplies."""
-    block, sides = choice.block, _sides(problem, arithmetic)
+    sides = _sides(problem, arithmetic, block)
     packing = [side.packing(arithmetic) for side in sides]
     a, (b_matrix, b_col, b_term) = (side.packed_strides(arithmetic) for side in sides)
     packed = replace(problem, a=a, b=(b_matrix, b_term, b_col))

@@ -34,6 +34,7 @@ from optdb.codegen.functions.tensors import (
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
+from tests.device import new_context
 from tests.effort import examples
 
 F = "float64"
@@ -42,7 +43,7 @@ RNG = np.random.default_rng(1)
 
 @pytest.fixture(scope="module", params=DEVICE_KINDS)
 def context(request):
-    made = Context("opencl")
+    made = new_context()
     made.profile = made.profile.as_kind(request.param)
     return made
 

@@ -19,8 +19,6 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import quad_tiles
-from optdb.codegen.gemm.problem import CLASSES
 from optdb.codegen.kernels import persistent_building, persistent_launches
 from optdb.opencl import get_context
 from optdb.opencl.planning import linking
@@ -134,7 +132,8 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
         persistent_launches.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
     )
     monkeypatch.setattr(persistent_launches, "_SPLIT_GROUPS", groups)
-    monkeypatch.setattr(quad_tiles, "_classes", set(CLASSES))
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
     x = tt.fmatrix("x")
     rng = np.random.RandomState(0)
     first, second = (theano.shared(rng.uniform(-1, 1, (64, 64)).astype("float32")) for _ in range(2))
@@ -161,7 +160,8 @@ def test_the_compiler_knows_the_products_of_loops(each_device_kind, persist, mon
         persistent_launches, "PersistentProgram", lambda *args: programs.append(make(*args)) or programs[-1]
     )
     monkeypatch.setattr(persistent_launches, "_OFTEN", often)
-    monkeypatch.setattr(quad_tiles, "_classes", set(CLASSES))
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
     x, rng = tt.fmatrix("x"), np.random.RandomState(0)
     wide, tall = (theano.shared(rng.uniform(-0.3, 0.3, shape).astype("float32")) for shape in ((32, 64), (64, 32)))
     states, _ = theano.scan(lambda h: tt.tanh(tt.tanh(h.dot(wide)).dot(tall)), outputs_info=x, n_steps=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
+from optdb.opencl import get_context
 from optdb.opencl.planning import PlannedVM
 from optdb.runtime.commands import EnqueueKernel
-from optdb.runtime.driver_batches import pays
+from optdb.runtime.context_options import BatchThresholds
 from tests.processes import run_code
 
 
@@ -72,7 +74,8 @@ def repeat(sim, *data):
 @pytest.mark.parametrize("call, most", [(compute, 10), (begin, 11), (repeat, 14)])
 def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, call, most):
     # A batch would enqueue the commands without Python.
-    monkeypatch.setattr(pays, "times", 100)
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "options", replace(context.options, batch_thresholds=BatchThresholds(times=100)))
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)

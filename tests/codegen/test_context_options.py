@@ -1,0 +1,72 @@
+"""Contexts of one device have options of their own, and kernels by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from optdb.codegen.gemm import launches
+from optdb.codegen.gemm.launches import run
+from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.kernels import compile_kernels
+from optdb.runtime.arrays import empty, from_host, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.context_options import ContextOptions
+from tests.device import new_context
+
+#: Options by which products have other kernels, and how the names of these begin.
+KINDS = {
+    "quads": ({"quad_tiles": "all"}, "matmul_32x32x64_quads"),
+    "packed": ({"instructions": "emulated", "packed_tiles": "all", "packed_tile": (64, 16, 8, 3, 1)}, "packed_64x16x8"),
+}
+
+
+@pytest.fixture
+def multiplied(monkeypatch):
+    """Return the names of such kernels, as they are launched."""
+    names = []
+    monkeypatch.setattr(launches, "run", lambda plan, *args: names.append(plan.launches[-1].kernel) or run(plan, *args))
+    return names
+
+
+def gpu_context(**options):
+    context = new_context(**{"quad_tiles": "none", **options})
+    context.profile = context.profile.as_kind("gpu")
+    return context
+
+
+def check_product(context):
+    """Multiply matrices of whole numbers, whose rows are aligned."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, shape).astype("float32") for shape in ((20, 16), (16, 24)))
+    x, v, z = from_host(context, a), from_host(context, b), empty(context, (20, 24), "float32")
+    matmul(compile_kernels(matmul_kernels("float32", context), context), context, x, v, z, precision="default")
+    np.testing.assert_array_equal(to_host(z), a @ b)
+
+
+def test_contexts_of_one_device_differ_at_the_same_time(multiplied):
+    usual, others = gpu_context(), {kind: gpu_context(**options) for kind, (options, _) in KINDS.items()}
+    for _ in range(2):  # the second time, each finds what it has prepared
+        check_product(usual)
+        assert not multiplied
+        for kind, context in others.items():
+            check_product(context)
+            assert multiplied.pop().startswith(KINDS[kind][1])
+
+
+def test_other_options_find_nothing_that_was_prepared_for_the_former_ones(multiplied):
+    context = gpu_context()
+    for kind in ("quads", "packed", "quads"):
+        options, name = KINDS[kind]
+        context.options = replace(ContextOptions(quad_tiles="none"), **options)
+        check_product(context)
+        assert multiplied.pop().startswith(name)
+    context.options = ContextOptions(quad_tiles="none")
+    check_product(context)
+    assert not multiplied
+
+
+def test_contexts_have_the_options_of_users_unless_told_others():
+    assert Context("opencl").options == ContextOptions()
