@@ -45,6 +45,13 @@ _logger = logging.getLogger(__name__)
 _SOURCE = Path(__file__).with_suffix(".c")
 _OPTIONS = ("-O2", "-shared", "-fPIC")
 _COMPILER_TIMEOUT_S = 60.0
+#: The functions of records, in the order of ``enum kind`` in the C code.
+_FUNCTIONS = (
+    *("clEnqueueNDRangeKernel", "clEnqueueCopyBuffer", "clEnqueueFillBuffer"),
+    *("clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clEnqueueBarrierWithWaitList"),
+    *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time"),
+)
+_KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: How many arguments a record holds, and what stands for those that a call does not have.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
@@ -53,7 +60,7 @@ _PADDING = (0,) * _WORDS
 class CallRecord(ctypes.Structure):
     """A ``struct call`` of the C code."""
 
-    _fields_ = (("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * _WORDS))
+    _fields_ = (("kind", ctypes.c_uint64), ("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * _WORDS))
 
     @classmethod
     def of(cls, function: Any, *args: Any) -> CallRecord:
@@ -62,13 +69,18 @@ class CallRecord(ctypes.Structure):
         Parameters
         ----------
         function : ctypes function
-            One that returns a status, 0 if it has done its work.
+            One of the OpenCL library or of the loop's. It returns a status, 0 if it has done its work.
         *args
             At most nine numbers and pointers of ctypes, arrays of ctypes, whose addresses are passed, or None. The
             record keeps none of them.
         """
         words = (ctypes.c_uint64 * _WORDS)(*map(_word, args))
-        return cls(ctypes.cast(function, ctypes.c_void_p), words)
+        return cls(*_function_words(function), words)
+
+
+def _function_words(function: Any) -> tuple[int, int]:
+    """Return the kind of a function, and its address."""
+    return _KINDS[function.__name__], ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _word(arg: Any) -> int:
@@ -104,16 +116,16 @@ class Batch:
 def call_records(calls: Sequence[PreparedCall]) -> ctypes.Array[CallRecord]:
     """Return the records of prepared calls, which are to be kept with them."""
     # A call of the function waits for this: one array is filled in a third of the time that single records take.
-    words = array("Q")
-    addresses: dict[int, int] = {}
+    words: list[int] = []
+    functions: dict[int, tuple[int, int]] = {}
     for call in calls:
         function = id(call.func)
-        if function not in addresses:
-            addresses[function] = ctypes.cast(call.func, ctypes.c_void_p).value
-        words.append(addresses[function])
-        words.extend(map(_word, call.args))
-        words.extend(_PADDING[len(call.args) :])
-    return (CallRecord * len(calls)).from_buffer(words)
+        if function not in functions:
+            functions[function] = _function_words(call.func)
+        words += functions[function]
+        words += map(_word, call.args)
+        words += _PADDING[len(call.args) :]
+    return (CallRecord * len(calls)).from_buffer(array("Q", words))
 
 
 def call_all(loop: Any, records: ctypes.Array[CallRecord], start: int) -> int:

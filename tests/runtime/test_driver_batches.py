@@ -2,6 +2,9 @@
 
 import ctypes
 import logging
+import os
+import shlex
+import subprocess
 import threading
 import time
 
@@ -15,7 +18,7 @@ from optdb.runtime import commands, driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
-from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 from tests.device import runtime_context
 from tests.processes import output
@@ -195,24 +198,57 @@ def test_a_copy_whose_buffers_change_is_no_part_of_a_batch(program, arrays, monk
 
 
 def test_a_batch_does_without_the_lock_of_python():
-    libc = ctypes.CDLL(None)
-    waits = [PreparedCall(libc.usleep, ctypes.c_void_p(20_000), *[ctypes.c_void_p()] * 2, *[ctypes.c_size_t()] * 3)] * 5
+    events = [cl.UserEvent(runtime_context().cl_context) for _ in range(5)]
+    handles = [(ctypes.c_void_p * 1)(event.int_ptr) for event in events]
+    waits = [PreparedCall(icd_loader().clWaitForEvents, ctypes.c_uint(1), handle) for handle in handles]
     batch = driver_batches.Batch(waits, driver_batches.loop_library())
-    ticks, stop = [], threading.Event()
+    done = []
 
-    def tick():
-        while not stop.is_set():
-            ticks.append(time.perf_counter())
-            time.sleep(0.001)
+    def end_waits():
+        for event in events:
+            done.append(event)
+            event.set_status(cl.command_execution_status.COMPLETE)
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    begin = time.perf_counter()
-    assert batch.enqueue() == len(batch) == 5
-    end = time.perf_counter()
-    stop.set()
-    thread.join()
-    assert sum(begin < moment < end for moment in ticks) > 5
+    # The batch waits for it: it would for ever if it kept the lock.
+    timer = threading.Timer(0.05, end_waits)
+    timer.start()
+    assert batch.enqueue() == len(batch) == len(done) == 5
+    timer.join()
+
+
+def test_each_function_is_called_by_its_prototype(program, arrays):
+    queue, (x, y) = arrays
+    calls, loop, loader = driver_calls(queue), driver_batches.loop_library(), icd_loader()
+    values, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    kernel = cl.Kernel(program, "update")
+    kernel.set_args(y, np.uint64(16), np.float32(2))
+    event, missing, seconds = (ctypes.c_void_p * 1)(), (ctypes.c_int32 * 1)(1), (ctypes.c_double * 1)()
+    read = calls.read(queue, y, 16, out)._call
+    prepared = [
+        calls.write(queue, x, 8, values),
+        calls.fill(queue, x, 8, 4, np.float32(7)),
+        calls.copy(queue, y, 16, x, 8, 32),
+        calls.launch(queue, kernel, (4, 1), (2, 1)),
+        PreparedCall(loader.clEnqueueBarrierWithWaitList, *read.args[:1], ctypes.c_uint(0), None, None),
+        PreparedCall(read.func, *read.args[:-1], event),
+        PreparedCall(loader.clFlush, *read.args[:1]),
+        PreparedCall(loader.clWaitForEvents, ctypes.c_uint(1), event),
+        PreparedCall(loop.optdb_agree, missing, ctypes.c_uint64(10**6)),
+        PreparedCall(loop.optdb_note_time, seconds),
+    ]
+    assert {call.func.__name__ for call in prepared} == set(driver_batches._FUNCTIONS)
+    begin = time.clock_gettime(time.CLOCK_MONOTONIC)
+    assert driver_batches.Batch(prepared, loop).enqueue() == len(prepared)
+    np.testing.assert_array_equal(out, [14, 1 * 2 + 1, 2 * 2 + 2, 3 * 2 + 3, 4, 5, 6, 7])
+    assert missing[0] == 0 and begin <= seconds[0] <= time.clock_gettime(time.CLOCK_MONOTONIC)
+    cl.Event.from_int_ptr(event[0], retain=False)  # release it
+
+
+def test_the_compiler_has_nothing_to_warn_of(tmp_path):
+    flags = "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"
+    command = [*shlex.split(os.environ.get("CC") or "cc"), *flags, "-c", driver_batches._SOURCE]
+    done = subprocess.run([*command, "-o", tmp_path / "loop.o"], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
 
 
 def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_path, caplog):
@@ -271,12 +307,12 @@ def test_the_loop_is_compiled_once_and_kept(tmp_path):
 
 
 def test_records_of_many_calls_are_those_of_each():
-    function = ctypes.CDLL(None).getpid
+    loader = icd_loader()
     group = (ctypes.c_size_t * 2)(3, 4)
     calls = [
-        PreparedCall(function, ctypes.c_void_p(2**63 + 1), ctypes.c_uint(7), None, group),
-        PreparedCall(function),
-        PreparedCall(ctypes.CDLL(None).abs, *[ctypes.c_size_t(number) for number in range(9)]),
+        PreparedCall(loader.clFlush, ctypes.c_void_p(2**63 + 1), ctypes.c_uint(7), None, group),
+        PreparedCall(loader.clFlush),
+        PreparedCall(loader.clEnqueueCopyBuffer, *[ctypes.c_size_t(number) for number in range(9)]),
     ]
     expected = [bytes(driver_batches.CallRecord.of(call.func, *call.args)) for call in calls]
     assert bytes(driver_batches.call_records(calls)) == b"".join(expected)
