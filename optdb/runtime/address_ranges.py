@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-import numpy as np
+from optdb.numpy_types import HostArray
 
 __all__ = ["AddressRanges"]
 
@@ -17,7 +17,7 @@ class AddressRanges:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
-    def add(self, array: np.ndarray) -> None:
+    def add(self, array: HostArray) -> None:
         """Add an array's memory; an array without elements has none."""
         start, end = _bounds(array)
         if start == end:
@@ -27,7 +27,7 @@ class AddressRanges:
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
-    def overlap(self, array: np.ndarray) -> bool:
+    def overlap(self, array: HostArray) -> bool:
         """Tell whether an array may share memory with one of those that were added."""
         start, end = _bounds(array)
         first, last = self._met(start, end)
@@ -43,7 +43,7 @@ class AddressRanges:
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 
-def _bounds(array: np.ndarray) -> tuple[int, int]:
+def _bounds(array: HostArray) -> tuple[int, int]:
     """Return the address of an array's first byte, and that after its last one."""
     start = array.__array_interface__["data"][0]
     if array.flags.c_contiguous or not array.size:

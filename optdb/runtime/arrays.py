@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime import commands
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
@@ -86,7 +87,7 @@ class DeviceArray(Array):
         """Return a copy, contiguous in C order, on the same queue or on another."""
         return copy(self if queue is None else self.with_queue(queue))
 
-    def get(self, queue: Any = None, ary: np.ndarray | None = None) -> np.ndarray:
+    def get(self, queue: Any = None, ary: HostArray | None = None) -> HostArray:
         """Return the values as a NumPy array, in `ary` if that is given."""
         if ary is not None and not _fits(ary, self):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
@@ -126,7 +127,7 @@ class DeviceArray(Array):
         """Tell whether any element is true: on the device, or on the host for `np.any`, which passes an axis."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         if copy is False:
             raise ValueError(_COPY_NEEDED)
         return np.asarray(to_host(self), dtype)
@@ -215,7 +216,7 @@ def adopt(context: Context, array: Array) -> DeviceArray:
 
 def from_host(
     context: Context,
-    value: np.ndarray,
+    value: HostArray,
     out: Array | None = None,
     constant: bool = False,
     events: list[Any] | None = None,
@@ -251,7 +252,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
     return event is not None
 
 
-def fetch(array: Array, events: list[Any]) -> np.ndarray:
+def fetch(array: Array, events: list[Any]) -> HostArray:
     """Begin to copy an array from the device; wait for one that does not lie in C order.
 
     The returned array has the values once the event that is appended to `events` is done.
@@ -263,7 +264,7 @@ def fetch(array: Array, events: list[Any]) -> np.ndarray:
     return out
 
 
-def to_host(array: Array, out: np.ndarray | None = None, begun: list[Any] | None = None) -> np.ndarray:
+def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
     """Return the values of an array of any strides, in C order: in `out`, if its shape, dtype and order fit.
 
     If there is a list `begun`, it gets what has to live until the queue is done, and the values are there only then.
@@ -288,7 +289,7 @@ def as_host_value(value: Any) -> Any:
     return to_host(value) if isinstance(value, Array) else value
 
 
-def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:
+def fitting(out: HostArray | None, value: Any) -> HostArray:
     """Return an array for values like those of another one: `out`, if it has the shape and dtype, else a new one."""
     if out is not None and _fits(out, value) and out.flags.writeable:
         return out
@@ -296,7 +297,7 @@ def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:
 
 
 @contextmanager
-def seen_by_host(array: Array) -> Iterator[np.ndarray]:
+def seen_by_host(array: Array) -> Iterator[HostArray]:
     """Map the memory that an array, of any strides, spans, which moves nothing where the device shares the host's.
 
     The values are not to be written, nor to be read later.

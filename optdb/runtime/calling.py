@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.records import Record, Where, array, choice, dtype, flag, flags, list_of, maybe, saved, text, texts
 
 #: The forms of a function's result: a list, its one value, or nothing.
@@ -37,7 +38,7 @@ class Argument(Record):
     #: Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value if the caller passes none; without a default, the argument is required.
-    default: np.ndarray | None = saved(maybe(array), default=None)
+    default: HostArray | None = saved(maybe(array), default=None)
     #: Whether `dtype` is the one that Python's floats are taken for.
     floats: bool = saved(flag, default=False)
 
@@ -59,7 +60,7 @@ class Argument(Record):
         array_kind = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
         return f"{array_kind} of {self.dtype}"
 
-    def array(self, value: Any) -> np.ndarray:
+    def array(self, value: Any) -> HostArray:
         """Return a value as the array that the function takes; raise TypeError if it must not be made one."""
         taken = self._cast(value)
         if taken.ndim != len(self.broadcastable):
@@ -69,7 +70,7 @@ class Argument(Record):
             raise TypeError(f"expected {self.spec} with lengths {lengths}, got one of shape {taken.shape}")
         return taken
 
-    def _cast(self, value: Any) -> np.ndarray:
+    def _cast(self, value: Any) -> HostArray:
         dtype = np.dtype(self.dtype)
         if isinstance(value, np.ndarray) and value.dtype == dtype and type(value) in (np.ndarray, np.memmap):
             return np.asarray(value)
@@ -87,7 +88,7 @@ class Argument(Record):
             return np.asarray(value, dtype)
         return self._without_loss(value, dtype)
 
-    def _without_loss(self, value: Any, wanted: np.dtype) -> np.ndarray:
+    def _without_loss(self, value: Any, wanted: AnyDtype) -> HostArray:
         uncast = np.asarray(value)
         if uncast.dtype.kind not in _NUMERIC:
             raise TypeError(f"expected {self.spec}, got {_described(value)}")
@@ -123,7 +124,7 @@ class Signature(Record):
         positions = reversed(range(len(self.arguments)))
         return {name: position for position in positions if (name := self.arguments[position].name) is not None}
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[np.ndarray]:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[HostArray]:
         """Return the array of each argument that is given by position or by name; errors name `function`.
 
         Raises
@@ -143,7 +144,7 @@ class Signature(Record):
             inputs[position] = value
         return [self._array(position, inputs, function) for position in range(len(self.arguments))]
 
-    def _array(self, position: int, given: Mapping[int, Any], function: str) -> np.ndarray:
+    def _array(self, position: int, given: Mapping[int, Any], function: str) -> HostArray:
         argument = self.arguments[position]
         if position not in given:
             if argument.default is None:

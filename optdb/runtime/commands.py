@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from optdb import trace_log
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import source
@@ -348,7 +349,7 @@ class EnqueueDownload(_Transfer):
     _fields: ClassVar = (("source", "offset"),)
 
     queue: cl.CommandQueue
-    out: np.ndarray
+    out: HostArray
     source: Any
     offset: int
     is_blocking: bool = True
@@ -564,7 +565,7 @@ def upload(
     queue: cl.CommandQueue,
     target: cl.Buffer,
     offset: int,
-    value: np.ndarray,
+    value: HostArray,
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> None:

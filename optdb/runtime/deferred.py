@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.expressions import argument, numbers, sizes
 from optdb.runtime.lookup_tables import TABLES
 from optdb.runtime.records import Record, Where, array, choice, dtype, one_of, saved
@@ -28,7 +27,7 @@ class DeferredArray:
     """An array of the host whose values are known when a trace runs."""
 
     shape: tuple[Any, ...]
-    dtype: np.dtype
+    dtype: AnyDtype
     source: Source
 
     # NumPy's functions raise TypeError, instead of taking it as an array of one object.
@@ -49,7 +48,7 @@ class DeferredArray:
         """Its size in bytes."""
         return self.size * self.dtype.itemsize
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         raise self._unknown()
 
     def __int__(self) -> int:
@@ -87,7 +86,7 @@ class FromArray(Record):
 
     kind: ClassVar[str] = "array"
 
-    array: np.ndarray = saved(array)
+    array: HostArray = saved(array)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def call_records(calls: Sequence[PreparedCall]) -> ctypes.Array[CallRecord]:
     return (CallRecord * len(calls)).from_buffer(array("Q", words))
 
 
-def call_all(loop: Any, records: ctypes.Array[CallRecord], start: int) -> int:
+def call_all(loop: Callable[..., int], records: ctypes.Array[CallRecord], start: int) -> int:
     """Make the calls of records from number `start` on; return the number of the first that fails, or their count."""
     rest = ctypes.byref(records, start * ctypes.sizeof(CallRecord))
     return start + loop(rest, len(records) - start)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.library import cl
 
 __all__ = ["DriverCalls", "PreparedCall", "driver_calls", "icd_loader"]
@@ -79,11 +80,11 @@ class DriverCalls:
         sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
         return PreparedCall(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
 
-    def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: np.ndarray) -> PreparedRead:
+    def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: HostArray) -> PreparedRead:
         """Prepare a copy of a buffer's bytes into an array of the host, which is not waited for."""
         return PreparedRead(self._read, _handle(queue), _handle(source), offset, out)
 
-    def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: np.ndarray) -> PreparedCall:
+    def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: HostArray) -> PreparedCall:
         """Prepare a copy of an array of the host into a buffer, which is not waited for."""
         args = _handle(target), _NOT_BLOCKING, _Size(offset), _Size(value.nbytes), _Handle(value.ctypes.data)
         return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
@@ -92,7 +93,7 @@ class DriverCalls:
 class PreparedRead:
     """A prepared call that makes an event: the host waits for it."""
 
-    def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: np.ndarray) -> None:
+    def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: HostArray) -> None:
         self._event = _Handle()
         args = source, _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
         self._call = functools.partial(read, queue, *args, _Count(0), None, ctypes.byref(self._event))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
 
@@ -58,13 +59,13 @@ def forget_words(queue: cl.CommandQueue) -> None:
         del _words[queue.context.int_ptr]
 
 
-def _read(queue: cl.CommandQueue, words: cl.Buffer) -> np.ndarray:
+def _read(queue: cl.CommandQueue, words: cl.Buffer) -> HostArray:
     values = np.empty_like(_NO_WORDS)
     cl.enqueue_copy(queue, values, words, is_blocking=True)
     return values
 
 
-def check_words(queue: cl.CommandQueue, values: np.ndarray) -> None:
+def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
     """Raise DeviceError if the words of a queue's context, as they were read, tell of a launch that failed."""
     if not values[-1]:
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
@@ -22,7 +23,7 @@ def pays_zero_copy(nbytes: int) -> bool:
     return nbytes >= MIN_ZERO_COPY_BYTES
 
 
-def wrap_host_array(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer | None:
+def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
     """Wrap an array's memory as a buffer; if the device writes into it, it must not be read-only.
 
     The array must not be changed until the device is done, but for what the device writes. It lives as long as the
@@ -51,7 +52,7 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
     memory.base.release(queue)
 
 
-def _lies_well(context: Context, value: np.ndarray) -> bool:
+def _lies_well(context: Context, value: HostArray) -> bool:
     flags = value.flags
     if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
         return False

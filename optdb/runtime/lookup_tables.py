@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
+
 TABLE_DTYPE = np.dtype("int64")
 
 
@@ -19,7 +21,7 @@ TABLE_DTYPE = np.dtype("int64")
 class LookupTable:
     """A function that computes a table of an array and some numbers."""
 
-    compute: Callable[..., np.ndarray]
+    compute: Callable[..., HostArray]
     shape: Callable[..., Sequence[Any]]  #: Returns the shape of the table, for the same arguments.
     numbers: int  #: How many numbers it takes.
 
@@ -29,8 +31,8 @@ TABLES: dict[str, LookupTable] = {}
 
 def _table(
     shape: Callable[..., Sequence[Any]], numbers: int = 0
-) -> Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]]:
-    def register(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
+    def register(function: Callable[..., HostArray]) -> Callable[..., HostArray]:
         TABLES[function.__name__] = LookupTable(function, shape, numbers)
         return function
 
@@ -38,7 +40,7 @@ def _table(
 
 
 @_table(shape=lambda values, columns: values.shape, numbers=1)
-def classes(values: np.ndarray, columns: int) -> np.ndarray:
+def classes(values: HostArray, columns: int) -> HostArray:
     """Return classes; raise ValueError if there is no column for one."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
@@ -48,7 +50,7 @@ def classes(values: np.ndarray, columns: int) -> np.ndarray:
 
 
 @_table(shape=lambda values, length, axis: values.shape, numbers=2)
-def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
+def indexes(values: HostArray, length: int, axis: int) -> HostArray:
     """Return indexes from the front; raise IndexError if one is out of an axis of that length."""
     _check(values)
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
@@ -59,34 +61,34 @@ def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
 
 
 @_table(shape=lambda named: named.shape)
-def mentions(named: np.ndarray) -> np.ndarray:
+def mentions(named: HostArray) -> HostArray:
     """Return where each number stands, those of the smallest number first."""
     _check(named, ndim=1)
     return np.argsort(named, kind="stable").astype(TABLE_DTYPE)
 
 
 @_table(shape=lambda named: named.shape)
-def distinct(named: np.ndarray) -> np.ndarray:
+def distinct(named: HostArray) -> HostArray:
     """Return the numbers that there are, sorted, each once; filled up with zeros."""
     _check(named, ndim=1)
     return _filled_up(np.unique(named), len(named), 0)
 
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
-def begins(named: np.ndarray) -> np.ndarray:
+def begins(named: HostArray) -> HostArray:
     """Return where in `mentions` those of each number of `distinct` begin, and the end, with which it is filled up."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
 
 
-def _check(values: np.ndarray, ndim: int | None = None) -> None:
+def _check(values: HostArray, ndim: int | None = None) -> None:
     """Check that a table can be made of values."""
     if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
         raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
 
 
-def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:
+def _filled_up(values: HostArray, length: int, value: int) -> HostArray:
     result = np.full(length, value, TABLE_DTYPE)
     result[: len(values)] = values
     return result

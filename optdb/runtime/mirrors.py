@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import AnyDtype
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import EnqueueDownload, EnqueueUpload, enqueue, listening
 from optdb.runtime.context import Context
@@ -35,14 +34,14 @@ class HostMirror:
         The number of elements.
     """
 
-    def __init__(self, context: Context, dtype: np.dtype, size: int) -> None:
+    def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
         #: For each direction, the call, and the buffer and the offset that it is made for.
         self._calls: dict[Callable[..., Any], tuple[Any, Any, int]] = {}
         self._kept: Any = None
 
-    def fits(self, dtype: np.dtype, size: int) -> bool:
+    def fits(self, dtype: AnyDtype, size: int) -> bool:
         """Tell whether the vector has a dtype and a number of elements."""
         return self.values.dtype == dtype and self.values.size == size
 

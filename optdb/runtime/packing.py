@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arena import ALIGNMENT
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
@@ -37,7 +38,7 @@ def maps_buffers(context: Context) -> bool:
     return context.profile.shares_host_memory and context.profile.writes_wrapped_arrays_directly
 
 
-def host_vector(context: Context, dtype: np.dtype, size: int) -> tuple[Any, np.ndarray]:
+def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
     """Return a vector on the host that a device reads and writes by itself, where its driver has such memory.
 
     Before it comes what keeps its memory.
@@ -71,7 +72,7 @@ class PackedVector:
     """
 
     def __init__(
-        self, context: Context, dtype: np.dtype, shapes: Sequence[tuple[int, ...]], on_host: bool = True
+        self, context: Context, dtype: AnyDtype, shapes: Sequence[tuple[int, ...]], on_host: bool = True
     ) -> None:
         self.dtype, self.shapes = np.dtype(dtype), list(shapes)
         self._queue = context.queue
@@ -81,7 +82,7 @@ class PackedVector:
         self.is_mapped = maps_buffers(context)
         self._buffer: cl.Buffer | None = None
         self._host = np.empty(0, self.dtype)
-        self._mapping: np.ndarray | None = None
+        self._mapping: HostArray | None = None
         self._upload: Any = None
         if nbytes:
             self._allocate(context, nbytes, on_host)
@@ -123,7 +124,7 @@ class PackedVector:
             return False
         return not mine.size or (array.offset == mine.offset and array.base_data == self._buffer)
 
-    def download(self) -> np.ndarray:
+    def download(self) -> HostArray:
         """Wait for the device; return the elements, which are not to be changed, and may change after `release`."""
         if self._buffer is None:
             return self._host
@@ -132,7 +133,7 @@ class PackedVector:
         cl.enqueue_copy(self._queue, self._host, self._buffer, is_blocking=True)
         return self._host
 
-    def open(self) -> np.ndarray:
+    def open(self) -> HostArray:
         """Return memory for new elements, all of which are to be written before `upload`."""
         if self._buffer is None or not self.is_mapped:
             return self._host
@@ -150,7 +151,7 @@ class PackedVector:
         """Return where the elements of some neighbours are: the arrays from one number on up to another one."""
         return slice(self._bounds[first], self._bounds[stop])
 
-    def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[np.ndarray, cl.Event]:
+    def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
         """Begin to download some elements by a queue, once events are complete; return where they arrive, and when."""
         elements, start = self._host[part], part.start * self.dtype.itemsize
         event = cl.enqueue_copy(
@@ -162,7 +163,7 @@ class PackedVector:
         self,
         queue: cl.CommandQueue,
         part: slice,
-        elements: np.ndarray,
+        elements: HostArray,
         after: Sequence[cl.Event],
         calls: Calls,
     ) -> cl.Event | ScriptedCopy:
@@ -183,7 +184,7 @@ class PackedVector:
             mapping, self._mapping = self._mapping, None
             mapping.base.release(self._queue)
 
-    def _map(self, flags: int) -> np.ndarray:
+    def _map(self, flags: int) -> HostArray:
         self.release()
         size = self._buffer.size // self.dtype.itemsize
         self._mapping, _ = cl.enqueue_map_buffer(
@@ -192,7 +193,7 @@ class PackedVector:
         return self._mapping
 
 
-def _starts(dtype: np.dtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
+def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
     """Return where arrays begin, in bytes, and how many bytes they take."""
     starts, stop = [], 0
     for shape in shapes:
@@ -201,7 +202,7 @@ def _starts(dtype: np.dtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[in
     return starts, stop
 
 
-def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, np.ndarray]:
+def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]:
     """Return memory on the host that does not move, and what keeps it; ordinary memory where the driver has none."""
     try:
         buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)

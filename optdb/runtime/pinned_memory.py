@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
@@ -37,7 +38,7 @@ class _Block:
     """Pinned memory, and the copy that reads it."""
 
     buffer: cl.Buffer  #: Keeps the memory.
-    memory: np.ndarray  #: Its bytes.
+    memory: HostArray  #: Its bytes.
     event: Any = None  #: The last copy's; None before there was one.
 
     @property
@@ -58,7 +59,7 @@ class PinnedMemory:
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
 
-    def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> Any:
+    def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
         """Begin to copy an array, of any strides, into a buffer; return the event. The array may be changed at once.
 
         Return None if there is no room for another block; then nothing is copied.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array, DeviceArray, lies_in_order
 from optdb.runtime.commands import (
     AllocateBuffer,
@@ -56,7 +57,7 @@ class ArrayLayout:
     offset: int  #: In bytes, as strides are.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype
+    dtype: AnyDtype
 
     @property
     def size(self) -> int:
@@ -88,7 +89,7 @@ class Recorder:
     def __init__(self) -> None:
         self._segment = Segment()
         #: Tables that the present step has computed, by their ids, and what from.
-        self._computed: dict[int, tuple[np.ndarray, TableSource]] = {}
+        self._computed: dict[int, tuple[HostArray, TableSource]] = {}
         #: Takes the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
         # By the handle, with the number of the allocation: a driver uses the handle of a released buffer again, and
@@ -140,17 +141,17 @@ class Recorder:
             case EnqueueDownload() | HostCall():
                 self._segment.unsupported_reason = command.reason
 
-    def on_table_computed(self, table: np.ndarray, source: TableSource) -> None:
+    def on_table_computed(self, table: HostArray, source: TableSource) -> None:
         """Note what a table was computed from."""
         self._computed[id(table)] = table, source
 
-    def on_table_uploaded(self, table: np.ndarray, array: Array) -> None:
+    def on_table_uploaded(self, table: HostArray, array: Array) -> None:
         """Record where a table is on the device."""
         source = self.source_of(table)
         if source is not None:
             self._segment.tables.append((source, array))
 
-    def source_of(self, array: np.ndarray) -> TableSource | None:
+    def source_of(self, array: HostArray) -> TableSource | None:
         """Return what a table of the present step was computed from; None for other arrays."""
         _, source = self._computed.get(id(array), (None, None))
         return source

@@ -4,7 +4,7 @@ A field that is :func:`saved` names the function that parses it. `Record.parse` 
 not trusted, and checks every field; `Record.to_json` is its inverse. A field may refer to fields that are parsed before
 it, in its own record or in one around it (`Where.before`): a size to the entries, a command to the memories.
 
-This module imports nothing of optdb, so that every record can import it.
+This module imports nothing of optdb but types, so that every record can import it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+
+from optdb.numpy_types import HostArray
 
 #: Whole numbers of a file are from `-LIMIT` on and below twice the limit: so are all that OpenCL takes.
 LIMIT = 1 << 63
@@ -39,7 +41,7 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlon
 class Members(Protocol):
     """Takes what a file holds beside its JSON."""
 
-    def array(self, value: np.ndarray) -> str:
+    def array(self, value: HostArray) -> str:
         """Return the name of the member for an array."""
 
     def text(self, value: str) -> str:
@@ -286,7 +288,7 @@ def index_in(name: str) -> Parser:
     return parse
 
 
-def array(value: Any, where: Where) -> np.ndarray:
+def array(value: Any, where: Where) -> HostArray:
     """Parse the name of a member that is an array; return the array."""
     return where.archive.array(value)
 

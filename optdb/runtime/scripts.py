@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrivals import Arrival, finish_event
 from optdb.runtime.commands import CommandList
 from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
@@ -122,7 +121,7 @@ class Immediate:
         Arrival(events).wait()
 
     def upload(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: np.ndarray, after: Sequence[cl.Event]
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> cl.Event:
         """Begin to copy values that stay as they are to a device, once events are complete."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
@@ -171,7 +170,7 @@ class Script:
             self._add(self._driver.clWaitForEvents, event.wait, ctypes.c_uint(1), _handles([event]))
 
     def upload(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: np.ndarray, after: Sequence[cl.Event]
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
         """Begin to copy values that stay as they are to a device, once events are complete."""
         copy = self._copy()
@@ -186,7 +185,7 @@ class Script:
         self._kept += [values, target, *after]
         return copy
 
-    def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: np.ndarray) -> ScriptedCopy:
+    def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
         """Begin to copy from a device into an array of the host, which stays there."""
         copy = self._copy()
         ends = _handle(source), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(out.nbytes)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.expressions import ARITHMETIC, COMPARISONS, Arithmetic, Entry, Guard, Ref
 
 _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
@@ -128,7 +129,7 @@ class SymInt:
     def __float__(self) -> float:
         return float(self._specialize())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         return np.asarray(self._specialize(), dtype)
 
     def __repr__(self) -> str:
@@ -163,7 +164,7 @@ class SymIntVector(tuple):
         """How many there are."""
         return len(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         return np.array([specialize(number) for number in self], dtype or self.dtype)
 
 
@@ -171,7 +172,7 @@ class SymIntVector(tuple):
 class SymbolicArgument:
     """A kernel's scalar argument that is not known before a call; or sixteen of them, in a vector of `dtype`."""
 
-    dtype: np.dtype
+    dtype: AnyDtype
     values: tuple[Any, ...]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
@@ -47,7 +46,7 @@ class StagingBuffer:
         #: Of one shape and dtype; the one that is used next comes first.
         self._arrays: list[DeviceArray] = []
 
-    def begin(self, value: np.ndarray) -> Staged | None:
+    def begin(self, value: HostArray) -> Staged | None:
         """Begin to bring an array to the device, which may be changed at once; None if that does not pay here.
 
         The device has to be done with the array that was staged before the last one.
@@ -62,7 +61,7 @@ class StagingBuffer:
         self._queue.flush()
         return Staged(self._context, array, event)
 
-    def _next_array(self, value: np.ndarray) -> DeviceArray | None:
+    def _next_array(self, value: HostArray) -> DeviceArray | None:
         if self._arrays and (self._arrays[0].shape, self._arrays[0].dtype) != (value.shape, value.dtype):
             self._arrays = []
         if len(self._arrays) < _MOST_STAGED:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.commands import HostCall, enqueue, listening, tracing
 from optdb.runtime.context import Context
@@ -24,11 +23,11 @@ class TableSource:
     """What a table was computed from."""
 
     name: str  #: One of `TABLES`.
-    array: np.ndarray | TableSource | None
+    array: HostArray | TableSource | None
     numbers: tuple[Any, ...]
 
     @property
-    def root(self) -> np.ndarray | None:
+    def root(self) -> HostArray | None:
         """The array that the first of the tables was computed from."""
         return self.array.root if isinstance(self.array, TableSource) else self.array
 
@@ -37,7 +36,7 @@ class TableSource:
         is_nested = isinstance(self.array, TableSource)
         return replace(self, array=self.array.without_root() if is_nested else None)
 
-    def of(self, array: np.ndarray) -> np.ndarray:
+    def of(self, array: HostArray) -> HostArray:
         """Return the table of another array in place of the root; raise what its function raises."""
         inner = self.array.of(array) if isinstance(self.array, TableSource) else array
         return TABLES[self.name].compute(inner, *self.numbers)
@@ -47,13 +46,13 @@ class TableSource:
 class TableListener(Protocol):
     """A listener to commands that wants to know of tables, too."""
 
-    def on_table_computed(self, table: np.ndarray, source: TableSource) -> None:
+    def on_table_computed(self, table: HostArray, source: TableSource) -> None:
         """Take a table that was computed; it may be the array of another `TableSource`."""
 
-    def on_table_uploaded(self, table: np.ndarray, array: Array) -> None:
+    def on_table_uploaded(self, table: HostArray, array: Array) -> None:
         """Take the array of the device that has a table."""
 
-    def source_of(self, array: np.ndarray) -> TableSource | None:
+    def source_of(self, array: HostArray) -> TableSource | None:
         """Return what an array was computed from, if it is a table that was computed."""
 
 
@@ -66,7 +65,7 @@ def table_on_device(context: Context, table: Any) -> Array:
     return array
 
 
-def computed(name: str, *args: Any) -> np.ndarray | DeferredArray:
+def computed(name: str, *args: Any) -> HostArray | DeferredArray:
     """Return the table of a name in `TABLES` for an array and numbers; while a function is traced, perhaps later."""
     table = TABLES[name]
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
@@ -81,7 +80,7 @@ def computed(name: str, *args: Any) -> np.ndarray | DeferredArray:
     return DeferredArray(tuple(table.shape(*args)), TABLE_DTYPE, FromTable(name, array, tuple(numbers)))
 
 
-def _noted(name: str, table: np.ndarray, array: Any, *numbers: Any) -> np.ndarray:
+def _noted(name: str, table: HostArray, array: Any, *numbers: Any) -> HostArray:
     """Let a listener know what a table was computed from; return the table."""
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):

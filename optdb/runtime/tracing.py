@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.build import source_of
 from optdb.runtime.commands import (
@@ -53,7 +54,7 @@ class OutputSpec:
     """
 
     value: Any
-    dtype: np.dtype
+    dtype: AnyDtype
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Trace:
     #: The number of the shared value in a memory.
     states: dict[Memory, int] = field(default_factory=dict)
     #: The values of a memory that never change.
-    constants: dict[Memory, np.ndarray] = field(default_factory=dict)
+    constants: dict[Memory, HostArray] = field(default_factory=dict)
     #: In order; their numbers may be sizes, and an upload's value a `DeferredArray`.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)

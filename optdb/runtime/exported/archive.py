@@ -25,6 +25,7 @@ import numpy as np
 
 from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file
 from optdb.json_text import parse_json
+from optdb.numpy_types import HostArray
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 from optdb.runtime.records import DTYPES
@@ -93,7 +94,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
         raise
 
 
-def array_bytes(value: np.ndarray) -> bytes:
+def array_bytes(value: HostArray) -> bytes:
     """Return an array as the bytes of a member."""
     content = io.BytesIO()
     np.lib.format.write_array(content, np.array(value, order="C", copy=True), version=(1, 0), allow_pickle=False)
@@ -109,7 +110,7 @@ class Archive:
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self._limits = limits
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, HostArray] = {}
         # The file is read once: what others write to it from now on changes nothing.
         content = self._content()
         #: Host bytes that it takes once it is read, at most.
@@ -226,13 +227,13 @@ class Archive:
         except UnicodeDecodeError:
             raise self.wrong(f"has no text in {name}") from None
 
-    def array(self, name: Any) -> np.ndarray:
+    def array(self, name: Any) -> HostArray:
         """Return a member that is an array; it must not be written to."""
         if not isinstance(name, str) or name not in self._arrays:
             self._arrays[name] = self._array(name)
         return self._arrays[name]
 
-    def _array(self, name: Any) -> np.ndarray:
+    def _array(self, name: Any) -> HostArray:
         content = self._member(name)
         begin = len(_MAGIC) + 2
         end = begin + int.from_bytes(content[len(_MAGIC) : begin], "little")

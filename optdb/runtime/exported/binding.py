@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import span, to_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
 from optdb.runtime.commands import (
@@ -81,7 +82,7 @@ class Resources:
     #: Held during a call.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def buffer(self, constant: np.ndarray) -> cl.Buffer:
+    def buffer(self, constant: HostArray) -> cl.Buffer:
         """Return a buffer with constants."""
         if id(constant) not in self.constants:
             self.budget.keep_on_device(constant.nbytes, f"constants of {constant.nbytes:,} bytes")
@@ -94,7 +95,7 @@ class Resources:
         check_device_memory(context, nbytes, memories)
 
 
-def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
+def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
     """Return a new buffer with an array in C order."""
     buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
     if value.nbytes:
@@ -165,7 +166,7 @@ class Bound:
             kernel.set_arg(slot, self._argument(arg))
         return True
 
-    def run(self, call: Call) -> list[np.ndarray]:
+    def run(self, call: Call) -> list[HostArray]:
         """Run the commands; return the results."""
         # All checks of a call come before its first command.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
@@ -313,22 +314,22 @@ class Bound:
                 return self._reshaped(np.asarray(self._source(source.array, call)), source)
         return self._table(self._source(source.array, call), source)
 
-    def _reshaped(self, value: np.ndarray, source: Reshaped) -> np.ndarray:
+    def _reshaped(self, value: HostArray, source: Reshaped) -> HostArray:
         shape = self._values.numbers(source.shape)
         if len(shape) > MAX_DIMENSIONS or math.prod(shape) != value.size or any(length < 0 for length in shape):
             raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
         return value.reshape(shape)
 
-    def _table(self, value: np.ndarray, source: FromTable) -> np.ndarray:
+    def _table(self, value: HostArray, source: FromTable) -> HostArray:
         try:
             return TABLES[source.table].compute(value, *map(self._values.value, source.numbers))
         except (AttributeError, TypeError) as error:
             raise FileError(f"the table {source.table} cannot be made of what it is given: {error}") from None
 
-    def _numbers(self, dtype: str, values: Sequence[Any]) -> np.ndarray:
+    def _numbers(self, dtype: str, values: Sequence[Any]) -> HostArray:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
-    def _result(self, result: Result | ArrayLayout, call: Call) -> np.ndarray:
+    def _result(self, result: Result | ArrayLayout, call: Call) -> HostArray:
         """Return a result of a call whose commands are in the queue."""
         match result:
             case NumbersResult():

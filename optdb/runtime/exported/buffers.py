@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.deferred import Source, source
 from optdb.runtime.expressions import Ref, numbers, size, sizes
 from optdb.runtime.operands import Slot, memory_slot
@@ -31,7 +30,7 @@ class ConstantMemory(Record):
 
     kind: ClassVar[str] = "constant"
 
-    array: np.ndarray = saved(array)
+    array: HostArray = saved(array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class ConstantResult(Record):
 
     kind: ClassVar[str] = "constant"
 
-    array: np.ndarray = saved(array)
+    array: HostArray = saved(array)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import CommandList, EnqueueKernel, EnqueueUpload, command_list
 from optdb.runtime.deferred import lengths_in
@@ -49,7 +48,7 @@ class SharedValue(Record):
     """A shared value: its name, its first value, and for each axis, whether its length is 1."""
 
     name: str = saved(text)
-    value: np.ndarray = saved(array)
+    value: HostArray = saved(array)
     broadcastable: tuple[bool, ...] = saved(flags)
 
 

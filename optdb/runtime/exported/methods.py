@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.exported.binding import Bound, Resources
@@ -99,7 +98,7 @@ class LoadedMethod:
         """
         return self.run(self.signature.bind(args, kwargs, self.name))
 
-    def run(self, arguments: Sequence[np.ndarray]) -> Any:
+    def run(self, arguments: Sequence[HostArray]) -> Any:
         """Compute for arrays that are bound to the arguments already.
 
         Parameters
@@ -140,7 +139,7 @@ class LoadedMethod:
         """
         self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
 
-    def _do(self, what: Callable[[Call], Any], arguments: Sequence[np.ndarray]) -> Any:
+    def _do(self, what: Callable[[Call], Any], arguments: Sequence[HostArray]) -> Any:
         """Do something for a call, with errors that name the function and the file."""
         self._resources.context.check_process()
         with self._resources.lock:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.calling import Argument
 from optdb.runtime.context import Context
@@ -168,7 +167,7 @@ class Exported:
         """The names of the shared values."""
         return list(self._states)
 
-    def get(self, name: str) -> np.ndarray:
+    def get(self, name: str) -> HostArray:
         """Return a copy of a shared value.
 
         Parameters

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime import binaries, children
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import array_bytes
@@ -68,7 +67,7 @@ class Rehearsals:
     limits: Limits
     timeout_s: float
 
-    def ensure_sound(self, method: str, arguments: Sequence[np.ndarray], variants: Iterable[Variant]) -> None:
+    def ensure_sound(self, method: str, arguments: Sequence[HostArray], variants: Iterable[Variant]) -> None:
         """Rehearse a call, unless all of its kernels are known to be sound.
 
         It raises what the call raises in the child process, or FileError if that crashes or takes too long.
@@ -83,7 +82,7 @@ class Rehearsals:
             folder.save(key, _SOUND)
         sound.update(keys)
 
-    def _rehearse(self, method: str, arguments: Sequence[np.ndarray]) -> None:
+    def _rehearse(self, method: str, arguments: Sequence[HostArray]) -> None:
         child = subprocess.Popen(
             children.command(_CHILD),
             stdin=subprocess.PIPE,
@@ -116,7 +115,7 @@ class Rehearsals:
         _raise_what(child.returncode, out, err)
 
 
-def message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
+def message(request: dict[str, Any], arguments: Sequence[HostArray]) -> bytes:
     """Return what a child reads: a line of JSON, and the arguments as arrays of NumPy's format."""
     return b"".join([json.dumps(request).encode(), b"\n", *map(array_bytes, arguments)])
 

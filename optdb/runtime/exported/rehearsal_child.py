@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import GIBIBYTE, Limits
@@ -25,7 +26,7 @@ from optdb.runtime.exported.model import load
 COMPILER_BYTES = 2 * GIBIBYTE
 
 
-def received(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
     """Return the content of a message."""
     stream = io.BytesIO(message)
     request, arguments = json.loads(stream.readline()), []

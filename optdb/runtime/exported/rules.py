@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from optdb.numpy_types import HostArray
 from optdb.runtime.exported.errors import ShapeError
 from optdb.runtime.expressions import (
     ARITHMETIC,
@@ -33,7 +32,7 @@ _DEEP = 4
 class Call:
     """The inputs of the rules: arguments by their positions, and the device's compute units."""
 
-    arguments: Sequence[np.ndarray]
+    arguments: Sequence[HostArray]
     compute_units: int
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, Source
@@ -99,7 +100,7 @@ class _Members:
         self.contents: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
 
-    def array(self, value: np.ndarray) -> str:
+    def array(self, value: HostArray) -> str:
         """Return the name of the member for an array."""
         return self._name(array_bytes(value), "arrays/{}.npy")
 
@@ -220,7 +221,7 @@ def _argument(arg: Any) -> Any:
     return NumberArgument(_dtype_name(value.dtype), tuple(numbers))
 
 
-def _source(value: DeferredArray | np.ndarray) -> Source:
+def _source(value: DeferredArray | HostArray) -> Source:
     """Return the source of an array as a record, without arrays in it but constants."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
@@ -237,5 +238,5 @@ def _source(value: DeferredArray | np.ndarray) -> Source:
     raise Untraceable(f"{source} would have to be uploaded")
 
 
-def _dtype_name(dtype: np.dtype) -> str:
+def _dtype_name(dtype: AnyDtype) -> str:
     return LONG16 if dtype == cl.cltypes.long16 else dtype.name
