@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,11 +23,29 @@ from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.grid_failures import check_launches
+from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl, cl_array
 from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
-Array = cl_array.Array
+if TYPE_CHECKING:
+    _A = TypeVar("_A", bound="Array")
+
+    class Array(cl_array.Array):
+        """What PyOpenCL's hints do not say of the arrays here."""
+
+        queue: cl.CommandQueue
+        #: None of an array without elements: code asks for the size first.
+        base_data: cl.Buffer
+
+        def __getitem__(self: _A, index: Any) -> _A:
+            """Return a view."""
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            """Write into a part."""
+
+else:
+    Array = cl_array.Array
 
 _COPY_NEEDED = "the values of an array on a device are copied to the host.\nThe cure: leave out copy=False"
 
@@ -145,7 +163,7 @@ class DeviceArray(Array):
         # As NumPy's arrays: the host's functions part inputs that share memory by copy.copy.
         return copy(self)
 
-    def __deepcopy__(self, memo: dict) -> DeviceArray:
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
         return copy(self)
 
 
@@ -308,14 +326,12 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
     commands.enqueue(commands.HostCall(commands.EnqueueDownload.reason))
     check_launches(array.queue)
     start, stop = span(array)
-    memory, _ = cl.enqueue_map_buffer(
-        array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
-    )
+    memory = map_buffer(array.queue, array.base_data, cl.map_flags.READ, start, stop - start)
     try:
         # Not marked as read-only, though it must not be written: SciPy takes no read-only arrays.
         yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
-        memory.base.release(array.queue)
+        unmap(array.queue, memory)
 
 
 def copy_bytes(target: Array, source: Array) -> None:
@@ -384,12 +400,12 @@ def may_share_memory(a: Array, b: Array) -> bool:
 
 def root_of(data: cl.MemoryObject) -> tuple[int, int]:
     """Return the handle of the buffer that this one is a part of, and where in it that part begins."""
-    parent = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+    parent: Any = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is None:
         return data.int_ptr, 0
-    return parent.int_ptr, data.get_info(cl.mem_info.OFFSET)
+    return parent.int_ptr, data.offset
 
 
 def _fits(out: Any, value: Any) -> bool:
     """Tell whether the values of one array can be written over another's as they are."""
-    return out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous
+    return bool(out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous)

@@ -67,7 +67,7 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
 
 
 #: Looked up once: it takes a microsecond.
-_launch = cl.enqueue_nd_range_kernel
+_launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
 #: Whether launches are printed: then none is a prepared call.
 _prints_launches = False
 
@@ -96,7 +96,7 @@ class EnqueueKernel(Record):
     kind: ClassVar[str] = "launch"
 
     queue: cl.CommandQueue
-    kernel: cl.Kernel = saved(KernelRef.parse)
+    kernel: Any = saved(KernelRef.parse)  #: A kernel of OpenCL, of a program's source (`Code`), or of a file.
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: The driver chooses it if it is None.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy numbers and local memory.
@@ -123,7 +123,8 @@ class EnqueueKernel(Record):
     @property
     def name(self) -> str:
         """The kernel's name."""
-        return self.kernel.function_name
+        name: str = self.kernel.function_name
+        return name
 
     def enqueue(self) -> None:
         """Launch the kernel, whose arguments are set already."""
@@ -168,18 +169,25 @@ class EnqueueKernel(Record):
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
+@dataclass(eq=False, slots=True)
 class _Transfer(Record):
     """Base of commands that move bytes: each operand, and the offset in it, is a field."""
 
-    __slots__ = ()
-
+    kind: ClassVar[str]
     #: The names of these fields, for each operand.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
+
+    queue: cl.CommandQueue
 
     @property
     def name(self) -> str:
         """The command's kind."""
         return self.kind
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are moved."""
+        raise NotImplementedError
 
     @property
     def moved_nbytes(self) -> int:
@@ -189,6 +197,10 @@ class _Transfer(Record):
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
         self.enqueue_on(self.queue)
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Enqueue the command on another queue; return its event."""
+        raise NotImplementedError
 
     def prepare(self) -> Any:
         """Prepare the call of the driver, if there is one without an event; return the command."""
@@ -204,7 +216,7 @@ class _Transfer(Record):
 
     def bind(self, locate: Locate) -> Any:
         """Return the command with buffers in place of `Memory`."""
-        changes = {}
+        changes: dict[str, Any] = {}
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))
             changes[offset] = shift + getattr(self, offset)
@@ -215,10 +227,11 @@ class _Transfer(Record):
         setattr(self, self._fields[operand][0], buffer)
 
 
+@dataclass(eq=False, slots=True)
 class _DeviceTransfer(_Transfer):
     """Base of transfers within a device, which the driver can enqueue without an event."""
 
-    __slots__ = ()
+    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
 
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
@@ -239,14 +252,12 @@ class EnqueueCopy(_DeviceTransfer):
     kind: ClassVar[str] = "copy"
     _fields: ClassVar = (("target", "target_offset"), ("source", "source_offset"))
 
-    queue: cl.CommandQueue
     target: Any = saved(memory_slot)
     target_offset: int = saved(size)
     source: Any = saved(memory_slot)
     source_offset: int = saved(size)
     nbytes: int = saved(size)
     is_rebindable: bool = False
-    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
 
     @property
     def moved_nbytes(self) -> int:
@@ -284,13 +295,11 @@ class EnqueueFill(_DeviceTransfer):
 
     kind: ClassVar[str] = "fill"
 
-    queue: cl.CommandQueue
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     nbytes: int = saved(size)
-    pattern: np.generic = saved(_pattern)  #: In a saved list, its bytes.
+    pattern: Any = saved(_pattern)  #: A value of NumPy; in a saved list, its bytes.
     is_rebindable: bool = False
-    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
 
     def prepare(self) -> EnqueueFill:
         """Prepare the call of the driver; return the command."""
@@ -310,7 +319,6 @@ class EnqueueUpload(_Transfer):
 
     kind: ClassVar[str] = "upload"
 
-    queue: cl.CommandQueue
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     value: Any = saved(source)  #: An array or a `DeferredArray`. It must not change before the copy is done.
@@ -322,7 +330,8 @@ class EnqueueUpload(_Transfer):
     @property
     def nbytes(self) -> int:
         """Bytes that are copied."""
-        return self.value.nbytes
+        nbytes: int = self.value.nbytes
+        return nbytes
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
@@ -348,7 +357,6 @@ class EnqueueDownload(_Transfer):
     reason: ClassVar[str] = "values are read by the host"
     _fields: ClassVar = (("source", "offset"),)
 
-    queue: cl.CommandQueue
     out: HostArray
     source: Any
     offset: int
@@ -405,9 +413,6 @@ def allocation_number(buffer: cl.MemoryObject) -> int:
 Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
 
 
-_UNKNOWN = object()
-
-
 class CommandList(list[Command]):
     """Commands in the order of the queue. A list that has been enqueued stays as it is."""
 
@@ -417,7 +422,8 @@ class CommandList(list[Command]):
     #: The list in pieces, once it was enqueued often.
     _pieces: Sequence[_Piece] | None = None
     #: Its `records`, once they were asked for.
-    _records: Any = _UNKNOWN
+    _records: ctypes.Array[CallRecord] | None = None
+    _has_asked = False
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
@@ -446,8 +452,10 @@ class CommandList(list[Command]):
         """The calls of its commands; None if some of them are not the same calls of the driver each time."""
         if _prints_launches:
             return None
-        if self._records is _UNKNOWN:
-            self._records = call_records([command.call for command in self]) if all(map(_is_prepared, self)) else None
+        if not self._has_asked:
+            calls = _repeated_calls(self)
+            self._records = call_records(calls) if len(calls) == len(self) else None
+            self._has_asked = True
         return self._records
 
     def needing_own_buffer(self) -> set[Any]:
@@ -476,25 +484,30 @@ class _Piece:
 
 def _batch_thresholds(commands: Sequence[Command]) -> BatchThresholds:
     """Return when commands become batches: as their context's options say."""
-    prepared = next(filter(_is_prepared, commands), None)
+    prepared = next((command for command in commands if _repeated_call(command) is not None), None)
     return BatchThresholds() if prepared is None else options_of(prepared.queue).batch_thresholds
 
 
 def _pieces(commands: Sequence[Command], library: Any, calls: int) -> list[_Piece]:
     """Divide commands into batches of at least so many calls, and what lies between."""
     pieces: list[_Piece] = []
-    for is_prepared, group in itertools.groupby(commands, _is_prepared):
+    for is_repeated, group in itertools.groupby(commands, lambda command: _repeated_call(command) is not None):
         some = list(group)
-        batch = Batch([command.call for command in some], library) if is_prepared and len(some) >= calls else None
+        batch = Batch(_repeated_calls(some), library) if is_repeated and len(some) >= calls else None
         pieces.append(_Piece(some, batch))
     return pieces
 
 
-def _is_prepared(command: Command) -> bool:
-    """Tell whether a command is the same call of the driver each time: a transfer that is rebound is another."""
-    if not isinstance(getattr(command, "call", None), PreparedCall):
-        return False
-    return isinstance(command, EnqueueKernel) or not command.is_rebindable
+def _repeated_calls(commands: Sequence[Command]) -> list[PreparedCall]:
+    return [call for call in map(_repeated_call, commands) if call is not None]
+
+
+def _repeated_call(command: Command) -> PreparedCall | None:
+    """Return a command's call of the driver if it is always the same one; a transfer that is rebound has others."""
+    call = getattr(command, "call", None)
+    if not isinstance(call, PreparedCall):
+        return None
+    return call if isinstance(command, EnqueueKernel) or not command.is_rebindable else None
 
 
 _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)
@@ -503,7 +516,8 @@ _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUploa
 def command_list(value: Any, where: Where) -> CommandList:
     """Parse a saved list."""
     where.repeated = {}  # numbers refer to the sizes of this list's trace
-    return _commands(value, where)
+    commands: CommandList = _commands(value, where)
+    return commands
 
 
 class Listener(Protocol):

@@ -27,7 +27,7 @@ __all__ = ["DriverCalls", "PreparedCall", "driver_calls", "icd_loader"]
 _logger = logging.getLogger(__name__)
 
 
-class PreparedCall(functools.partial):
+class PreparedCall(functools.partial[int]):
     """Enqueues a command, and returns OpenCL's status: a function of the library, and all its arguments."""
 
 
@@ -94,7 +94,7 @@ class PreparedRead:
     """A prepared call that makes an event: the host waits for it."""
 
     def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: HostArray) -> None:
-        self._event = _Handle()
+        self._event = _Size()  #: A handle.
         args = source, _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
         self._call = functools.partial(read, queue, *args, _Count(0), None, ctypes.byref(self._event))
 

@@ -1,4 +1,4 @@
-"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy).
+"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy); and buffers that are mapped.
 
 Wrapping an array of any size takes a microsecond, and copies nothing. Each call wraps its arrays again, since a
 driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
@@ -7,13 +7,16 @@ returns.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 
-from optdb.numpy_types import HostArray
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
+_BYTE = np.dtype("uint8")
 #: Below this size, copying is cheaper than wrapping.
 MIN_ZERO_COPY_BYTES = 1 << 16
 
@@ -48,8 +51,27 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
         check_launches(queue)
         return
     check_launches(queue)
-    memory, _ = cl.enqueue_map_buffer(queue, buffer, cl.map_flags.READ, 0, (buffer.size,), np.uint8, is_blocking=True)
-    memory.base.release(queue)
+    unmap(queue, map_buffer(queue, buffer, cl.map_flags.READ, 0, buffer.size))
+
+
+def map_buffer(
+    queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
+) -> HostArray:
+    """Wait for a queue, and return a buffer's elements from a byte on, where the host sees them until `unmap`.
+
+    The access is READ or WRITE of `pyopencl.map_flags`, or both.
+    """
+    memory: HostArray
+    # PyOpenCL's hints lack flags for both, and the event.
+    flags = cast("cl.map_flags", access)
+    memory, _ = cl.enqueue_map_buffer(queue, buffer, flags, start, (size,), dtype, is_blocking=True)
+    return memory
+
+
+def unmap(queue: cl.CommandQueue, memory: HostArray) -> None:
+    """Give elements that were mapped back to the device."""
+    mapping: Any = memory.base
+    mapping.release(queue)
 
 
 def _lies_well(context: Context, value: HostArray) -> bool:

@@ -15,6 +15,7 @@ from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arena import ALIGNMENT
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.context import Context
+from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl
 from optdb.runtime.scripts import Calls, ScriptedCopy
 
@@ -78,9 +79,10 @@ class PackedVector:
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
         self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
+        #: The bytes of the buffer; without any, there is none.
+        self.nbytes = nbytes
         #: Whether the host reads and writes the buffer where it lies.
         self.is_mapped = maps_buffers(context)
-        self._buffer: cl.Buffer | None = None
         self._host = np.empty(0, self.dtype)
         self._mapping: HostArray | None = None
         self._upload: Any = None
@@ -94,7 +96,7 @@ class PackedVector:
         try:
             access = flags.READ_WRITE | (flags.ALLOC_HOST_PTR if self.is_mapped else 0)
             self._buffer = cl.Buffer(context.cl_context, access, nbytes)
-            cl.enqueue_fill_buffer(self._queue, self._buffer, np.uint8(0), 0, nbytes)
+            cl.enqueue_fill_buffer(self._queue, self._buffer, np.zeros((), np.uint8), 0, nbytes)
         except (cl.MemoryError, cl.LogicError) as error:
             name = context.profile.name
             raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
@@ -107,14 +109,9 @@ class PackedVector:
             return DeviceArray(self._queue, shape, self.dtype)
         return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the buffer."""
-        return 0 if self._buffer is None else self._buffer.size
-
     def copy_from(self, other: PackedVector) -> None:
         """Copy the elements of a vector of the same shapes in the same context, on the device."""
-        if self._buffer is not None:
+        if self.nbytes:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
     def holds(self, index: int, array: Any) -> bool:
@@ -126,7 +123,7 @@ class PackedVector:
 
     def download(self) -> HostArray:
         """Wait for the device; return the elements, which are not to be changed, and may change after `release`."""
-        if self._buffer is None:
+        if not self.nbytes:
             return self._host
         if self.is_mapped:
             return self._map(cl.map_flags.READ)
@@ -135,13 +132,13 @@ class PackedVector:
 
     def open(self) -> HostArray:
         """Return memory for new elements, all of which are to be written before `upload`."""
-        if self._buffer is None or not self.is_mapped:
+        if not (self.nbytes and self.is_mapped):
             return self._host
         return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
 
     def upload(self) -> None:
         """Upload the elements that were written, in the background: they must stay as they are."""
-        if self._buffer is None or self.is_mapped:
+        if not self.nbytes or self.is_mapped:
             self.release()
             return
         # Kept: PyOpenCL waits for a copy whose event is dropped.
@@ -182,14 +179,11 @@ class PackedVector:
         """Give the buffer back to the device, after `download` or `open`."""
         if self._mapping is not None:
             mapping, self._mapping = self._mapping, None
-            mapping.base.release(self._queue)
+            unmap(self._queue, mapping)
 
     def _map(self, flags: int) -> HostArray:
         self.release()
-        size = self._buffer.size // self.dtype.itemsize
-        self._mapping, _ = cl.enqueue_map_buffer(
-            self._queue, self._buffer, flags, 0, (size,), self.dtype, is_blocking=True
-        )
+        self._mapping = map_buffer(self._queue, self._buffer, flags, 0, self.nbytes // self.dtype.itemsize, self.dtype)
         return self._mapping
 
 
@@ -207,7 +201,7 @@ def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]
     try:
         buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
         access = cl.map_flags.READ | cl.map_flags.WRITE
-        memory, _ = cl.enqueue_map_buffer(context.queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)
+        memory = map_buffer(context.queue, buffer, access, 0, nbytes)
     except cl.Error:
         return None, np.zeros(nbytes, np.uint8)
     return buffer, memory

@@ -19,6 +19,7 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
+from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
 __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
@@ -101,15 +102,14 @@ class PinnedMemory:
     def _new_block(self, nbytes: int) -> _Block:
         buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
         access = cl.map_flags.READ | cl.map_flags.WRITE
-        memory, _ = cl.enqueue_map_buffer(self._queue, buffer, access, 0, (nbytes,), np.uint8, is_blocking=True)
-        return _Block(buffer, memory)
+        return _Block(buffer, map_buffer(self._queue, buffer, access, 0, nbytes))
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:
     """Return a context's pinned memory; None if it has none that copies arrive from, or shares the host's."""
     if __name__ not in context.kept:
         context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
-    return context.kept[__name__]
+    return known_pinned_memory(context)
 
 
 def known_pinned_memory(context: Context) -> PinnedMemory | None:

@@ -114,12 +114,12 @@ class Recorder:
             array.queue, memory, as_int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype
         )
 
-    def memory(self, buffer: cl.MemoryObject) -> Memory:
+    def memory(self, buffer: cl.Buffer) -> Memory:
         """Return the `Memory` that stands for a buffer in the recording."""
-        number, memory = self._memories.get(buffer.int_ptr, (None, None))
-        if number != allocation_number(buffer):
-            memory = self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
-        return memory
+        known = self._memories.get(buffer.int_ptr)
+        if known is not None and known[0] == allocation_number(buffer):
+            return known[1]
+        return self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
 
     def on(self, command: Any) -> None:
         """Record a command, and enqueue it, or hold it back."""
@@ -162,7 +162,7 @@ class Recorder:
         self._segment.allocated.append(memory)
         return memory
 
-    def _keep(self, buffer: cl.MemoryObject, memory: Memory) -> Memory:
+    def _keep(self, buffer: cl.Buffer, memory: Memory) -> Memory:
         """Map a buffer to a memory, but no later buffer with its handle."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory

@@ -108,7 +108,7 @@ class Tracer(Recorder):
             self.trace.states[self.memory(array.base_data)] = number
         return array
 
-    def memory(self, buffer: cl.MemoryObject) -> Memory:
+    def memory(self, buffer: cl.Buffer) -> Memory:
         """Return a buffer's name in the trace."""
         self._alive.append(buffer)
         return super().memory(buffer)
