@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -45,7 +45,8 @@ __all__ = [
     "unsupported_reason",
 ]
 
-_SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
+#: Matches any text.
+_SPEC = re.compile(r"(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?\Z", re.DOTALL)
 _NUMBERED = re.compile(r"opencl\d+:\d+")
 
 _TRIAL = """
@@ -108,7 +109,8 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             table.add_column(name, justify="right")
         table.add_column("state", overflow="fold")
         for row in self:
-            state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.unsupported_reason)}"
+            reason = row.unsupported_reason
+            state = "[green]works[/]" if reason is None else f"[red]fails[/]: {escape(reason)}"
             memory = f"{row.memory / 2**30:.1f} GiB"
             names = ", ".join(filter(None, [row.spec, row.short_name]))
             table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
@@ -144,6 +146,7 @@ def find(spec: str) -> cl.Device:
             f"{spec!r}: a device is a text.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
         )
     match = _SPEC.match(spec.strip())
+    assert match is not None
     device = _whole(match["device"], spec)
     if match["parts"] is None:
         return device
@@ -238,8 +241,10 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
             f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts.\n"
             f"The cure: divide it into {units} parts at the most, as in [1/{units}]"
         )
+    # PyOpenCL's hint lacks the values of properties.
+    properties = cast("list[cl.device_partition_property]", [cl.device_partition_property.EQUALLY, units // parts])
     try:
-        return device.create_sub_devices([cl.device_partition_property.EQUALLY, units // parts])[part - 1]
+        return device.create_sub_devices(properties)[part - 1]
     except cl.Error as error:
         raise DeviceError(
             f"{spec}: {device.name.strip()} cannot be divided ({error}).\nThe cure: leave out [{part}/{parts}]"
@@ -318,4 +323,5 @@ def _run_trial(device: cl.Device) -> list[int]:
     out = cl.Buffer(context, cl.mem_flags.READ_WRITE, result.nbytes)
     program.optdb_trial(queue, result.shape, None, out)
     cl.enqueue_copy(queue, result, out)
-    return result.tolist()
+    values: list[int] = result.tolist()
+    return values

@@ -33,6 +33,12 @@ def can_script(queue: cl.CommandQueue) -> bool:
     return loop_library() is not None and driver_calls(queue) is not None
 
 
+def _loop() -> ctypes.CDLL:
+    library = loop_library()
+    assert library is not None
+    return library
+
+
 class NativeAgreement:
     """Threads that agree on something, or one of which gives up, without Python's lock.
 
@@ -43,7 +49,7 @@ class NativeAgreement:
     """
 
     def __init__(self, count: int) -> None:
-        self._library = loop_library()
+        self._library = _loop()
         self.missing = ctypes.c_int32(count)
 
     @property
@@ -102,10 +108,11 @@ class ScriptedCopy:
         """Take an event that PyOpenCL has made."""
         self.event, self.handle.value = event, event.int_ptr
 
-    def take_event(self) -> None:
-        """Own the event that the call has made, if it has made one."""
+    def take_event(self) -> cl.Event | None:
+        """Own the event that the call has made, if it has made one, and return it."""
         if self.event is None and self.handle.value:
             self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
+        return self.event
 
     def wait(self) -> None:
         """Wait until the copy is complete, or the script has failed before."""
@@ -154,7 +161,7 @@ class Script:
     """
 
     def __init__(self) -> None:
-        self._loop = loop_library()
+        self._loop = _loop()
         self._driver = icd_loader()
         #: Records, and what stands for the one of a number if its call fails.
         self._blocks: list[tuple[ctypes.Array[CallRecord], Callable[[int], None]]] = []
@@ -204,8 +211,10 @@ class Script:
         for event in events:
             handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
-            def otherwise(event: Any = event) -> None:
-                IMMEDIATE.delay(queue, [event.event if isinstance(event, ScriptedCopy) else event])
+            def otherwise(event: cl.Event | ScriptedCopy = event) -> None:
+                made = event.take_event() if isinstance(event, ScriptedCopy) else event
+                assert made is not None
+                IMMEDIATE.delay(queue, [made])
 
             barrier = self._driver.clEnqueueBarrierWithWaitList
             self._add(barrier, otherwise, _handle(queue), ctypes.c_uint(1), handles, None)
@@ -213,7 +222,9 @@ class Script:
 
     def enqueue(self, commands: CommandList) -> None:
         """Enqueue the commands of a list that has `records`."""
-        self._blocks.append((commands.records, lambda number: commands[number].enqueue()))
+        records = commands.records
+        assert records is not None
+        self._blocks.append((records, lambda number: commands[number].enqueue()))
 
     def flush(self, queue: cl.CommandQueue) -> None:
         """Let the device begin what its queue has."""

@@ -133,6 +133,7 @@ def test_the_best_that_works_goes_first(there_are):
         ("opencl2:0", "opencl2:0: Graphics 1 does not work: unknown target; there is:"),
         ("graphics 1", "graphics 1: no such device works"),
         ("cuda", "cuda: no device is called that"),
+        ("cu\nda", "cu\nda: no device is called that"),
         ("accelerator", "accelerator: there is no device of this kind; there is:"),
         ("", "no device is called that"),
         ("opencl[0/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
@@ -239,7 +240,7 @@ def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():
         print("theano" in sys.modules)
         print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("optdb.")}))
     """
-    assert output(code) == "False\ncomposition files html_tables runtime trace_log user_cache"
+    assert output(code) == "False\ncomposition files html_tables numpy_types runtime trace_log user_cache"
 
 
 @pytest.mark.slow

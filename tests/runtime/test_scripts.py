@@ -118,6 +118,17 @@ def test_pyopencl_makes_what_the_library_refuses(queue, monkeypatch):
     np.testing.assert_array_equal(out[:5], [5, 6, 9, 9, 0])
 
 
+def test_pyopencl_delays_a_queue_by_a_copy_of_the_library(queue, monkeypatch):
+    side = cl.CommandQueue(queue.context, queue.device)
+    target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
+    script = Script()
+    copy = script.upload(side, target, 0, values, [])
+    monkeypatch.setattr(scripts, "_handle", lambda value: scripts.ctypes.c_void_p())
+    script.delay(queue, [copy])
+    script.run()
+    np.testing.assert_array_equal(read(queue, target), values)
+
+
 def test_after_an_error_nothing_follows_and_nobody_waits(queue):
     target = buffer(queue)
     other = NativeAgreement(2)
