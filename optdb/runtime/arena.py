@@ -56,7 +56,8 @@ def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
         if start is not None:
             return number, start
     pieces.append(_Gaps())
-    return len(pieces) - 1, pieces[-1].take(size, None)
+    pieces[-1].take(size, None)
+    return len(pieces) - 1, 0
 
 
 class _Gaps:

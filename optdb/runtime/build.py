@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from optdb import trace_log
@@ -64,8 +64,8 @@ def source_of(context: Context, program: cl.Program) -> str:
     """Return the source that a program was made of; nothing if that is not known."""
     loaded = context.kept.get(__name__, {}).get(program.int_ptr)
     if loaded is not None:
-        return loaded[1]
-    return declarations.without_declarations(program.get_info(cl.program_info.SOURCE))
+        return cast("str", loaded[1])
+    return declarations.without_declarations(cast("str", program.get_info(cl.program_info.SOURCE)))
 
 
 def make(
@@ -100,8 +100,8 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
             if not context.profile.quirks.takes_ptx or not ptx.has_instructions(source):
                 return program
             # What the compiler left as comments is compiled now.
-            (binary,) = program.get_info(cl.program_info.BINARIES)
-            program = cl.Program(context.cl_context, [context.device], [ptx.with_instructions(binary)])
+            binary = ptx.with_instructions(_binary_of(program))
+            program = cl.Program(context.cl_context, [context.device], [binary])
             program = _built_quietly(program, options, name)
     except (cl.Error, ValueError) as error:
         log = _log(error)
@@ -134,7 +134,8 @@ def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl
     # PyOpenCL's own cache would keep the same binaries again.
     program = build_quietly(program, options)
     for device in program.devices:
-        messages = program.get_build_info(device, cl.program_build_info.LOG).strip()
+        log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # by PyOpenCL
+        messages = log.strip()
         if messages:
             _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), messages)
     return program
@@ -154,12 +155,18 @@ def _load(context: Context, kept: binaries.Binaries, key: str, options: tuple[st
 
 def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
     try:
-        (binary,) = program.get_info(cl.program_info.BINARIES)
+        binary = _binary_of(program)
     except cl.Error as error:
         _logger.info("a program cannot be kept: %s", error)
         return
     if binary:
         kept.save(key, binary)
+
+
+def _binary_of(program: cl.Program) -> bytes:
+    """Return the binary for the one device of a program."""
+    (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
+    return binary
 
 
 def numbered(source: str, own_lines: int = 0) -> str:

@@ -52,8 +52,8 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)
-    matrices = [_matrix(x) for x in (a, b, z)]
-    if library is None or kinds is None or None in matrices or matrices[2].transposed or not a.size or not b.size:
+    matrices = [matrix for matrix in map(_matrix, (a, b, z)) if matrix is not None]
+    if library is None or kinds is None or len(matrices) < 3 or matrices[2].transposed or not a.size or not b.size:
         return False
     (m, k), n = a.shape[-2:], b.shape[-1]
     letter, number = kinds
@@ -67,7 +67,7 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
     )
     handle = ctypes.c_void_p(queue.int_ptr)
     function = getattr(library, f"CLBlast{letter}gemm{'StridedBatched' if batch else ''}")
-    status = function(
+    status: int = function(
         *(_ROW_MAJOR, *layouts, *map(ctypes.c_size_t, (m, n, k)), number(alpha), *left, *right),
         *(number(beta), *result, *map(ctypes.c_size_t, batch), ctypes.byref(handle), None),
     )

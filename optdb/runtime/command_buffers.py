@@ -28,7 +28,8 @@ _CAPABILITIES, _CAN_BE_SIMULTANEOUS = 0x12A9, 4
 _REQUIRED_OF_QUEUES = 0x12AA
 
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
-_TYPES = {"p": _POINTER, "n": _NUMBER, "s": _SIZE}
+_Word = ctypes.c_void_p | ctypes.c_uint | ctypes.c_size_t
+_TYPES: dict[str, type[_Word]] = {"p": _POINTER, "n": _NUMBER, "s": _SIZE}
 #: The functions, and the types of their parameters.
 _PARAMETERS = {
     "clCreateCommandBufferKHR": "nppp",
@@ -78,6 +79,7 @@ class CommandBuffer:
         self._driver.call("clEnqueueCommandBufferKHR", 1, self._queues, self._handle, 0, None, None)
 
     def _append(self, command: Any) -> None:
+        args: tuple[Any, ...]
         match command:
             case EnqueueKernel(kernel=kernel, global_size=items, local_size=group):
                 sizes = (_SIZE * len(items))(*items)
@@ -87,9 +89,8 @@ class CommandBuffer:
                 value = np.asarray(command.pattern).tobytes()
                 name, args = "clCommandFillBufferKHR", (target.int_ptr, value, len(value), offset, nbytes)
             case EnqueueCopy():
-                buffers = command.source.int_ptr, command.target.int_ptr
-                sizes = command.source_offset, command.target_offset, command.nbytes
-                name, args = "clCommandCopyBufferKHR", (*buffers, *sizes)
+                name, args = "clCommandCopyBufferKHR", (command.source.int_ptr, command.target.int_ptr)
+                args = *args, command.source_offset, command.target_offset, command.nbytes
         self._driver.call(name, self._handle, None, *args, 0, None, ctypes.byref(_NUMBER()), None)
 
 
@@ -105,14 +106,14 @@ class _Driver:
             if not address:
                 raise LookupError(name)
             result = _POINTER if name == "clCreateCommandBufferKHR" else ctypes.c_int
-            self._functions[name] = ctypes.CFUNCTYPE(result, *map(_TYPES.get, parameters))(address)
+            self._functions[name] = ctypes.CFUNCTYPE(result, *(_TYPES[parameter] for parameter in parameters))(address)
 
     def create(self, queues: Any) -> int:
         """Return the handle of a new command buffer, which may be enqueued while it is still at work."""
         status = ctypes.c_int()
         properties = (ctypes.c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0)
         create = self._functions["clCreateCommandBufferKHR"]
-        handle = create(len(queues), queues, ctypes.addressof(properties), ctypes.addressof(status))
+        handle: int = create(len(queues), queues, ctypes.addressof(properties), ctypes.addressof(status))
         _check("clCreateCommandBufferKHR", status.value)
         return handle
 

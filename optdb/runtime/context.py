@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError, ForkedContext
 from optdb.runtime.grid_failures import forget_words
 from optdb.runtime.library import check_process, cl
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["Context", "ForkedContext", "Turn", "options_of"]
 
@@ -76,7 +79,8 @@ class Context:
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
         # A context that ends before the program does: see `_finish_all`.
-        weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name).atexit = False
+        end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
+        end.atexit = False  # type: ignore[misc]  # a property that can be set
 
     @property
     def cl_context(self) -> cl.Context:
@@ -94,10 +98,10 @@ class Context:
         """Raise ForkedContext in a child of the process that made the context: the driver's threads are not there."""
         _check_process(self._pid)
 
-    def unsupported_reason(self, dtype: object) -> str | None:
+    def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         """Return why arrays of a dtype cannot be held or computed with, None if they can."""
         # Cached by name: each array of each graph asks for it.
-        name = dtype if dtype in _DTYPES else np.dtype(dtype).name
+        name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
             return f"OpenCL has no {name}"
         if name in _DOUBLE and not self.profile.float64:

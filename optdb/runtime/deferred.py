@@ -65,7 +65,8 @@ class DeferredArray:
 
 def source(value: Any, where: Where) -> Source:
     """Parse a source."""
-    return _parse_source(value, where)
+    parsed: Source = _parse_source(value, where)
+    return parsed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from optdb.runtime.library import cl
@@ -374,8 +374,9 @@ class DeviceProfile:
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
         """Return `as_kind` without what some drivers lack, or what some are wrong about: a file runs on any."""
-        known = (quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions")
-        quirks = replace(self.quirks, wrong_vector_functions=frozenset().union(*known), takes_ptx=False)
+        known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
+        wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
+        quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)
         return replace(self.as_kind(device_kind, compute_units), items_at_once=0, quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
@@ -428,4 +429,5 @@ def profile_of(device: cl.Device) -> DeviceProfile:
 
 def quirks_of(driver: Driver, known: Sequence[KnownQuirk] = KNOWN_QUIRKS) -> DeviceQuirks:
     """Return the quirks of a driver, by a table of them."""
-    return DeviceQuirks(**{quirk.name: quirk.value for quirk in known if quirk.applies_to(driver)})
+    values: dict[str, Any] = {quirk.name: quirk.value for quirk in known if quirk.applies_to(driver)}
+    return DeviceQuirks(**values)

@@ -84,7 +84,7 @@ class Ref(Record):
                 return cls(number)
         raise where.wrong("a number, or a reference to an entry before it", value)
 
-    def to_json(self, members: Members) -> str:
+    def to_json(self, members: Members) -> Any:
         """Return the text."""
         return str(self)
 

@@ -227,8 +227,9 @@ def usable_barrier(context: Context) -> GridBarrier | None:
     if __name__ not in context.kept:
         found = kept_findings(context)
         right = {name for name, finding in found.items() if finding.get("right") is True}
-        context.kept[__name__] = next((barrier for name, barrier in GRID_BARRIERS.items() if name in right), None)
-    return context.kept[__name__]
+        context.kept[__name__] = next((GRID_BARRIERS[name] for name in GRID_BARRIERS if name in right), None)
+    barrier: GridBarrier | None = context.kept[__name__]
+    return barrier
 
 
 def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
@@ -243,7 +244,7 @@ def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
     return {name: finding for name, finding in found.items() if isinstance(finding, dict)}
 
 
-def _key_of(context: Context) -> str:
+def _key_of(context: Context) -> dict[str, Any]:
     return tuning.key_of(context.device, "grid barrier", "uint32", _VERSION)
 
 

@@ -69,7 +69,7 @@ def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
     """Raise DeviceError if the words of a queue's context, as they were read, tell of a launch that failed."""
     if not values[-1]:
         return
-    cl.enqueue_copy(queue, known_words(queue), _NO_WORDS, is_blocking=True)
+    cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)
     raise DeviceError(
         f"a persistent launch on {queue.device.name.strip()} was given up: its groups waited too long for each other, "
         f"and {values[0]} came to a barrier. Shared variables of the functions that were called since the "

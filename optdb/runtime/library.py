@@ -57,7 +57,7 @@ def _generate_invokers() -> None:
         from pyopencl import invoker
     finally:
         cl._PYOPENCL_NO_CACHE = no_cache
-    invoker.invoker_cache = _NothingKept()
+    invoker.invoker_cache = _NothingKept()  # type: ignore[assignment]  # has what PyOpenCL uses of its database
 
 
 _generate_invokers()
@@ -96,7 +96,11 @@ compilers_unheard = _Unheard().block
 def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Program:
     """Build a program so that its compiler tells errors alone, and without PyOpenCL's cache of binaries."""
     with compilers_unheard():
-        return program.build(options=[*options, _NO_WARNINGS], cache_dir=False)
+        built: cl.Program = program.build(
+            options=[*options, _NO_WARNINGS],
+            cache_dir=False,  # type: ignore[arg-type]  # None is PyOpenCL's own folder
+        )
+        return built
 
 
 def check_process() -> None:

@@ -144,7 +144,7 @@ class Merging:
         return [run for segment in self._segments for run, merges in _runs(segment, is_small) if merges]
 
     def _is_small(self, command: Any) -> bool:
-        return id(command) in self._small
+        return self._small is not None and id(command) in self._small
 
     def _may_be_merged(self, command: Any) -> bool:
         return may_be_merged(command, self._sequencer)
@@ -210,7 +210,7 @@ def _is_single(command: Any) -> bool:
     """Tell whether one work item computes a command that can be merged."""
     if isinstance(command, EnqueueKernel):
         return math.prod(command.global_size) == 1
-    return command.nbytes <= _MAX_COPIED_BYTES
+    return bool(command.nbytes <= _MAX_COPIED_BYTES)
 
 
 def may_be_merged(command: Command, merger: KernelMerger) -> bool:
@@ -224,7 +224,7 @@ def may_be_merged(command: Command, merger: KernelMerger) -> bool:
     if not (quirks.launch_s and quirks.compiles_body_repeatedly):
         return False  # merging does not pay, or kernels' bodies cannot be called by others
     if isinstance(command, EnqueueFill):
-        return command.pattern.nbytes <= _MAX_PATTERN_BYTES
+        return bool(command.pattern.nbytes <= _MAX_PATTERN_BYTES)
     if not isinstance(command, EnqueueKernel):
         return True
     is_ungrouped = math.prod(command.local_size or command.global_size) == 1

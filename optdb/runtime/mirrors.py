@@ -49,7 +49,7 @@ class HostMirror:
         """Begin to copy an array in C order from the device; return the event, None if there is nothing to wait for."""
         if not self.values.size:
             return None
-        event = self._prepared(array, DriverCalls.read)
+        event: cl.Event | None = self._prepared(array, DriverCalls.read)
         if event is None:
             command = EnqueueDownload(array.queue, self.values, array.base_data, array.offset, False)
             enqueue(command)

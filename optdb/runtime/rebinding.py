@@ -61,9 +61,10 @@ def bind_io(
     taken = {*next_values, *external_inputs.values()}
     external_outputs: dict[Hashable, Memory] = {}
     for var, layout in outputs.items():
-        if may_be_external(layout) and layout.memory not in taken and _pays(layout.memory, merged):
-            external_outputs[var] = layout.memory
-            taken.add(layout.memory)
+        memory = layout.memory
+        if memory is not None and may_be_external(layout) and memory not in taken and _pays(memory, merged):
+            external_outputs[var] = memory
+            taken.add(memory)
     return IOBinding(external_inputs, external_outputs)
 
 

@@ -15,7 +15,7 @@ import marshal
 import math
 import reprlib
 from collections.abc import Callable, KeysView, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -120,6 +120,7 @@ class Record:
     __slots__ = ()
     #: The object's field `kind`, which tells the class from others at the same position; None without such a field.
     kind: ClassVar[str | None] = None
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
     def parse(cls: type[_R], value: Any, where: Where) -> _R:
@@ -145,21 +146,26 @@ class Record:
     def check(self, where: Where) -> None:
         """Check the fields of a parsed record against each other; raise an error as `parse` does if they do not fit."""
 
-    def to_json(self, members: Members) -> dict[str, Any]:
+    def to_json(self, members: Members) -> Any:
         """Return the JSON value; arrays and texts go into members."""
         kind = {} if self.kind is None else {"kind": self.kind}
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-@functools.cache
-def _fields(cls: type[Record]) -> tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]:
-    """Return a record's saved fields with their parsers, None for each other field without a default, and the names."""
+#: A record's saved fields with their parsers, None for each other field without a default, and the names in JSON.
+_Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
+
+
+def _found_fields(cls: type[Record]) -> _Fields:
     fields = dataclasses.fields(cls)
     parsers = {field.name: field.metadata["parse"] for field in fields if field.metadata}
     required = (field for field in fields if field.default is field.default_factory is dataclasses.MISSING)
     unsaved = {field.name: None for field in required if field.name not in parsers}
     names = parsers if cls.kind is None else {"kind": None, **parsers}
     return list(parsers.items()), unsaved, names.keys()
+
+
+_fields: Callable[[type[Record]], _Fields] = functools.cache(_found_fields)  # type: ignore[assignment]  # classes hash
 
 
 def saved_values(record: Record) -> list[Any]:
@@ -199,7 +205,7 @@ def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
     return parse
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
     """Tell whether a value is a whole number of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -LIMIT <= value < 2 * LIMIT
 
@@ -264,7 +270,7 @@ def repeated(parse: Parser) -> Parser:
 
 def one_of(*records: type[Record]) -> Parser:
     """Return a parser for a record of one of some classes, selected by their `kind`."""
-    by_kind = {record.kind: record for record in records}
+    by_kind = {record.kind: record for record in records if record.kind is not None}
     wanted = f"an object of one of the kinds {', '.join(by_kind)}"
 
     def parse(value: Any, where: Where) -> Record:
@@ -290,7 +296,8 @@ def index_in(name: str) -> Parser:
 
 def array(value: Any, where: Where) -> HostArray:
     """Parse the name of a member that is an array; return the array."""
-    return where.archive.array(value)
+    values: HostArray = where.archive.array(value)
+    return values
 
 
 flags = list_of(flag, "true and false")

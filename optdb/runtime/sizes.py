@@ -97,13 +97,16 @@ class SymInt:
     __le__, __ge__ = _comparison("<=")
 
     def __eq__(self, other: object) -> bool:
-        return _compared("==", self, other)
+        answer: bool = _compared("==", self, other)
+        return answer
 
     def __truediv__(self, other: Any) -> float:
-        return self._specialize() / specialize(other)
+        quotient: float = self._specialize() / specialize(other)
+        return quotient
 
     def __rtruediv__(self, other: Any) -> float:
-        return specialize(other) / self._specialize()
+        quotient: float = specialize(other) / self._specialize()
+        return quotient
 
     def __neg__(self) -> Any:
         return self * -1
@@ -141,7 +144,7 @@ class SymInt:
         return self.value
 
 
-class SymIntVector(tuple):
+class SymIntVector(tuple[Any, ...]):
     """A vector of numbers of the host, some of them sizes: whole numbers, unless `dtype` is another one."""
 
     dtype = np.dtype("int64")
@@ -267,7 +270,7 @@ def _rules(operands: Sequence[Any]) -> ShapeEnv:
     return next(x.rules for x in operands if isinstance(x, SymInt))
 
 
-def _compared(word: str, one: Any, other: Any) -> bool:
+def _compared(word: str, one: Any, other: Any) -> Any:
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_number(one) and _is_number(other)):
         return NotImplemented
@@ -368,6 +371,7 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
     """Return the left operand of a size's entry, which is a size itself if the right one is a plain number."""
+    assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 
 

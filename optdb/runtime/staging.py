@@ -55,7 +55,9 @@ class StagingBuffer:
         if pinned is None or value.nbytes not in ASYNC_SIZES:
             return None
         array = self._next_array(value)
-        event = None if array is None else pinned.upload(self._queue, array.base_data, array.offset, value)
+        if array is None:
+            return None
+        event = pinned.upload(self._queue, array.base_data, array.offset, value)
         if event is None:
             return None
         self._queue.flush()

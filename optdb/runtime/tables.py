@@ -33,8 +33,7 @@ class TableSource:
 
     def without_root(self) -> TableSource:
         """Return the same without the array, which may be large."""
-        is_nested = isinstance(self.array, TableSource)
-        return replace(self, array=self.array.without_root() if is_nested else None)
+        return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
 
     def of(self, array: HostArray) -> HostArray:
         """Return the table of another array in place of the root; raise what its function raises."""

@@ -126,7 +126,7 @@ class CommandRange:
     @property
     def done(self) -> bool:
         """Whether the device has done all of it."""
-        return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
+        return bool(self._last.command_execution_status <= cl.command_execution_status.COMPLETE)
 
     def wait(self) -> None:
         """Wait until it is done, but for nothing later; raise pyopencl.Error or DeviceError if the device failed."""

@@ -47,9 +47,8 @@ def load(key: dict[str, Any]) -> dict[str, Any] | None:
         content = parse_json(read_file(path_of(key), _MAX_BYTES))
     except (OSError, ValueError):
         return None
-    if not isinstance(content, dict) or content.get("key") != key or not isinstance(content.get("found"), dict):
-        return None
-    return content["found"]
+    found = content.get("found") if isinstance(content, dict) and content.get("key") == key else None
+    return found if isinstance(found, dict) else None
 
 
 def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
