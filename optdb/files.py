@@ -148,4 +148,4 @@ def is_truncated(path: Path) -> bool:
     if not header.startswith(b"\x7fELF\x02\x01"):
         return False
     sections_offset, section_size, sections = _ELF64.unpack(header)[1:]
-    return size < sections_offset + section_size * sections
+    return bool(size < sections_offset + section_size * sections)

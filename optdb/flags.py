@@ -85,15 +85,15 @@ class Flag:
             If the flag does not accept the text.
         """
         if self.check is not None:
-            return self._checked(str(value).strip())
+            return self._checked(self.check, str(value).strip())
         for text, meaning in self.spellings:
             if text == str(value):
                 return meaning
         raise FlagError(f"{self.name}={value}: {self.name} is {self.allowed}")
 
-    def _checked(self, text: str) -> Any:
+    def _checked(self, check: Callable[[str], object], text: str) -> Any:
         try:
-            value = self.check(text)
+            value = check(text)
         except ValueError as error:
             raise FlagError(f"{self.name}={text}: {error}") from None
         return value if self.reads else text
@@ -407,6 +407,10 @@ def _here(device: str) -> str:
     return next((name for prefix, name in _DEVICE_FOR.items() if device.startswith(prefix)), device)
 
 
+def _here_found(device: re.Match[str]) -> str:
+    return _here(device[0])
+
+
 def check_gpu_backend(name: str, value: str) -> None:
     """Refuse a device for Theano's own GPU back-end where that back-end is not installed.
 
@@ -425,7 +429,7 @@ def check_gpu_backend(name: str, value: str) -> None:
     meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:
         return
-    wanted = re.sub(r"(?<=->)[^;]*", lambda device: _here(device[0]), value) if name == "contexts" else _here(value)
+    wanted = re.sub(r"(?<=->)[^;]*", _here_found, value) if name == "contexts" else _here(value)
     setting = f"{_FLAG_FOR[name]}={wanted}"
     if re.search("[<>;|&]", setting):
         setting = f"'{setting}'"

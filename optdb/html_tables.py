@@ -9,7 +9,7 @@ import html
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Column, Table
 
 __all__ = ["HtmlTables", "html_of"]
@@ -17,6 +17,11 @@ __all__ = ["HtmlTables", "html_of"]
 
 class HtmlTables:
     """Base of classes that `rich` prints as tables: those that their method `render` returns, or ``__rich__``."""
+
+    if TYPE_CHECKING:
+
+        def render(self) -> Table | Group:
+            """Return what is printed, unless ``__rich__`` does."""
 
     def __rich__(self) -> Table | Group:
         return self.render()
@@ -26,7 +31,7 @@ class HtmlTables:
         return html_of(self.__rich__())
 
 
-def html_of(rendered: Table | Group) -> str:
+def html_of(rendered: RenderableType) -> str:
     """Return tables as HTML, with the same titles, headers and cells.
 
     Parameters

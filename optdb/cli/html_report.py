@@ -104,7 +104,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
                 "types": node.types,
                 "inputs": node.inputs,
                 "line": node.line,
-                "kind": "input" if node.is_input else placement_of(node.node),
+                "kind": "input" if node.node is None else placement_of(node.node),
                 "output": number in outputs,
                 "seconds": times.get(node.node, (None, 0))[0],
                 "x": x,

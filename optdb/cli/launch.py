@@ -61,12 +61,12 @@ def _launch_script(target: str, args: Sequence[str]) -> None:
     main = _set_up(path=str(Path(target).resolve().parent), argv=[target, *args])
     main.__loader__ = SourceFileLoader("__main__", path)
     main.__file__ = path
-    main.__cached__ = None
+    vars(main)["__cached__"] = None
     _execute(lambda: _run_source(source, path, main))
 
 
 # What python itself calls for "-m", and for a folder; it executes in sys.modules["__main__"].
-_run_module = runpy._run_module_as_main
+_run_module = runpy._run_module_as_main  # type: ignore[attr-defined]  # private: its hints leave it out
 
 
 def _run_source(source: bytes, path: str, main: ModuleType) -> None:
@@ -77,7 +77,7 @@ def _set_up(path: str, argv: list[str]) -> ModuleType:
     """Install a new ``__main__`` module, where pickle and multiprocessing look names up."""
     main = ModuleType("__main__")
     main.__annotations__ = {}
-    main.__builtins__ = sys.modules["builtins"]
+    vars(main)["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = argv
     # Python puts the script's folder here, except with -P (since 3.11).
@@ -102,7 +102,8 @@ def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
     def hook(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> object:
         below = _below(tb)
         if isinstance(error, USER_ERRORS) and _is_standard(excepthook):
-            return _print_briefly(error, below)
+            _print_briefly(error, below)
+            return None
         return excepthook(kind, error.with_traceback(below), below)
 
     return hook

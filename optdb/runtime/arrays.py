@@ -29,6 +29,8 @@ from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
 if TYPE_CHECKING:
+    from optdb.runtime.recording import ArrayLayout
+
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
@@ -377,7 +379,7 @@ def overwrite(target: Array, source: Array) -> bool:
     return True
 
 
-def span(array: Array) -> tuple[int, int]:
+def span(array: Array | ArrayLayout) -> tuple[int, int]:
     """Return the first byte of its buffer that an array touches, and the one after the last."""
     if not array.size:
         return array.offset, array.offset

@@ -41,7 +41,7 @@ class Liveness:
 
     ranges: Mapping[Memory, tuple[int, int]]  #: By memory, the first and the last command that needs it.
     #: Those that have to begin where a buffer begins, since a kernel takes no offset.
-    own_buffer: Collection[Memory] = frozenset()
+    own_buffer: frozenset[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
         """Return how many bytes a buffer assignment takes."""

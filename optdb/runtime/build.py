@@ -134,7 +134,7 @@ def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl
     # PyOpenCL's own cache would keep the same binaries again.
     program = build_quietly(program, options)
     for device in program.devices:
-        log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # by PyOpenCL
+        log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
         messages = log.strip()
         if messages:
             _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), messages)

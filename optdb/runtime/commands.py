@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -169,6 +169,9 @@ class EnqueueKernel(Record):
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
+_T = TypeVar("_T", bound="_Transfer")
+
+
 @dataclass(eq=False, slots=True)
 class _Transfer(Record):
     """Base of commands that move bytes: each operand, and the offset in it, is a field."""
@@ -202,7 +205,7 @@ class _Transfer(Record):
         """Enqueue the command on another queue; return its event."""
         raise NotImplementedError
 
-    def prepare(self) -> Any:
+    def prepare(self: _T) -> _T:
         """Prepare the call of the driver, if there is one without an event; return the command."""
         return self
 
@@ -210,11 +213,11 @@ class _Transfer(Record):
         """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
-    def with_operands(self, substitute: Callable[[Any], Any]) -> Any:
+    def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
         """Return the same command with other operands."""
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
-    def bind(self, locate: Locate) -> Any:
+    def bind(self: _T, locate: Locate) -> _T:
         """Return the command with buffers in place of `Memory`."""
         changes: dict[str, Any] = {}
         for operand, offset in self._fields:

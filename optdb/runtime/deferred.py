@@ -63,9 +63,9 @@ class DeferredArray:
         return ValuesUnknown(f"the values of {self.source} are not known before a call")
 
 
-def source(value: Any, where: Where) -> Source:
+def source(value: Any, where: Where) -> SavedSource:
     """Parse a source."""
-    parsed: Source = _parse_source(value, where)
+    parsed: SavedSource = _parse_source(value, where)
     return parsed
 
 
@@ -147,11 +147,12 @@ class FromDevice:
         return "an array of the device"
 
 
-Source = FromArgument | FromArray | FromNumbers | Reshaped | FromTable | FromDevice
+SavedSource = FromArgument | FromArray | FromNumbers | Reshaped | FromTable
+Source = SavedSource | FromDevice
 _parse_source = one_of(FromArgument, FromArray, FromNumbers, Reshaped, FromTable)
 
 
-def lengths_in(source: Source) -> Iterator[Any]:
+def lengths_in(source: SavedSource) -> Iterator[Any]:
     """Yield the numbers that determine the shape of a saved source, or the values of its table."""
     match source:
         case Reshaped():

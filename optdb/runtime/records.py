@@ -165,7 +165,7 @@ def _found_fields(cls: type[Record]) -> _Fields:
     return list(parsers.items()), unsaved, names.keys()
 
 
-_fields: Callable[[type[Record]], _Fields] = functools.cache(_found_fields)  # type: ignore[assignment]  # classes hash
+_fields: Callable[[type[Record]], _Fields] = functools.cache(_found_fields)  # type: ignore[assignment]  # the class's hash
 
 
 def saved_values(record: Record) -> list[Any]:

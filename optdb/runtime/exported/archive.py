@@ -97,7 +97,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
 def array_bytes(value: HostArray) -> bytes:
     """Return an array as the bytes of a member."""
     content = io.BytesIO()
-    np.lib.format.write_array(content, np.array(value, order="C", copy=True), version=(1, 0), allow_pickle=False)
+    np.save(content, np.array(value, order="C", copy=True), allow_pickle=False)
     return content.getvalue()
 
 

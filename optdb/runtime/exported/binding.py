@@ -28,7 +28,7 @@ from optdb.runtime.commands import (
     Memory,
 )
 from optdb.runtime.context import Context
-from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, Source
+from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.buffers import (
     MAX_DIMENSIONS,
@@ -72,7 +72,7 @@ class Resources:
     kernels: Kernels
     #: The buffers of the shared values.
     states: Sequence[cl.Buffer]
-    budget: Budget
+    budget: Budget[Bound]
     #: Runs the first calls in a child process; None if nothing does.
     rehearsals: Rehearsals | None = None
     #: The buffers of constants that kernels read, by the identity of their arrays, which the archive keeps; they are
@@ -103,6 +103,10 @@ def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
     return buffer
 
 
+#: Where a result lies on the device, or how a call makes it.
+_Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
+
+
 class Bound:
     """A trace that is bound for calls like one, whose sizes are `values`.
 
@@ -131,8 +135,7 @@ class Bound:
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
-        #: Where results lie on the device; of others, how a call makes them.
-        self._results = [
+        self._results: list[_Output] = [
             self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
         ]
         live = self._liveness(commands)
@@ -145,7 +148,7 @@ class Bound:
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
         #: The commands that upload from the host in each call, each with its source and its space.
-        self._uploads: list[tuple[EnqueueUpload, Source, int]] = []
+        self._uploads: list[tuple[EnqueueUpload, SavedSource, int]] = []
         #: Kernels, slots and numbers of the kernel arguments that may change in each call.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
@@ -190,7 +193,7 @@ class Bound:
         nbytes += sum(self._source_bytes(upload.value, call) for upload in uploads)
         return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
-    def _source_bytes(self, source: Source, call: Call) -> int:
+    def _source_bytes(self, source: SavedSource, call: Call) -> int:
         """Return the memory for an upload, at most: a table has as many numbers as its array."""
         match source:
             case FromArgument():
@@ -242,7 +245,7 @@ class Bound:
 
     def _command(self, saved: Command) -> Command:
         """Return a saved command as one that can be bound; an upload's source stays as in the file."""
-        command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
+        command: Command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
         match command:
             case EnqueueKernel():
                 return self._launch(command)
@@ -301,7 +304,7 @@ class Bound:
                 return _number(arg.dtype, self._values.value(arg.values[0]))
         return arg
 
-    def _source(self, source: Source, call: Call) -> Any:
+    def _source(self, source: SavedSource, call: Call) -> Any:
         """Return the value of an upload in a call."""
         match source:
             case FromArgument():
@@ -329,7 +332,7 @@ class Bound:
     def _numbers(self, dtype: str, values: Sequence[Any]) -> HostArray:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
-    def _result(self, result: Result | ArrayLayout, call: Call) -> HostArray:
+    def _result(self, result: _Output, call: Call) -> HostArray:
         """Return a result of a call whose commands are in the queue."""
         match result:
             case NumbersResult():
@@ -368,25 +371,36 @@ class Bound:
 
     def _bind(self, command: Command, saved: Command) -> None:
         """Bind a command, unless it does nothing."""
-        if isinstance(command, EnqueueCopy | EnqueueFill) and not command.nbytes:
-            return
-        if isinstance(command, EnqueueKernel) and 0 in command.global_size:
+        match command, saved:
+            case EnqueueCopy() | EnqueueFill(), _:
+                if command.nbytes:
+                    self._commands.append(command.bind(self._buffers.locate))
+            case EnqueueUpload(), _:
+                self._bind_upload(command)
+            case EnqueueKernel(), EnqueueKernel():
+                self._bind_launch(command, saved)
+
+    def _bind_upload(self, command: EnqueueUpload) -> None:
+        bound = command.bind(self._buffers.locate)
+        # An upload blocks only if the caller may change its array, and if nothing waits at the end of the call.
+        bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
+        self._commands.append(bound)
+        self._uploads.append((bound, command.value, _space(command)))
+
+    def _bind_launch(self, command: EnqueueKernel, saved: EnqueueKernel) -> None:
+        if 0 in command.global_size:
             return
         bound = command.bind(self._buffers.locate)
         self._commands.append(bound)
-        if isinstance(bound, EnqueueUpload):
-            # An upload blocks only if the caller may change its array, and if nothing waits at the end of the call.
-            bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
-            self._uploads.append((bound, command.value, _space(command)))
-        elif isinstance(bound, EnqueueKernel):
-            for slot, arg in enumerate(saved.args):
-                if isinstance(arg, NumberArgument) and any(map(self._value_guards.has, arg.values)):
-                    self._free.append((bound.kernel, slot, arg))
+        for slot, arg in enumerate(saved.args):
+            if isinstance(arg, NumberArgument) and any(map(self._value_guards.has, arg.values)):
+                self._free.append((bound.kernel, slot, arg))
 
 
 def _space(upload: EnqueueUpload) -> int:
     """Return the bytes that an upload may have."""
-    return upload.target.nbytes - upload.offset
+    target: Memory = upload.target
+    return target.nbytes - upload.offset
 
 
 def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
@@ -404,4 +418,5 @@ def _number(dtype: str, value: Any) -> np.generic:
         if not isinstance(value, int) or not limits.min <= value <= limits.max:
             raise FileError(f"{value!r} stands where a {dtype} is wanted")
     with np.errstate(all="ignore"):
-        return kind.type(value)
+        number: np.generic = kind.type(value)
+    return number

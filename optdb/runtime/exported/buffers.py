@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.numpy_types import HostArray
-from optdb.runtime.deferred import Source, source
+from optdb.runtime.deferred import SavedSource, source
 from optdb.runtime.expressions import Ref, numbers, size, sizes
 from optdb.runtime.operands import Slot, memory_slot
 from optdb.runtime.records import Record, Where, array, dtype, flag, index_in, list_of, maybe, one_of, saved, within
@@ -99,7 +99,7 @@ class HostResult(Record):
 
     kind: ClassVar[str] = "host"
 
-    value: Source = saved(source)
+    value: SavedSource = saved(source)
 
 
 MemorySpec = SharedMemory | ConstantMemory | Workspace

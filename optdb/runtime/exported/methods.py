@@ -178,11 +178,11 @@ class LoadedMethod:
             self.signature.called(position) + (f"={x}" if position in self._deciding else f" of shape {x.shape}")
             for position, x in enumerate(call.arguments)
         )
-        rules = "".join(f"\n    {reason}" for reason in itertools.islice(broken, _NAMED))
+        reasons = "".join(f"\n    {reason}" for reason in itertools.islice(broken, _NAMED))
         if len(broken) > _NAMED:
-            rules += f"\n    or {len(broken) - _NAMED} others"
+            reasons += f"\n    or {len(broken) - _NAMED} others"
         raise ShapeError(
-            f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
+            f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{reasons}\n"
             "The cure: export it with an example of such arguments, too"
         )
 
@@ -209,11 +209,12 @@ class LoadedMethod:
         for units in _units(call.compute_units, trace.compute_units):
             values = rules.values(Call(call.arguments, units))
             try:
-                broken = self._mismatch(trace, values, call) or rules.broken(values)
+                reason = self._mismatch(trace, values, call) or rules.broken(values)
             except ShapeError as error:
-                broken = str(error)
-            if broken is None:
+                reason = str(error)
+            if reason is None:
                 return values
+            broken = reason
         return broken
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:

@@ -16,7 +16,7 @@ from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.calling import Argument
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.binding import Resources, buffer_with
+from optdb.runtime.exported.binding import Bound, Resources, buffer_with
 from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.manifest import Manifest, SharedValue, read
 from optdb.runtime.exported.methods import LoadedMethod
@@ -121,7 +121,7 @@ class Exported:
         self._path = archive.path
         self.digest = archive.digest
         self.context = context
-        budget = Budget(limits, archive.host_bytes)
+        budget: Budget[Bound] = Budget(limits, archive.host_bytes)
         for state in manifest.states:
             budget.keep_on_device(state.value.nbytes, f"{archive.path}, with its shared values,")
         self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
@@ -151,7 +151,7 @@ class Exported:
         return next(iter(self.methods.values()))(*args, **kwargs)
 
     def __getattr__(self, name: str) -> LoadedMethod:
-        methods = self.__dict__.get("methods", {})
+        methods: dict[str, LoadedMethod] = self.__dict__.get("methods", {})
         if name not in methods:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and no function of that name")
         return methods[name]

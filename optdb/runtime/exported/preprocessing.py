@@ -70,7 +70,9 @@ def preprocess(source: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _merge(token: str, following: str) -> bool:
     """Tell whether two tokens would lex differently without a space between them."""
-    return _TOKEN.match(token + following).group() != token
+    first = _TOKEN.match(token + following)
+    assert first is not None
+    return first.group() != token
 
 
 def _blank(comment: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
@@ -95,15 +95,15 @@ class FileKernel:
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
     """Tell whether the driver says of a parameter that it is of a kind; it need not say anything."""
-    info = cl.kernel_arg_info
+    info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
-        where = cl.kernel_arg_address_qualifier.to_string(kernel.get_arg_info(index, info.ADDRESS_QUALIFIER))
-        type_name = kernel.get_arg_info(index, info.TYPE_NAME)
+        where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)
+        type_name = cast("str", kernel.get_arg_info(index, info.TYPE_NAME))
     except cl.Error:
         return True
     if is_handle(type_name):
         return False
     if param in POINTERS:
-        return where.lower() == param
+        return bool(where == getattr(qualifiers, param.upper()))
     dtype = NUMBERS.get(type_name)
-    return where == "PRIVATE" and (dtype is None or argument_nbytes(dtype) == argument_nbytes(param))
+    return where == qualifiers.PRIVATE and (dtype is None or argument_nbytes(dtype) == argument_nbytes(param))

@@ -31,7 +31,7 @@ def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
     stream = io.BytesIO(message)
     request, arguments = json.loads(stream.readline()), []
     while stream.tell() < len(message):
-        arguments.append(np.lib.format.read_array(stream, allow_pickle=False))
+        arguments.append(np.load(stream, allow_pickle=False))
     return request, arguments
 
 

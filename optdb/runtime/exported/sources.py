@@ -129,7 +129,7 @@ def _check_attributes(spaced: str) -> None:
         end = "" if attribute is None else attribute["end"]
         if end.isidentifier():
             raise SourceError(f"has the attribute {end[:60]!r}, which no program of a file has")
-        if end != ") )" or len(attribute.group().split()) > _MAX_ATTRIBUTE_TOKENS:
+        if attribute is None or end != ") )" or len(attribute.group().split()) > _MAX_ATTRIBUTE_TOKENS:
             raise SourceError("has an attribute of another form than those of a file")
 
 

@@ -9,14 +9,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
-from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, Source
+from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.buffers import (
     ArrayResult,
@@ -143,7 +143,8 @@ class _TraceWriter:
         )
 
     def _command(self, command: Command) -> Command:
-        command = replace(command.with_operands(self._slot), queue=None)
+        # A saved command has no queue.
+        command = replace(command.with_operands(self._slot), queue=cast("cl.CommandQueue", None))
         match command:
             case EnqueueKernel():
                 command.kernel = KernelRef(self._programs.number(command.kernel.source), command.name)
@@ -221,7 +222,7 @@ def _argument(arg: Any) -> Any:
     return NumberArgument(_dtype_name(value.dtype), tuple(numbers))
 
 
-def _source(value: DeferredArray | HostArray) -> Source:
+def _source(value: DeferredArray | HostArray) -> SavedSource:
     """Return the source of an array as a record, without arrays in it but constants."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
