@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from optdb.numpy_types import HostArray
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime import commands
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
@@ -29,8 +29,6 @@ from optdb.runtime.pinned_memory import ASYNC_SIZES, SIZES, pinned_memory
 from optdb.runtime.sizes import specialize
 
 if TYPE_CHECKING:
-    from optdb.runtime.recording import ArrayLayout
-
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
@@ -379,7 +377,22 @@ def overwrite(target: Array, source: Array) -> bool:
     return True
 
 
-def span(array: Array | ArrayLayout) -> tuple[int, int]:
+class _Strided(Protocol):
+    """An array, or its layout."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> AnyDtype: ...
+
+
+def span(array: _Strided) -> tuple[int, int]:
     """Return the first byte of its buffer that an array touches, and the one after the last."""
     if not array.size:
         return array.offset, array.offset
