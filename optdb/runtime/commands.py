@@ -426,7 +426,7 @@ class CommandList(list[Command]):
     _pieces: Sequence[_Piece] | None = None
     #: Its `records`, once they were asked for.
     _records: ctypes.Array[CallRecord] | None = None
-    _has_asked = False
+    _knows_records = False
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
@@ -455,10 +455,10 @@ class CommandList(list[Command]):
         """The calls of its commands; None if some of them are not the same calls of the driver each time."""
         if _prints_launches:
             return None
-        if not self._has_asked:
+        if not self._knows_records:
             calls = _repeated_calls(self)
             self._records = call_records(calls) if len(calls) == len(self) else None
-            self._has_asked = True
+            self._knows_records = True
         return self._records
 
     def needing_own_buffer(self) -> set[Any]:
