@@ -19,6 +19,7 @@ from optdb.codegen.layout import launch_each, steps_of
 from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
 from optdb.codegen.row_teams import launch_rows, row_kernel
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
 from optdb.runtime.tables import computed, table_on_device
 
@@ -217,7 +218,7 @@ def _step_of_rows(operation: Operation, dy: Array, rows: int) -> int:
     return steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
 
 
-def _classes(operation: Operation, y: np.ndarray, shape: Sequence[int]) -> Array:
+def _classes(operation: Operation, y: HostArray, shape: Sequence[int]) -> Array:
     """Return the classes on the device, if there is one for each row, and a column for each of them."""
     rows, columns = shape
     if y.shape[0] != rows:
@@ -229,7 +230,7 @@ def _classes(operation: Operation, y: np.ndarray, shape: Sequence[int]) -> Array
     return table_on_device(operation.context, classes)
 
 
-def _columns(operation: Operation, classes: np.ndarray, rows: int, shape: Sequence[int]) -> Array:
+def _columns(operation: Operation, classes: HostArray, rows: int, shape: Sequence[int]) -> Array:
     """Return the class of each row, counted from the front, on the device."""
     if classes.shape[0] < rows:
         raise IndexError(f"{operation} has {classes.shape[0]} classes for {rows} rows")

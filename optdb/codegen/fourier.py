@@ -27,6 +27,7 @@ from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks
 from optdb.codegen.scratch import tables
 from optdb.codegen.source import filled, functions
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
@@ -115,18 +116,18 @@ def _factors(n: int) -> list[int]:
     return [*factors, n] if n > 1 else factors
 
 
-def _table(context: Context, key: tuple, dtype: np.dtype, make: Callable[[], np.ndarray]) -> Array:
+def _table(context: Context, key: tuple, dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
     """Return an array that is computed on the host once, and cached on the device."""
     return tables(context, (*key, dtype), lambda: [make().astype(dtype)])[0]
 
 
-def _roots(k: np.ndarray, n: int) -> np.ndarray:
+def _roots(k: HostArray, n: int) -> HostArray:
     """Return e to the power of ``-2 pi i k / n``."""
     angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * (k % n) / n
     return np.cos(angle) - 1j * np.sin(angle)
 
 
-def _chirp(n: int, way: int) -> np.ndarray:
+def _chirp(n: int, way: int) -> HostArray:
     """Return e to the power of ``way pi i k^2 / n``."""
     # Python's numbers: squares of large ones are larger than 64 bits.
     k = np.arange(n, dtype=object)
@@ -134,7 +135,7 @@ def _chirp(n: int, way: int) -> np.ndarray:
     return roots if way < 0 else roots.conj()
 
 
-def _filter(n: int, m: int, way: int) -> np.ndarray:
+def _filter(n: int, m: int, way: int) -> HostArray:
     """Return the transform of the chirp that is convolved with, divided by the length."""
     chirp = _chirp(n, way).conj().astype(np.complex128)
     around = np.zeros(m, np.complex128)

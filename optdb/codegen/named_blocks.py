@@ -18,6 +18,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_striding, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, from_host
 
 _KERNELS = functions("named_blocks.cl")
@@ -73,7 +74,7 @@ class AddBlockProducts(Operation):
     def _changed(self, x: Array, kernels: Kernels) -> Array:
         return x if self.inplace else copied(x, self._copying, kernels, self.context)
 
-    def _blocks(self, index: np.ndarray, batch: int, windows: int, length: int, axis: int) -> np.ndarray:
+    def _blocks(self, index: HostArray, batch: int, windows: int, length: int, axis: int) -> HostArray:
         """Return the blocks that each of a batch names, counted from the front."""
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
@@ -121,7 +122,7 @@ class AddOuterProducts(AddBlockProducts):
         launch_striding(kernels["outer_products"], self.context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
 
 
-def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:
+def _row_starts(x: Array, batch: int, windows: int) -> HostArray:
     """Return where the vectors of an array begin, in elements."""
     outer, inner, _ = steps_of(x)
     return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)

@@ -13,6 +13,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_chunks, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import filled, functions
+from optdb.numpy_types import HostArray
 
 
 @dataclass(eq=False)
@@ -44,7 +45,7 @@ class ImagePatches(Operation):
         args = [stack, *lengths, *grid, *sizes, *steps, *starts, x, *steps_of(x), out]
         launch_chunks(kernels["patches"], self.context, out.size, *args)
 
-    def _numbers(self, neib_shape: np.ndarray, neib_step: np.ndarray) -> tuple[list[int], list[int]]:
+    def _numbers(self, neib_shape: HostArray, neib_step: HostArray) -> tuple[list[int], list[int]]:
         """Return the lengths of patches, and how far apart they are, if there are two of each, all positive."""
         for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
             if values.shape != (2,):

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import ROUND_EACH_STEP, typed
+from optdb.numpy_types import HostArray
 
 #: The arguments of kernels for each pooled axis: its length, the number of windows, and their size, step and pad.
 _NUMBERS = ("len", "count", "size", "step", "pad")
@@ -35,7 +34,7 @@ class Windows:
 
     @classmethod
     def read(
-        cls, op: Any, lengths: Sequence[int], numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None
+        cls, op: Any, lengths: Sequence[int], numbers: Sequence[HostArray], counts: Sequence[int] | None = None
     ) -> Windows:
         """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes of the given lengths.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.pytensor.linker import OpenCLFunction
 
 __all__ = ["arrays_of", "device_function", "explicit_inputs"]
@@ -25,7 +26,7 @@ def explicit_inputs(function: Any) -> list[Any]:
     return [given for given in function.maker.inputs if not given.implicit]
 
 
-def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0) -> list[np.ndarray]:
+def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0) -> list[HostArray]:
     """Return the arguments of a call as arrays of the dtypes of the inputs.
 
     Parameters
@@ -48,7 +49,7 @@ def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0)
     return [_array(given.variable, value, batch_axes) for given, value in zip(inputs, values, strict=True)]
 
 
-def _array(variable: Any, value: Any, batch_axes: int) -> np.ndarray:
+def _array(variable: Any, value: Any, batch_axes: int) -> HostArray:
     dtype = np.dtype(variable.type.dtype)
     array = np.asarray(value)
     if array.dtype.kind not in "biufc" or (array.size and not np.can_cast(array.dtype, dtype, "same_kind")):

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from pytensor.graph.basic import Apply, Variable
 
 from optdb.codegen.functions.function import FunctionTracer, Value
 from optdb.codegen.functions.tensors import Tensor
+from optdb.numpy_types import HostArray
 
 
 class OnHost(Exception):
@@ -28,7 +28,7 @@ class NodeTrace(Protocol):
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""
 
-    def concrete(self, var: Variable) -> np.ndarray:
+    def concrete(self, var: Variable) -> HostArray:
         """Return the value that a variable has in this call; later calls have to have the same."""
 
     def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:

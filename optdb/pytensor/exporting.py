@@ -11,6 +11,7 @@ from pytensor.configdefaults import config
 
 from optdb.codegen.functions.exporting import traced
 from optdb.codegen.functions.function import FunctionPlan
+from optdb.numpy_types import HostArray
 from optdb.pytensor.compiled import arrays_of, device_function, explicit_inputs
 from optdb.pytensor.linker import OpenCLFunction
 from optdb.runtime.calling import Argument, Signature
@@ -60,9 +61,9 @@ def export(f: Any, path: str | Path, example: Any) -> None:
     write(path, {_name(f): (_signature(f, inputs), [trace])}, _with_distinct_names(saved), _ABOUT)
 
 
-def _values(f: Any, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[int, int], dict[int, int]]:
+def _values(f: Any, arrays: Sequence[HostArray]) -> tuple[list[HostArray], dict[int, int], dict[int, int]]:
     """Return the values of all inputs, and by their positions, the numbers of shared values and of arguments."""
-    values: list[np.ndarray] = []
+    values: list[HostArray] = []
     states: dict[int, int] = {}
     arguments: dict[int, int] = {}
     for position, given in enumerate(f.maker.inputs):
@@ -78,7 +79,7 @@ def _values(f: Any, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dic
     return values, states, arguments
 
 
-def _plan(compiled: OpenCLFunction, values: Sequence[np.ndarray]) -> FunctionPlan:
+def _plan(compiled: OpenCLFunction, values: Sequence[HostArray]) -> FunctionPlan:
     """Return the plan of a call."""
     wanted = tuple(value.shape for value in values)
     plans = [plan for shapes, plan in compiled.function.plans if shapes == wanted]
@@ -100,7 +101,7 @@ def _name(f: Any) -> str:
     return name if name.isidentifier() and name.isascii() else "function"
 
 
-def _state(variable: Any, value: np.ndarray, number: int) -> SharedValue:
+def _state(variable: Any, value: HostArray, number: int) -> SharedValue:
     pattern = tuple(length == 1 for length in variable.type.shape)
     return SharedValue(variable.name or f"shared{number}", value.astype(variable.type.dtype), pattern)
 

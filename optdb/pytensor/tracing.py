@@ -16,6 +16,7 @@ from optdb.codegen.functions import tensors
 from optdb.codegen.functions.function import FunctionTracer, HostValue, Value
 from optdb.codegen.functions.tensors import Tensor
 from optdb.codegen.scalars.types import NoCode
+from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described
 
 #: Constants of at most so many elements are computed with on the host, while a call is traced.
@@ -47,7 +48,7 @@ class GraphTrace:
         self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, tracer.arguments, strict=True))
         #: For inputs of inner graphs, the variables that are given.
         self._given: dict[Variable, Variable] = {}
-        self._known: dict[Variable, np.ndarray | None] = {}
+        self._known: dict[Variable, HostArray | None] = {}
 
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
         """Return the outputs of the function's graph."""
@@ -84,7 +85,7 @@ class GraphTrace:
         self._require(var.type.dtype)
         return tensors.Constant(np.asarray(var.data, var.type.dtype))
 
-    def concrete(self, var: Variable) -> np.ndarray:
+    def concrete(self, var: Variable) -> HostArray:
         """Return the value that a variable has in this call; later calls have to have the same."""
         value = self.value(var)
         if not isinstance(value, Tensor):
@@ -96,7 +97,7 @@ class GraphTrace:
         """Return the values of variables that are whole numbers."""
         return tuple(int(self.concrete(var)) for var in variables)
 
-    def _on_host(self, var: Variable, seen: dict[Variable, np.ndarray | None]) -> np.ndarray | None:
+    def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
         """Return the value of a variable that the host can compute from lengths and small arguments, else None."""
         if var in seen:
             return seen[var]

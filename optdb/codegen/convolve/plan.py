@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
+from optdb.numpy_types import HostArray
 
 #: The number of plans in the cache.
 _KEPT = 256
@@ -89,16 +90,16 @@ class TapProduct:
     """One product of matrices: some of the taps, and some of the outputs."""
 
     #: Which taps, as the filter has them in memory.
-    taps: np.ndarray
+    taps: HostArray
     #: For each of these, where its row of the matrix begins in a channel.
-    offsets: np.ndarray
+    offsets: HostArray
     #: Where each vector of outputs begins in a row.
-    starts: np.ndarray
+    starts: HostArray
     #: Vectors by lanes: where each output goes in a channel of the result, or -1.
-    targets: np.ndarray
+    targets: HostArray
 
     @property
-    def runs(self) -> np.ndarray:
+    def runs(self) -> HostArray:
         """Return for each vector the index at which it is written as a whole, or -1."""
         lanes = np.arange(self.targets.shape[1])
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
@@ -121,15 +122,15 @@ class Reading:
     """
 
     #: Which taps, as the filter has them in memory.
-    taps: np.ndarray
+    taps: HostArray
     #: For each of these.
-    offsets: np.ndarray
-    bits: np.ndarray
+    offsets: HostArray
+    bits: HostArray
     #: For each output.
-    starts: np.ndarray
-    inside: np.ndarray
+    starts: HostArray
+    inside: HostArray
     #: Where each output goes in a channel of the result.
-    targets: np.ndarray
+    targets: HostArray
 
     @property
     def in_order(self) -> bool:
@@ -147,9 +148,9 @@ def reading_of(product: TapProduct) -> Reading:
 def _reading(
     taps: Sequence[int],
     shifts: Sequence[Sequence[int]],
-    bases: Sequence[np.ndarray],
+    bases: Sequence[HostArray],
     lengths: Sequence[int],
-    targets: np.ndarray,
+    targets: HostArray,
 ) -> Reading:
     """Return a reading of channels of `lengths`.
 
@@ -258,7 +259,7 @@ def _taps_of(
     return taps, offsets
 
 
-def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> np.ndarray:
+def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
     """Return the indexes of the elements of some phases, one for each axis, in an image."""
     targets = np.zeros((), np.int64)
     for phase, axis in zip(phases, axes):
@@ -281,7 +282,7 @@ def cover(
     first: Sequence[int],
     steps: Sequence[int],
     width: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[HostArray, HostArray]:
     """Cover a block of elements by vectors; return where each begins, and the index of each lane in the output, or -1.
 
     The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements go to an array

@@ -42,6 +42,7 @@ from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.layout import is_contiguous, size_of
 from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import work_dtype
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing
 from optdb.runtime.sizes import largest, specialize
@@ -232,7 +233,7 @@ class _Images:
         # They are made for numbers of channels and lengths of images: exported files hold for these.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
-        def make() -> list[np.ndarray]:
+        def make() -> list[HostArray]:
             count = channels * len(product.taps)
             # Tiles are full, and terms are read a tile ahead.
             terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)

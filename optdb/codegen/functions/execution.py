@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from optdb.codegen.functions.stored import Buffer, Stored
 from optdb.codegen.functions.work_units import LoopStep, OperationUnit
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.kernels.sequencing import Sequencer
 from optdb.codegen.operation import Kernels, Operation
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
@@ -38,7 +37,7 @@ class FunctionMemory:
         self._arrays[buffer] = array
         self.bound.add(buffer)
 
-    def bind_constants(self, constants: Mapping[Buffer, np.ndarray]) -> None:
+    def bind_constants(self, constants: Mapping[Buffer, HostArray]) -> None:
         """Move values that never change to the device."""
         for buffer, value in constants.items():
             if buffer not in self.bound:

@@ -14,6 +14,7 @@ import numpy as np
 from optdb.codegen.functions.execution import FunctionMemory
 from optdb.codegen.functions.function import FunctionPlan
 from optdb.codegen.functions.stored import Buffer
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.deferred import DeferredArray, FromArgument
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
@@ -111,7 +112,7 @@ def _result_buffers(plan: FunctionPlan) -> dict[int, Buffer]:
     return {id(mailbox): buffers[id(mailbox.array)] for mailbox in mailboxes}
 
 
-def _constants(plan: FunctionPlan, results: Mapping[int, Buffer]) -> dict[Buffer, np.ndarray]:
+def _constants(plan: FunctionPlan, results: Mapping[int, Buffer]) -> dict[Buffer, HostArray]:
     """Return the values that never change."""
     others = {*plan.buffers, *results.values()}
     return {buffer: to_host(plan.memory.whole(buffer)) for buffer in plan.memory.bound if buffer not in others}

@@ -22,6 +22,7 @@ from optdb.codegen.functions.schedule import Schedule
 from optdb.codegen.functions.stored import Buffer, Stored
 from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
 from optdb.codegen.kernels.programs import one_program
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
 __all__ = ["FunctionPlan", "FunctionTracer", "HostValue", "TracedFunction"]
@@ -87,7 +88,7 @@ class HostStep:
     name: str
     compute: Callable[[list[Any]], Sequence[Any]]
     #: Where each input is: a slot of the call, an array that never changes, or what the device sends.
-    inputs: Sequence[int | np.ndarray | _Download]
+    inputs: Sequence[int | HostArray | _Download]
     context: Context
     #: What each output is: a slot of the call, or the mailbox that brings it to the device, and its shape.
     outputs: list[int | tuple[PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
@@ -127,7 +128,7 @@ class _Guard:
     """A value of the device that has to be the same in each call."""
 
     download: _Download
-    value: np.ndarray
+    value: HostArray
     context: Context
 
     def run(self, call: _Call) -> None:
@@ -158,7 +159,7 @@ class FunctionPlan:
     values: dict[int, bytes] = field(default_factory=dict)
     steps: list[PlanStep] = field(default_factory=list)
     #: Where each output is.
-    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | np.ndarray] = field(default_factory=list)
+    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=list)
     #: Conditions that have to hold, and the errors to raise where one does not.
     conditions: PairedBuffer | None = None
     errors: list[Callable[[], Exception]] = field(default_factory=list)
@@ -267,13 +268,13 @@ class FunctionTracer:
         self.plan.buffers.append(buffer)
         return tensor
 
-    def argument_value(self, position: int) -> np.ndarray:
+    def argument_value(self, position: int) -> HostArray:
         """Return the value of an argument; the plan is for calls with this value."""
         value = np.asarray(self._args[position])
         self.plan.values[position] = value.tobytes()
         return value
 
-    def concrete(self, tensor: Tensor) -> np.ndarray:
+    def concrete(self, tensor: Tensor) -> HostArray:
         """Return the value of a tensor; the plan is for calls with this value."""
         if isinstance(tensor, Constant):
             return tensor.value
@@ -295,7 +296,7 @@ class FunctionTracer:
 
     def on_host(self, name: str, compute: Callable[[list[Any]], Sequence[Any]], inputs: Sequence[Value]) -> list[Value]:
         """Compute values on the host, from values of the host or the device."""
-        sources: list[int | np.ndarray | _Download] = []
+        sources: list[int | HostArray | _Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
                 sources.append(x.slot)

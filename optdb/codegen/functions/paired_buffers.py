@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import DeviceArray, empty
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
@@ -33,7 +34,7 @@ class PairedBuffer:
             self.array = empty(context, (size,), self.host.dtype)
         self._event: Any = None
 
-    def send(self, value: np.ndarray) -> None:
+    def send(self, value: HostArray) -> None:
         """Move values to the device; they may be changed as soon as this returns."""
         if self._event is not None:
             self._event.wait()
@@ -46,7 +47,7 @@ class PairedBuffer:
         if not self._is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
-    def take(self, shape: tuple[int, ...]) -> np.ndarray:
+    def take(self, shape: tuple[int, ...]) -> HostArray:
         """Return a copy of the values on the host."""
         return self.host.reshape(shape).copy()
 
@@ -60,10 +61,10 @@ class Resident:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._source: np.ndarray | None = None
+        self._source: HostArray | None = None
         self.array: DeviceArray | None = None
 
-    def update(self, value: np.ndarray) -> bool:
+    def update(self, value: HostArray) -> bool:
         """Hold an array on the device; return whether it is another one than before."""
         if value is self._source:
             return False

@@ -52,6 +52,7 @@ from optdb.codegen.gemm.operations import Product
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Number, Scalar
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
 #: Tensors of at most so many elements are computed by a kernel without loops.
@@ -74,7 +75,7 @@ class Schedule:
     #: What tensors are replaced by: arguments have to be among them.
     stored: Replacements = field(default_factory=dict)
     #: The values of buffers that never change.
-    constants: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    constants: dict[Buffer, HostArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         #: The buffers of constants, by address, size and dtype.

@@ -17,6 +17,7 @@ import numpy as np
 from optdb.codegen.operation import Operation
 from optdb.codegen.reductions.folds import NOTHING
 from optdb.codegen.scalars.program import Program, Scalar
+from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
 #: Scalars that take a processor no longer than to read their operands.
@@ -251,7 +252,7 @@ class MatrixVector(Tensor):
         self.vector = vector
 
 
-def constant_of(tensor: Tensor) -> np.ndarray | None:
+def constant_of(tensor: Tensor) -> HostArray | None:
     """Return the value of a tensor that never changes; None if it may."""
     return tensor.value if isinstance(tensor, Constant) else None
 

@@ -250,7 +250,8 @@ def save(context: Context, dtype: str, choice: Choice) -> None:
 
 def _choice(context: Context, dtype: str) -> Choice:
     # Cached, so that the kernels of a function and their launches agree even if tuning runs in between.
-    choices, key = context.kept.setdefault(__name__, {}), (context.profile.device_kind, dtype)
+    choices: dict[tuple[str, str], Choice] = context.kept.setdefault(__name__, {})
+    key = context.profile.device_kind, dtype
     if key not in choices:
         choices.setdefault(key, _found(context, dtype))  # of two threads, the first one's
     return choices[key]
@@ -263,11 +264,11 @@ def _found(context: Context, dtype: str) -> Choice:
     if stored is None:
         return Choice(blocks)
     stored_blocks, library = stored.get("blocks"), stored.get("library")
-    for name in CLASSES if isinstance(stored_blocks, dict) else ():
-        block = _from_dict(stored_blocks.get(name), context, dtype)
-        blocks[name] = blocks[name] if block is None else block
-    use_library = isinstance(library, list) and library and clblast.find() is not None
-    return Choice(blocks, frozenset(name for name in CLASSES if name in library) if use_library else frozenset())
+    if isinstance(stored_blocks, dict):
+        for name in CLASSES:
+            blocks[name] = _from_dict(stored_blocks.get(name), context, dtype) or blocks[name]
+    known = library if isinstance(library, list) and library and clblast.find() is not None else []
+    return Choice(blocks, frozenset(name for name in CLASSES if name in known))
 
 
 def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:

@@ -244,7 +244,8 @@ def plan(problem: Problem, block: CopiedBlock, units: int, turns: Turns = (False
     by_copies = by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
     multiply, *rest = by_copies.launches
     # A copy stands for the array with the small letter.
-    arrays = multiply.arrays.translate(str.maketrans({copy.lower(): copy for copy in sizes}))
+    copies = "".join(sizes)
+    arrays = multiply.arrays.translate(str.maketrans(copies.lower(), copies))
     return GemmPlan([*before, replace(multiply, arrays=arrays), *rest], by_copies.memory, sizes)
 
 

@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from optdb.codegen.gemm.problem import Problem
-from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel
+from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel, Packed
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch
 from optdb.codegen.source import functions, typed, work_dtype
@@ -40,7 +38,7 @@ class Launch:
     items: tuple[int, ...]
     group: tuple[int, ...]
     #: Its numbers, packed.
-    sizes: tuple[np.ndarray, ...]
+    sizes: tuple[Packed, ...]
     #: The arrays that it takes, a letter each: a, b, y, z, or w for scratch memory, and others for copies.
     arrays: str
     #: Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
@@ -79,7 +77,7 @@ def wide_total_kernel(dtype: str) -> Kernel:
     )
 
 
-def pack(*numbers: int) -> np.ndarray:
+def pack(*numbers: int) -> Packed:
     """Pack numbers into one argument of a launch."""
     return SSIZES.pack(numbers)
 
@@ -132,8 +130,8 @@ def by_tiles(
         return GemmPlan([multiply])
     size, items_of_row = p.batch * p.m * p.n, -(-p.n // _WIDE)
     items = p.batch * p.m * items_of_row
-    sizes = pack(p.m, p.n, parts, size, int(p.add), items, items_of_row), pack(*p.y, *p.z)
-    adding_up = Launch("matmul_total_wide", (-(-items // group) * group,), (group,), sizes, "yzw", "ab")
+    added = pack(p.m, p.n, parts, size, int(p.add), items, items_of_row), pack(*p.y, *p.z)
+    adding_up = Launch("matmul_total_wide", (-(-items // group) * group,), (group,), added, "yzw", "ab")
     return GemmPlan([multiply, adding_up], parts * size)
 
 

@@ -6,7 +6,7 @@ All arrays of a product have one dtype; factors are numbers of the host.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,15 +47,15 @@ class Product(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         a, b, *factor = inputs
         z = output_array(outputs[0], self.context, (*a.shape[:-1], *b.shape[1:]), self.dtype)
-        factor = [as_float(number) for number in factor]
+        alpha = as_float(factor[0]) if factor else 1.0
         if self._of_matrices:
-            matmul(kernels, self.context, a, b, z, *factor, precision=self.precision)
+            matmul(kernels, self.context, a, b, z, alpha, precision=self.precision)
         elif b.ndim == 2:
-            matvec(kernels, self.context, view(b, b.shape[::-1], b.strides[::-1]), a, z, *factor)
+            matvec(kernels, self.context, view(b, b.shape[::-1], b.strides[::-1]), a, z, alpha)
         elif a.ndim == 2:
-            matvec(kernels, self.context, a, b, z, *factor)
+            matvec(kernels, self.context, a, b, z, alpha)
         else:
-            matvec(kernels, self.context, with_axis(a, 0), b, with_axis(z, 0), *factor)
+            matvec(kernels, self.context, with_axis(a, 0), b, with_axis(z, 0), alpha)
 
 
 @dataclass(eq=False)
@@ -76,9 +76,9 @@ class AddedProduct(Operation):
     precision: Precision = "highest"
 
     def __post_init__(self) -> None:
+        self._kernels = matvec_kernels if self.ndim == 1 else matmul_kernels
         multiply_matrices = functools.partial(matmul, precision=self.precision)
-        vectors = self.ndim == 1
-        self._kernels, self._multiply = (matvec_kernels, matvec) if vectors else (matmul_kernels, multiply_matrices)
+        self._multiply: Callable[..., None] = matvec if self.ndim == 1 else multiply_matrices
 
     def kernels(self) -> list[Kernel]:
         return self._kernels(self.dtype, self.context)

@@ -6,6 +6,7 @@ disk, see `optdb.runtime.tuning`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,7 +73,7 @@ def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float
 
 def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
     """Return the speed of a device: as measured, or the default."""
-    kept = context.kept.setdefault(__name__, {})
+    kept: dict[Arithmetic, Speed] = context.kept.setdefault(__name__, {})
     if arithmetic not in kept:
         kept.setdefault(arithmetic, _from_disk(context, arithmetic) or DEFAULTS[arithmetic])
     return kept[arithmetic]
@@ -134,9 +135,11 @@ class _TimedProduct:
     def timed(self) -> tuple[float, float, float, float]:
         """Return a unit's operations, the bytes that packing moves, and the seconds of packing, and of all."""
         packing = GemmPlan(self._plan.launches[:2], copies=self._plan.copies)
-        times = (best_seconds(self._context, lambda p=plan: self._compute(p)) for plan in (packing, self._plan))
+        packing_s, all_s = (
+            best_seconds(self._context, functools.partial(self._compute, plan)) for plan in (packing, self._plan)
+        )
         p, units = self._product.problem, self._context.profile.compute_units
-        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, *times
+        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, packing_s, all_s
 
     def is_right(self) -> bool:
         """Compute the product, and tell whether it is what it should be."""
@@ -149,7 +152,7 @@ class _TimedProduct:
 
 def _from_disk(context: Context, arithmetic: Arithmetic) -> Speed | None:
     """Return the speed on disk, None if there is none that makes sense."""
-    stored = tuning.load(key_of(context, arithmetic))
+    stored = tuning.load(key_of(context, arithmetic)) or {}
     try:
         speed = Speed(*(float(stored[name]) for name in Speed._fields))
     except (KeyError, TypeError, ValueError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
-from optdb.codegen.gemm.blocks import Block, by_library, chosen
+from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, by_library, chosen
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
@@ -36,11 +36,13 @@ def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
 def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels for some block shapes."""
     ordered = sorted(blocks, key=lambda block: block.name)
-    if not context.profile.runs_items_serially:
-        return [*(gpu.tile_kernel(dtype, block) for block in ordered), wide_total_kernel(dtype)]
+    # A device has blocks of one kind.
+    tiles = [gpu.tile_kernel(dtype, block) for block in ordered if isinstance(block, GroupBlock)]
+    if tiles:
+        return [*tiles, wide_total_kernel(dtype)]
     widths = sorted({side for block in ordered for side in (block.rows, block.cols)})
-    kernels = [*(cpu.block_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
-    return kernels + [cpu.pack_kernel(dtype, width) for width in widths]
+    multiplying = [cpu.block_kernel(dtype, block) for block in ordered if isinstance(block, ItemBlock)]
+    return [*multiplying, total_kernel(dtype), *(cpu.pack_kernel(dtype, width) for width in widths)]
 
 
 def matmul(
@@ -67,10 +69,10 @@ def matmul(
         If the shapes do not fit.
     """
     add = y is not None and beta != 0
+    y = z if y is None or beta == 0 else y
     check(a.shape, b.shape, y.shape if add else None, z.shape)
     if not z.size:
         return
-    y = y if add else z
     batch = z.shape[0] if z.ndim == 3 else 1
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
@@ -110,7 +112,8 @@ def _by_library(
 
 def _planned(context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
     """Return the plan of a product, and whether it is that of the matrices turned over."""
-    blocks, plans = chosen(context, dtype), context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
+    plans: LaunchCache[tuple[GemmPlan, bool]] = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
+    blocks = chosen(context, dtype)
     return plans.get((dtype, problem), lambda: plan_with(blocks, context, dtype, problem), owner=blocks)
 
 
@@ -121,9 +124,10 @@ def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem
     units = context.profile.compute_units
     name = classify(problem.batch, problem.m, problem.n, units)
     block = blocks[name]
-    if not context.profile.runs_items_serially:
+    if isinstance(block, GroupBlock):
         # Long sums can be cut into parts: so larger tiles, which read less, give all units work, too.
         larger = blocks["square"]
+        assert isinstance(larger, GroupBlock)  # a device has blocks of one kind
         block = larger if name == "small" and gpu.fills(problem, larger, units) else block
         return gpu.plan(problem, block, units), turned
     item = np.dtype(work_dtype(dtype)).itemsize

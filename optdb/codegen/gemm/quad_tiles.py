@@ -98,7 +98,7 @@ _REMEMBERED = 1024
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
     """Return the kernel for right matrices whose terms, or else whose columns, stand side by side."""
-    words = {"ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth, "SPLITS": tile.splits}
+    words: dict[str, str | int] = {"ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth, "SPLITS": tile.splits}
     words |= {"MATMUL": tile.kernel_name(b_along), "ITEMS": tile.items, "B_ALONG": int(b_along)}
     return product_kernel(
         _with_statements("MATMUL"),
@@ -119,8 +119,8 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     is_emulated = instructions == "emulated"
     # Bodies of kernels that others run have no other assembly: the word tells that it waits for nobody.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
-    words = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
-    words |= {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
+    sizes = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
+    words = sizes | {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
     return product_kernel(
         called + _with_statements("MATMUL_TF32"),
         "float32",

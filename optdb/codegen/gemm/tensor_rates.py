@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb import __version__
 from optdb.codegen.gemm.launches import by_tiles
-from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_kernels import Arithmetic, Instructions, TensorBlock, kernel_name, tensor_kernel
 from optdb.codegen.gemm.trials import TrialProduct, best_seconds
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.runtime import tuning
@@ -20,8 +20,10 @@ from optdb.runtime import tuning
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The kind of tuning under which rates are saved, and the only arithmetic that has some.
-KIND, _ARITHMETIC = "tensor cores", "tf32"
+#: The kind of tuning under which rates are saved.
+KIND = "tensor cores"
+#: The only arithmetic that has rates.
+_ARITHMETIC: Arithmetic = "tf32"
 #: How much a unit computes with one group on it, with two, and so on, in 1e12 operations a second. It holds no more of
 #: them than are listed.
 Rates = Mapping[TensorBlock, tuple[float, ...]]
@@ -46,7 +48,7 @@ _TERMS, _MOST_GROUPS, _GAIN = 1024, 8, 1.02
 
 def rates_of(context: Context) -> Rates:
     """Return the rates of a device: as measured, or the defaults."""
-    kept = context.kept.setdefault(__name__, {})
+    kept: dict[str, Rates] = context.kept.setdefault(__name__, {})
     if KIND not in kept:
         kept.setdefault(KIND, _from_disk(context) or {block: DEFAULTS[block] for block in _fitting(context, DEFAULTS)})
     return kept[KIND]

@@ -80,8 +80,8 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
     results = [_best(trials, name, defaults[name], library) for name in CLASSES]
     best_blocks = {result.name: result.block for result in results}
-    library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
-    blocks.save(context, dtype, blocks.Choice(best_blocks, library))
+    by_library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
+    blocks.save(context, dtype, blocks.Choice(best_blocks, by_library))
     blocks.choose(context, dtype, None)
     return results
 
@@ -136,13 +136,14 @@ class _Trials:
 
     def _is_right(self, a: Array, b: Array, z: Array) -> bool:
         want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))
-        return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * np.finfo(self.dtype).eps * a.shape[1]))
+        return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * float(np.finfo(self.dtype).eps) * a.shape[1]))
 
     def _computing(
         self, block: Block, kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
     ) -> Callable[[], None]:
         """Return a function that computes a product by blocks of one shape."""
-        problem = Problem(1, *z.shape, a.shape[1], steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
+        (m, k), n = a.shape, b.shape[1]
+        problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
         plan, _ = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
         arrays, work = {"a": a, "b": b, "y": z, "z": z}, work_dtype(self.dtype)
         return lambda: run(plan, kernels, self.context, arrays, 1.0, 0.0, work)
@@ -150,4 +151,5 @@ class _Trials:
     def _arrays(self, m: int, n: int, k: int) -> tuple[Array, Array, Array]:
         rng = np.random.default_rng(m + n + k)
         shapes = ((m, k), (k, n), (m, n))
-        return tuple(from_host(self.context, rng.uniform(-1, 1, shape).astype(self.dtype)) for shape in shapes)
+        a, b, z = (from_host(self.context, rng.uniform(-1, 1, shape).astype(self.dtype)) for shape in shapes)
+        return a, b, z

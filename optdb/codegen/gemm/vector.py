@@ -37,7 +37,7 @@ def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `matvec` takes."""
     code, half = functions("gemm/vector.cl"), load_w(dtype) != ""
     kernel = filled(code[f"matvec_on_{context.profile.device_kind}"], STORE_SUM=body(code["store_sum"]))
-    words = {"VECTOR": f"{C_TYPES[dtype]}16", "VLOAD": "vload_half16" if half else "vload16"}
+    words: dict[str, str | int] = {"VECTOR": f"{C_TYPES[dtype]}16", "VLOAD": "vload_half16" if half else "vload16"}
     words |= {"MEMORY": "half" if half else ctype(dtype), "ROWS": ROWS, "NEAR": NEAR, "FAR": FAR}
     return [product_kernel(kernel, dtype, **words), total_kernel(dtype)]
 
@@ -57,11 +57,11 @@ def matvec(
     if k != x.shape[0] or z.shape != (m,):
         raise ValueError(f"shapes do not fit: a product of {a.shape} and {x.shape} for an array of {z.shape}")
     add = y is not None and beta != 0
-    if add and y.shape != (m,):
+    y = z if y is None or beta == 0 else y
+    if y.shape != (m,):
         raise ValueError(f"shapes do not fit: an array of {y.shape} is added to a product of {a.shape} and {x.shape}")
     if not z.size:
         return
-    y = y if add else z
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)
     planned = _plan(context.profile.device_kind, context.profile.compute_units, m, k, steps, add)
     run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta, work_dtype(z.dtype.name))

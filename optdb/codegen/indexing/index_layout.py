@@ -16,6 +16,7 @@ import numpy as np
 
 from optdb.codegen.layout import size_of
 from optdb.codegen.operation import ArraySpec
+from optdb.numpy_types import HostArray
 from optdb.runtime.sizes import part_of
 from optdb.runtime.tables import computed
 
@@ -63,7 +64,7 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
 class IndexArray:
     """Whole numbers that name elements along an axis, or along several that lie one behind the other."""
 
-    values: np.ndarray
+    values: HostArray
     #: How many elements there are, and how far one is from the next.
     length: int
     step: int
@@ -77,7 +78,7 @@ class IndexArray:
             return True
         return -self.length <= values.min() and values.max() < self.length
 
-    def from_front(self) -> np.ndarray:
+    def from_front(self) -> HostArray:
         """Return the numbers, none below zero, as int64."""
         values = self.values.astype(np.int64, copy=False)
         return np.where(values < 0, values + self.length, values) if self.signed else values
@@ -109,11 +110,11 @@ class IndexLayout:
         """How many positions there are, mentions of the same element counted each."""
         return size_of(self.shape)
 
-    def offsets(self) -> np.ndarray:
+    def offsets(self) -> HostArray:
         """Return where each position is, in elements."""
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
-    def names(self) -> tuple[np.ndarray, int]:
+    def names(self) -> tuple[HostArray, int]:
         """Return a number for each position, the same for the same element, and how many numbers there may be."""
         weights, total = [], 1
         for numbers in reversed(self.arrays):
@@ -121,7 +122,7 @@ class IndexLayout:
             total *= numbers.length
         return self._sum(weights), total
 
-    def _sum(self, weights: Sequence[int]) -> np.ndarray:
+    def _sum(self, weights: Sequence[int]) -> HostArray:
         total = np.zeros(self.shape, np.int64)
         for numbers, weight in zip(self.arrays, weights, strict=True):
             total += numbers.from_front() * weight
@@ -176,7 +177,7 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
     return named
 
 
-def grouped(names: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+def grouped(names: HostArray, total: int) -> tuple[HostArray, HostArray]:
     """Return an order in which equal numbers below `total` stand together, as they came, and where each begins."""
     # NumPy sorts numbers of 16 bits without comparing them.
     order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
@@ -192,7 +193,7 @@ def _consumed(index: Sequence[Any]) -> int:
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
-def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
+def _of_mask(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
     """Return what a mask names: one number for each position if its axes lie one behind the other, else several."""
     if not mask.ndim:  # it adds an axis, and names none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
@@ -207,7 +208,7 @@ def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
 
 
-def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
+def last_mentions(names: HostArray, total: int) -> HostArray:
     """Return the last mention of each name, a whole number below `total`, in the order of these mentions."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
@@ -218,7 +219,7 @@ def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
     return np.flatnonzero(table[names] == mentions)
 
 
-def host_indexes(values: np.ndarray, length: int, op: Any, axis: int = 0) -> np.ndarray:
+def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray:
     """Return indexes from the front, as int64.
 
     Raises

@@ -33,6 +33,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, type_words, typed
 from optdb.codegen.views import broadcast_view
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, from_host
 
 
@@ -106,7 +107,7 @@ class ChangeElements(Operation):
         on_device = [from_host(self.context, table, constant=True) for table in tables]
         launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
-    def _tables(self, grid: IndexLayout) -> list[np.ndarray]:
+    def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the offsets of distinct elements, and the mentions of each: the last, or all and where they begin."""
         offsets = grid.offsets()
         names, total = grid.names()

@@ -17,6 +17,7 @@ from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.codegen.views import broadcast_view
+from optdb.numpy_types import HostArray
 from optdb.runtime.tables import computed, table_on_device
 
 _KERNELS = functions("indexing/named_rows.cl")
@@ -93,7 +94,7 @@ class ChangeRows(Operation):
         if flat is not out:
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
-    def _named(self, shape: Sequence[int], indexes: np.ndarray) -> np.ndarray:
+    def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray:
         """Return the indexes of the rows from the front; an index out of bounds raises as NumPy does."""
         if size_of(shape[1:]):
             return host_indexes(indexes, shape[0], self)

@@ -2,7 +2,7 @@
 
 from optdb.codegen.kernels.kernel import Kernel, UnsupportedKernel
 from optdb.codegen.kernels.launching import CompiledKernel
-from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError
+from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError, Packed
 from optdb.codegen.kernels.prelude import PRELUDE, ctype
 from optdb.codegen.kernels.programs import compile_kernels, one_program, try_compile
 from optdb.runtime.build import BuildError
@@ -19,6 +19,7 @@ __all__ = [
     "CompiledKernel",
     "Kernel",
     "KernelArgumentError",
+    "Packed",
     "UnsupportedKernel",
     "compile_kernels",
     "ctype",

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.params import Param, as_param
 from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_names, kernel_params
+from optdb.numpy_types import AnyDtype
 from optdb.runtime.context import Context
 
 #: The dtype that a device has to support for each flag.
@@ -130,7 +131,7 @@ def _flags(flags: str | Iterable[str], name: str) -> tuple[str, ...]:
     return requested
 
 
-def _flags_of(dtype: np.dtype) -> list[str]:
+def _flags_of(dtype: AnyDtype) -> list[str]:
     needed = {
         "GA_USE_DOUBLE": dtype in (np.float64, np.complex128),
         "GA_USE_COMPLEX": dtype.kind == "c",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.prelude import ctype
+from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
@@ -22,6 +23,10 @@ from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
 #: Kinds of dtypes and their numbers. Later ones can hold the numbers of earlier ones.
 _KINDS = (("b", (bool, np.bool_)), ("iu", numbers.Integral), ("f", numbers.Real), ("c", numbers.Complex))
+
+
+#: Whole numbers packed into one argument; symbolic ones while a file is written.
+Packed = HostArray | SymbolicArgument
 
 
 class KernelArgumentError(TypeError):
@@ -37,7 +42,7 @@ class Param:
         The parameters of the kernel's code that it stands for: a dtype for a number, None for a pointer.
     """
 
-    slots: tuple[np.dtype | None, ...] = (None,)
+    slots: tuple[AnyDtype | None, ...] = (None,)
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -122,11 +127,11 @@ class SSizesParam(Param):
     slots = (cl.cltypes.long16,)
     _most = 16
 
-    def bind(self, value: Any, context: Context) -> tuple[np.ndarray | SymbolicArgument]:
+    def bind(self, value: Any, context: Context) -> tuple[Packed]:
         packed = isinstance(value, np.ndarray | SymbolicArgument) and value.dtype == self.slots[0]
         return (value if packed else self.pack(value),)
 
-    def pack(self, value: Sequence[int]) -> np.ndarray | SymbolicArgument:
+    def pack(self, value: Sequence[int]) -> Packed:
         """Pack numbers for OpenCL, once for repeated launches.
 
         Raises
@@ -180,7 +185,7 @@ def as_param(param: Param | DTypeLike) -> Param:
 
 
 @functools.cache
-def _number(dtype: str | np.dtype) -> ScalarParam:
+def _number(dtype: str | AnyDtype) -> ScalarParam:
     """Return one parameter for all numbers of a dtype: a graph has thousands of them."""
     return ScalarParam(dtype)
 
@@ -195,7 +200,7 @@ def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
     return np.uint64(offset) if offset else _NO_OFFSET
 
 
-def _fits(number: int, dtype: np.dtype) -> bool:
+def _fits(number: int, dtype: AnyDtype) -> bool:
     limits = np.iinfo(dtype)
     return limits.min <= number <= limits.max
 

@@ -46,6 +46,7 @@ from optdb.codegen.kernels.persistent import (
 )
 from optdb.codegen.kernels.persistent_building import KernelKey, ProgramDescription, build, build_apart, logged
 from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.numpy_types import HostArray
 from optdb.runtime.background import in_background, unhurried
 from optdb.runtime.build import BuildError
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
@@ -490,7 +491,7 @@ class PersistentProgram:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
         return [self._launch(tables, buffers, 0, phases)]
 
-    def _on_device(self, array: np.ndarray) -> cl.Buffer:
+    def _on_device(self, array: HostArray) -> cl.Buffer:
         """Return a buffer with an array; the upload and the commands of the function do not wait for each other."""
         buffer = cl.Buffer(self._resident.context.cl_context, cl.mem_flags.READ_ONLY, array.nbytes)
         cl.enqueue_copy(self._queue, buffer, array)
@@ -522,7 +523,7 @@ class PersistentProgram:
 
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
-    ) -> tuple[np.ndarray, list[int]]:
+    ) -> tuple[HostArray, list[int]]:
         """Return the tiles of a run, phase by phase, and where among them phases begin, and the last one ends.
 
         A tile is a number: the index of the command's entry in the table, of `starts`, and in the upper half which of
@@ -531,7 +532,7 @@ class PersistentProgram:
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
             by_phase.setdefault(phase, []).append(number)
-        tiles: list[np.ndarray] = []
+        tiles: list[HostArray] = []
         bounds = [0]
         for phase in unhurried(range(len(by_phase))):
             of_phase = [starts[number] | tile << 32 for number in by_phase[phase] for tile in range(counts[number])]

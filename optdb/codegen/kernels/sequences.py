@@ -24,6 +24,7 @@ from optdb.codegen.kernels.outlining import OutlinedKernel
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.codegen.source import filled, functions
+from optdb.numpy_types import HostArray
 from optdb.runtime.library import cl
 
 __all__ = ["ADDRESS", "SEQUENCE", "copy_entry", "fill_entry", "launch_entry", "listed", "sequence_program"]
@@ -67,7 +68,7 @@ def fill_entry(target: int, nbytes: int, pattern: np.generic) -> list[int]:
     return [_FILL, 5, target, nbytes, *np.tile(np.asarray(pattern), 8 // pattern.nbytes).view(np.uint64).tolist()]
 
 
-def listed(entries: Iterable[Sequence[int]]) -> np.ndarray:
+def listed(entries: Iterable[Sequence[int]]) -> HostArray:
     """Return a list of entries, as a sequence reads it."""
     return np.array([word for entry in entries for word in entry] + [_END], np.uint64)
 

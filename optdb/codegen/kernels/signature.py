@@ -17,6 +17,7 @@ import numpy as np
 
 from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, Param, as_param
 from optdb.codegen.kernels.prelude import CTYPES
+from optdb.numpy_types import AnyDtype
 
 _HEAD = re.compile(r"(?P<kind>KERNEL\s+void)\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{")
 _ARRAY = re.compile(r"\s*\bARRAY\s+(?P<type>[^*]*?)\s*\*\s*(?P<restrict>restrict\s+)?(?P<name>\w+)\s*")
@@ -99,6 +100,6 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
 
 
 @_remembered
-def dtypes_in(code: str) -> tuple[np.dtype, ...]:
+def dtypes_in(code: str) -> tuple[AnyDtype, ...]:
     """Return the dtypes that a code names, each once."""
     return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)

@@ -18,6 +18,7 @@ from optdb.codegen.linalg.batches import Stacking
 from optdb.codegen.linalg.blocks import launch_groups, whole_kernel
 from optdb.codegen.linalg.operations import Cholesky, SolveTriangular, check_square, factors
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, fill_zeros
 from optdb.runtime.context import Context
 
@@ -25,7 +26,7 @@ from optdb.runtime.context import Context
 _NONE = 2**31 - 1
 
 
-def require_positive_definite(info: np.ndarray) -> None:
+def require_positive_definite(info: HostArray) -> None:
     """Raise LinAlgError if the second output of a factorization says that a matrix is not positive definite."""
     failed = np.argwhere(np.asarray(info))
     if not len(failed):
@@ -35,19 +36,19 @@ def require_positive_definite(info: np.ndarray) -> None:
     raise np.linalg.LinAlgError(f"{int(info[index])}-th leading minor of the array{which} is not positive definite")
 
 
-def require_finite(faults: np.ndarray) -> None:
+def require_finite(faults: HostArray) -> None:
     """Raise ValueError if an input had an element that is not finite."""
     if faults[0]:
         raise ValueError("array must not contain infs or NaNs")
 
 
-def require_factor(faults: np.ndarray) -> None:
+def require_factor(faults: HostArray) -> None:
     """Raise the error that SciPy has for what `CheckedCholesky` found, if it found anything."""
     require_finite(faults)
     require_positive_definite(faults[1])
 
 
-def require_solution(faults: np.ndarray, rows: int) -> None:
+def require_solution(faults: HostArray, rows: int) -> None:
     """Raise the error that SciPy has for what `SystemFaults` found in triangles of so many rows, if anything.
 
     Raises
