@@ -205,7 +205,7 @@ def contiguous(
     context: Context,
     name: str = "copy",
     shape: Sequence[int] | None = None,
-) -> DeviceArray:
+) -> Array:
     """Return `x` in C order, broadcast to a shape if one is given: itself, or a copy by the kernels of `copying`."""
     if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
         return x

@@ -18,7 +18,7 @@ computation of the discrete Fourier transform (1970).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -116,15 +116,18 @@ def _factors(n: int) -> list[int]:
     return [*factors, n] if n > 1 else factors
 
 
-def _table(context: Context, key: tuple, dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
+def _table(context: Context, key: tuple[Hashable, ...], dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
     """Return an array that is computed on the host once, and cached on the device."""
-    return tables(context, (*key, dtype), lambda: [make().astype(dtype)])[0]
+    table: Array
+    (table,) = tables(context, (*key, dtype), lambda: [make().astype(dtype)])
+    return table
 
 
 def _roots(k: HostArray, n: int) -> HostArray:
     """Return e to the power of ``-2 pi i k / n``."""
     angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * (k % n) / n
-    return np.cos(angle) - 1j * np.sin(angle)
+    roots: HostArray = np.cos(angle) - 1j * np.sin(angle)
+    return roots
 
 
 def _chirp(n: int, way: int) -> HostArray:

@@ -49,21 +49,24 @@ def sorting_kernels(dtype: str, order: int | None, indices: bool, device_kind: D
     If the order is None, each launch passes it. `indices` says whether the kernels return indexes, too.
     """
     half, real = dtype == "float16", np.dtype(dtype).kind == "f"
-    words = {
-        "T": "ga_ushort" if half else ctype(dtype),
-        "W": "int" if half else c_type(dtype),
+    used = {
         "VALUE_OF": "value_of_half" if half else "value_of",
         "IS_NAN": "is_nan_half" if half else "is_nan",
         "BEFORE": "before_or_nan" if real else "before",
+    }
+    words = {
+        "T": "ga_ushort" if half else ctype(dtype),
+        "W": "int" if half else c_type(dtype),
+        **used,
         "BLOCK": BLOCK[device_kind],
         "ORDER": "given" if order is None else order,
         "INDICES": int(indices),
         "INDICES_FROM": ", ARRAY ga_long *p" * indices,
         "INDICES_TO": ", ARRAY ga_long *q" * indices,
     }
-    used = [words["VALUE_OF"], *[words["IS_NAN"]] * real, words["BEFORE"], *["precedes"] * (device_kind == "gpu")]
+    names = [used["VALUE_OF"], *[used["IS_NAN"]] * real, used["BEFORE"], *["precedes"] * (device_kind == "gpu")]
     code = functions("merge_sort.cl")
-    text = "".join(code[name] for name in (*used, f"blocks_on_{device_kind}", "merge"))
+    text = "".join(code[name] for name in (*names, f"blocks_on_{device_kind}", "merge"))
     return Kernel.all_of(filled(text, **words))
 
 

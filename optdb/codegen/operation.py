@@ -142,11 +142,16 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
     """
     shape = tuple(map(as_int, shape))
     previous = storage[0]
-    is_here = isinstance(previous, Array) and previous.context == context.cl_context
-    if is_here and previous.shape == shape and previous.dtype == dtype and previous.flags.c_contiguous:
+    if (
+        isinstance(previous, Array)
+        and previous.context == context.cl_context
+        and previous.shape == shape
+        and previous.dtype == dtype
+        and previous.flags.c_contiguous
+    ):
         return previous
-    storage[0] = empty(context, shape, dtype)
-    return storage[0]
+    storage[0] = array = empty(context, shape, dtype)
+    return array
 
 
 def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:

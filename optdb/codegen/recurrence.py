@@ -53,8 +53,9 @@ class SavedProducts(Operation):
         shape = (*states.shape[:2], matrix.shape[1])
         result = empty(self.context, shape, self.states.dtype)
         left, target = self._flat(states, kernels), self._flat(result, kernels)
-        plus = [1.0, *[self._flat(array, kernels) for array in added], *[1.0 for _ in added]]
-        matmul(kernels, self.context, left, matrix, target, *plus, precision=self.precision)
+        plus = self._flat(added[0], kernels) if added else None
+        beta = 1.0 if added else 0.0
+        matmul(kernels, self.context, left, matrix, target, 1.0, plus, beta, precision=self.precision)
         return result
 
     def _flat(self, array: Array, kernels: Kernels) -> Array:
@@ -64,6 +65,7 @@ class SavedProducts(Operation):
         if strides is None:
             array = copied(array, self._copying, kernels, self.context)
             strides = strides_for(array, shape)
+            assert strides is not None  # a copy is contiguous
         return view(array, shape, strides)
 
 

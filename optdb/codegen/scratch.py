@@ -79,7 +79,7 @@ def _divided(memory: Array, dtype: str, sizes: Sequence[int], lengths: Sequence[
 
 def tables(context: Context, key: Hashable, make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
     """Return the cached result of `make` for a key, with NumPy arrays moved to the device."""
-    cache = context.kept.setdefault(TABLES, LaunchCache(_KEPT))
+    cache: LaunchCache[Sequence[Any]] = context.kept.setdefault(TABLES, LaunchCache(_KEPT))
     return cache.get(key, lambda: [_moved(context, value) for value in make()])
 
 

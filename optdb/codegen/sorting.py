@@ -23,7 +23,7 @@ from optdb.runtime.context import Context
 try:
     from numpy.lib.array_utils import normalize_axis_index
 except ImportError:  # before NumPy 2
-    from numpy.core.multiarray import normalize_axis_index
+    from numpy.core.multiarray import normalize_axis_index  # type: ignore[attr-defined]  # its hints leave it out
 
 
 @dataclass(eq=False)

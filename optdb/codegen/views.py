@@ -34,10 +34,10 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
             # The start of an empty part may be outside of the array.
             offset += stride * start if count else 0
             continue
-        index = as_int(entry)
-        if not -length <= index < length:
-            raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
-        offset += stride * (index % length)
+        number = as_int(entry)
+        if not -length <= number < length:
+            raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
+        offset += stride * (number % length)
     return view(x, shape, strides, offset)
 
 

@@ -7,7 +7,7 @@ three. Output ``o`` and tap ``t`` meet at ``o * step + t * dilation - low`` of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 BorderMode = str | int | Sequence[int | tuple[int, int]]
@@ -75,7 +75,11 @@ def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int
     ValueError
         If `border_mode` is none that Theano's convolutions take.
     """
-    named = {"valid": lambda span: 0, "full": lambda span: span - 1, "half": lambda span: span // 2}
+    named: dict[str, Callable[[int], int]] = {
+        "valid": lambda span: 0,
+        "full": lambda span: span - 1,
+        "half": lambda span: span // 2,
+    }
     if isinstance(border_mode, str) and border_mode in named:
         border_mode = [named[border_mode](span) for span in reaches]
     elif isinstance(border_mode, int):

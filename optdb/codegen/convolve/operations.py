@@ -6,13 +6,14 @@ are not shared have one of each output: (filters, *outputs, channels of a group,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.convolve import plan
-from optdb.codegen.convolve.correlate import FilterGroups, correlate, correlate_kernels, lanes
+from optdb.codegen.convolve.correlate import correlate, correlate_kernels, lanes
 from optdb.codegen.convolve.geometry import Axis, BorderMode, axes_of
+from optdb.codegen.convolve.tiles import FilterGroups
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
@@ -48,9 +49,8 @@ class ConvolutionSettings:
 class ConvolutionOperation(Operation):
     """The base of the three operations, whose two arrays have one dtype of floats."""
 
-    #: The name of the kernel for filters that are not shared, and the function that returns the kernels for others.
+    #: The name of the kernel for filters that are not shared.
     unshared_kernel: ClassVar[str]
-    shared_kernels: ClassVar[Callable[[str, Context, Precision], list[Kernel]]]
 
     #: The arrays.
     first: ArraySpec
@@ -58,6 +58,11 @@ class ConvolutionOperation(Operation):
     settings: ConvolutionSettings
     #: Of products with filters that are shared.
     precision: Precision = "highest"
+
+    @staticmethod
+    def shared_kernels(dtype: str, context: Context, precision: Precision) -> list[Kernel]:
+        """Return the kernels for filters that are shared."""
+        raise NotImplementedError
 
     @property
     def contiguous_inputs(self) -> tuple[int, ...]:
@@ -172,7 +177,7 @@ class FilterGradient(ConvolutionOperation):
             output_zeros(outputs[0], context, shape, image.dtype)
             return
         out = output_array(outputs[0], context, shape, image.dtype)
-        args = [axes, how.flip, how.groups, image, self._contiguous(1, top, kernels), out]
+        args = axes, how.flip, how.groups, image, self._contiguous(1, top, kernels), out
         if how.unshared:
             unshared(kernels, context, self.unshared_kernel, *args)
         else:

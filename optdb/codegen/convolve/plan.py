@@ -146,7 +146,7 @@ def reading_of(product: TapProduct) -> Reading:
 
 
 def _reading(
-    taps: Sequence[int],
+    taps: HostArray,
     shifts: Sequence[Sequence[int]],
     bases: Sequence[HostArray],
     lengths: Sequence[int],
@@ -186,13 +186,13 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         shifts=tuple(tuple(rest - axis.low for rest in axis_rests) for axis_rests, axis in zip(rests, axes)),
         extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
     )
-    offsets = []
-    for taps in itertools.product(*[range(axis.taps) for axis in axes]):
-        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
+    places = []
+    for each in itertools.product(*[range(axis.taps) for axis in axes]):
+        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(each, axes)]
         pieces = [axis_rests.index(rest) for axis_rests, (_, rest) in zip(rests, pairs)]
-        offsets.append(layout.index([shift for shift, _ in pairs], pieces))
+        places.append(layout.index([shift for shift, _ in pairs], pieces))
     # A filter reversed along all its axes has its taps from the last to the first.
-    offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
+    offsets = np.array(places[::-1] if flip else places, np.int64)
     starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
     taps = np.arange(len(offsets))
     readings = None
@@ -237,7 +237,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         if width == 1 and len(taps) <= _BITS:
             shifts = [[-back for _, back in phase.taps] for phase in phases]
             bases = [phase.origin + np.arange(phase.count) for phase in phases]
-            readings.append(_reading(taps, shifts, bases, layout.lengths, _targets(phases, axes)))
+            readings.append(_reading(np.array(taps), shifts, bases, layout.lengths, _targets(phases, axes)))
     written = sum(int((product.targets >= 0).sum()) for product in products)
     complete = written == math.prod(axis.length for axis in axes)
     in_place = tuple(readings) if len(readings) == len(products) else None

@@ -210,10 +210,10 @@ class _Images:
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
         self._context, self._plan, self._images = context, plan, images
-        in_place = plan.readings is not None and images.dtype.name == work and is_contiguous(images)
+        in_place = plan.readings if images.dtype.name == work and is_contiguous(images) else None
         #: The products to compute.
         self.readings: Sequence[Reading] = (
-            plan.readings if in_place else [reading_of(product) for product in plan.products]
+            [reading_of(product) for product in plan.products] if in_place is None else in_place
         )
         #: Elements of a channel, and of an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
@@ -252,8 +252,8 @@ class _Images:
     def laid_out(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
         """Yield the index of the first of some images, their number, and them, see `laid_out`."""
         shifts = tables_of(self._context, self._plan, 1)[0]
-        y = None if self._in_place else y
-        return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, y)
+        target = None if self._in_place else y
+        return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, target)
 
 
 def _chosen(

@@ -28,11 +28,11 @@ class FunctionMemory:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._arrays: dict[Buffer, DeviceArray] = {}
+        self._arrays: dict[Buffer, Array] = {}
         #: The buffers whose arrays come from outside.
         self.bound: set[Buffer] = set()
 
-    def bind(self, buffer: Buffer, array: DeviceArray) -> None:
+    def bind(self, buffer: Buffer, array: Array) -> None:
         """Bind a buffer to an array of one axis."""
         self._arrays[buffer] = array
         self.bound.add(buffer)
@@ -43,7 +43,7 @@ class FunctionMemory:
             if buffer not in self.bound:
                 self.bind(buffer, from_host(self.context, value, constant=True))
 
-    def whole(self, buffer: Buffer) -> DeviceArray:
+    def whole(self, buffer: Buffer) -> Array:
         """Return the array of one axis of a buffer, which is allocated if there is none."""
         if buffer not in self._arrays:
             self._arrays[buffer] = empty(self.context, (buffer.size,), buffer.dtype)
@@ -181,22 +181,22 @@ class DeviceSteps:
             self._record()
             return
         if self._merging is not None:
-            self._merge()
+            self._merge(self._merging)
         for part in self._repeated:
             if isinstance(part, CommandList):
                 part.enqueue()
             else:
                 part.run(self._memory)
 
-    def _merge(self) -> None:
+    def _merge(self, merging: Merging) -> None:
         """Time or merge small launches, if that is due before this run."""
-        merged = self._merging.next()
+        merged = merging.next()
         if merged is not None:
             lists = iter(merged)
             self._repeated = [
                 CommandList(next(lists)) if isinstance(part, CommandList) else part for part in self._repeated
             ]
-        if self._merging.done:
+        if merging.done:
             self._merging = None
 
     def forget(self) -> None:
@@ -216,9 +216,11 @@ class DeviceSteps:
             if segment.unsupported_reason is not None:
                 self._repeated.append(step)
                 continue
-            if not self._repeated or not isinstance(self._repeated[-1], CommandList):
-                self._repeated.append(CommandList())
-            self._repeated[-1].extend(map(self._assignment.bind, segment.commands))
+            last = self._repeated[-1] if self._repeated else None
+            if not isinstance(last, CommandList):
+                last = CommandList()
+                self._repeated.append(last)
+            last.extend(map(self._assignment.bind, segment.commands))
         lists = [part for part in self._repeated if isinstance(part, CommandList)]
         self._merging = Merging(lists, "auto", Sequencer())
 

@@ -15,7 +15,7 @@ from optdb.codegen.functions.execution import FunctionMemory
 from optdb.codegen.functions.function import FunctionPlan
 from optdb.codegen.functions.stored import Buffer
 from optdb.numpy_types import HostArray
-from optdb.runtime.arrays import DeviceArray, from_host, to_host
+from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
 from optdb.runtime.deferred import DeferredArray, FromArgument
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
@@ -101,7 +101,7 @@ def _memory(
     return memory
 
 
-def _flat(array: DeviceArray) -> DeviceArray:
+def _flat(array: Array) -> DeviceArray:
     return DeviceArray(array.queue, (array.size,), array.dtype, data=array.base_data, offset=array.offset)
 
 

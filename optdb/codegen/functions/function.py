@@ -175,9 +175,11 @@ class FunctionPlan:
         for argument, value, buffer in zip(self.arguments, args, self.buffers):
             if isinstance(argument, PairedBuffer):
                 argument.send(value)
-            elif argument is not None and argument.update(value):
-                self.memory.bind(buffer, argument.array)
-                moved = True
+            elif argument is not None and buffer is not None:
+                array = argument.update(value)
+                if array is not None:
+                    self.memory.bind(buffer, array)
+                    moved = True
         if moved:
             for step in self.steps:
                 if isinstance(step, _DeviceStep):
@@ -398,7 +400,7 @@ class TracedFunction:
         """Return the outputs for arguments: arrays of NumPy of the declared dtypes, and other values."""
         key = tuple([getattr(value, "shape", None) for value in args])
         with self.context.turn():
-            plans = self._plans.get(key, ())
+            plans = self._plans.get(key) or []
             for plan in plans:
                 if plan.values and not plan.fits(args):
                     continue

@@ -167,7 +167,7 @@ class LoopKernel:
                 operand = Operand.of(name, source.buffer.dtype)
                 at = f"{self.name_of(source.buffer)}_at[{source.index.const}]"
                 lines.append(f"const {operand.computed} {name} = {operand.load}({at});")
-            elif self._is_uniform(source):
+            elif isinstance(source, LoopIndex) and self._is_uniform(source):
                 lines.append(f"const long {name} = {source.index.const};")
         return lines
 

@@ -108,10 +108,10 @@ class Lowering:
         #: The arrays that are read at computed indices.
         self.tables: list[Buffer] = []
         #: The folds that were unrolled.
-        self.unrolled: dict[Tensor, None] = {}
+        self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        self._slots: dict[Any, Operand] = {}
+        self._slots: dict[Any, LoweredValue] = {}
         #: For each fold that is being unrolled, how often its elements are computed.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
@@ -134,31 +134,31 @@ class Lowering:
         while True:
             result = self._memo.get(request)
             if result is None:
-                result = self._start(*request)
-                if isinstance(result, Generator):
-                    stack.append((request, result))
-                    result = None
+                started = self._start(*request)
+                if isinstance(started, Generator):
+                    stack.append((request, started))
                 else:
-                    self._memo[request] = result
+                    result = self._memo[request] = started
             # Pass the result on to those that wait for it, until one asks for more.
             while stack:
                 key, evaluation = stack[-1]
                 try:
-                    request = evaluation.send(result)
+                    request = next(evaluation) if result is None else evaluation.send(result)
                     break
                 except StopIteration as stop:
                     stack.pop()
                     result = self._memo[key] = stop.value
             else:
+                assert result is not None  # an evaluation that has begun is on the stack
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
         """Return tensors that make a body smaller if they are stored: unrolled folds, else one half way to a root."""
-        found = [x for x in self.unrolled if x is not root and not _has_parts(x, self._stored)]
+        found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
         computed = [tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root]
-        return computed[len(computed) // 2 :][:1]
+        return [*computed[len(computed) // 2 :][:1]]
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
         """Write a step, unless there is an equal one; return its result."""
@@ -166,7 +166,7 @@ class Lowering:
         if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
             base, exponent = operands
             if isinstance(exponent, Number) and not isinstance(base, Number) and self.dtype_of(base) == scalar.dtype:
-                found = power(base, exponent.value, scalar.dtype, self.apply)
+                found = power(operands[0], exponent.value, scalar.dtype, self.apply)
                 if found is not None:
                     return found
         if step not in self._slots:
@@ -245,8 +245,8 @@ class Lowering:
                 return self.index_value(coordinates[0])
             case Joined() if coordinates[tensor.axis].is_const:
                 return self._joined(tensor, coordinates)
-            case Replaced() if self._inside(tensor, coordinates) is not None:
-                return self._replaced(tensor, coordinates)
+            case Replaced() if (inside := self._inside(tensor, coordinates)) is not None:
+                return self._replaced(tensor, coordinates, inside)
             case ReshapedTensor() if all(index.is_const for index in coordinates):
                 return self._reshaped(tensor, coordinates)
             case MatrixVector() if self._takes_rows and coordinates == (Index.of(0),):
@@ -306,6 +306,7 @@ class Lowering:
                 continue
             is_it = self.apply(Scalar("EQ", "bool"), [index, Number.of(number, "int64")])
             result = self.apply(Scalar("Switch", x.dtype), [is_it, element, result])
+        assert result is not None  # the row has elements
         return result
 
     def _coordinate(
@@ -371,6 +372,7 @@ class Lowering:
             element = self.converted((yield tensor.x, tuple(at)), tensor.acc_dtype)
             result = element if result is None else self.apply(combine, [result, element])
         self._unrolling.pop()
+        assert result is not None  # folds of no elements are constants
         return self.converted(result, tensor.dtype)
 
     def converted(self, value: Operand, dtype: str) -> Operand:
@@ -407,12 +409,14 @@ class Lowering:
                 return None
         return inside
 
-    def _replaced(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> _Evaluation:
-        inside = self._inside(tensor, coordinates)
-        if None in inside:
+    def _replaced(
+        self, tensor: Replaced, coordinates: tuple[Index, ...], inside: Sequence[Index | None]
+    ) -> _Evaluation:
+        known = [index for index in inside if index is not None]
+        if len(known) < len(inside):
             return (yield tensor.x, coordinates)
         lead = tensor.ndim - tensor.part.ndim
-        at = [Index() if n == 1 else index for n, index in zip(tensor.part.shape, inside[lead:], strict=True)]
+        at = [Index() if n == 1 else index for n, index in zip(tensor.part.shape, known[lead:], strict=True)]
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
@@ -465,10 +469,11 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:
     """Tell whether a kernel folds the elements by itself."""
-    return tensor.count <= (UNROLLED_PARTS if _has_parts(tensor, stored) else UNROLLED)
+    return tensor.count <= (UNROLLED_PARTS if has_parts(tensor, stored) else UNROLLED)
 
 
-def _has_parts(tensor: Folded, stored: Replacements) -> bool:
+def has_parts(tensor: Folded, stored: Replacements) -> bool:
+    """Tell whether a fold adds up parts of sums that are in memory."""
     source = resolve(tensor.x, stored)
     return isinstance(source, Stored) and source.is_parts
 

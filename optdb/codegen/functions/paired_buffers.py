@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optdb.numpy_types import HostArray
-from optdb.runtime.arrays import DeviceArray, empty
+from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
@@ -62,22 +62,19 @@ class Resident:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._source: HostArray | None = None
-        self.array: DeviceArray | None = None
 
-    def update(self, value: HostArray) -> bool:
-        """Hold an array on the device; return whether it is another one than before."""
+    def update(self, value: HostArray) -> Array | None:
+        """Hold an array on the device; return it if it is another one than before, else None."""
         if value is self._source:
-            return False
+            return None
         from optdb.runtime.arrays import from_host
         from optdb.runtime.host_buffers import wrap_host_array
 
         flat = np.ascontiguousarray(value).reshape(-1)
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
-            self.array = from_host(self._context, flat)
             # Without a buffer in the host's memory, changes of the array itself are not seen where that is possible.
             self._source = None if self._context.profile.shares_host_memory else value
-            return True
-        self.array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
+            return from_host(self._context, flat)
         self._source = value
-        return True
+        return DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)

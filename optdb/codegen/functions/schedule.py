@@ -17,7 +17,7 @@ import numpy as np
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.functions.indices import Index, LoweredValue
 from optdb.codegen.functions.loops import grid_of
-from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, TooLarge, unrolls
+from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, TooLarge, has_parts, unrolls
 from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
 from optdb.codegen.functions.targets import (
     WIDE_ATOMICS,
@@ -281,7 +281,7 @@ class Schedule:
             lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
         except TooLarge:
             return False
-        return any(not _is_parts(x, self.stored) for x in lowering.unrolled)
+        return any(not has_parts(x, self.stored) for x in lowering.unrolled)
 
     def _fold(self, tensor: Folded) -> Tensor:
         looped = _long_axes(tensor.x.shape, tensor.axes)
@@ -337,11 +337,12 @@ class Schedule:
                     self._need(missing)
         except TooLarge:
             lowering = self.lowering(x.shape)
-        plain = lowering.sources and not lowering.tables and all(isinstance(s, Load) for s in lowering.sources)
-        if not plain or len(lowering.sources) > 8:
+        loads = [source for source in lowering.sources if isinstance(source, Load)]
+        is_plain = loads and not lowering.tables and len(loads) == len(lowering.sources)
+        if not is_plain or len(loads) > 8:
             return self._without_prologue(x)
         inputs = []
-        for source in lowering.sources:
+        for source in loads:
             factors = [source.index.factor(axis) for axis in range(x.ndim)]
             shape = [length if factor else 1 for length, factor in zip(x.shape, factors)]
             inputs.append(Stored(source.buffer, shape, source.index.const, factors))
@@ -464,8 +465,7 @@ class Schedule:
     def _lower_waiting(self) -> None:
         """Lower units until all that they need is stored, and note what they read."""
         while self._waiting:
-            unit = self._waiting.pop()
-            self._lower(unit)
+            self._lower(self._waiting.pop())
         for unit in self._units:
             if isinstance(unit, LoopUnit):
                 lowering = self.lowering(unit.domain)
@@ -514,11 +514,6 @@ def _offset(
     for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
         index = index.plus(lowering.coordinate(coordinate, at, length), stride)
     return index
-
-
-def _is_parts(tensor: Tensor, stored: Replacements) -> bool:
-    found = resolve(tensor.x, stored)
-    return isinstance(found, Stored) and found.is_parts
 
 
 def _spread(x: Tensor, shape: Sequence[int]) -> Tensor:

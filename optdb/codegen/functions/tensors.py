@@ -307,7 +307,8 @@ def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> 
 
 
 def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
-    const, terms = inner.const, {}
+    const = inner.const
+    terms: dict[int, int] = {}
     for axis, factor in inner.terms:
         const += factor * outer[axis].const
         for outer_axis, outer_factor in outer[axis].terms:
@@ -400,10 +401,10 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)
     rows: dict[int, int] = {}
-    chosen: list[int] = []
+    chosen: dict[int, Lookup] = {}
     for axis, coordinate in enumerate(coordinates):
         if coordinate.lookup is not None:
-            chosen.append(axis)
+            chosen[axis] = coordinate.lookup
         elif coordinate.const == 0 and len(coordinate.terms) == 1:
             ((source, factor),) = coordinate.terms
             if factor != 1 or x.shape[source] != shape[axis] or source in rows.values():
@@ -416,11 +417,10 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
         return ScatterSum(x, shape, coordinates)
     order = [rows.get(axis) for axis in range(len(shape))]
     value = transposed(x, order)
-    for axis in chosen:
-        lookup = coordinates[axis].lookup
+    for axis, lookup in chosen.items():
         position = [lookup.axes.index(source) if source in lookup.axes else None for source in order]
         index = transposed(lookup.tensor, position)
-        here = [None] * len(shape)
+        here: list[int | None] = [None] * len(shape)
         here[axis] = 0
         is_here = applied("EQ", "bool", index, transposed(Iota(shape[axis]), here))
         zero = Constant(np.zeros((1,) * len(shape), x.dtype))

@@ -106,24 +106,20 @@ def ordered_steps(
         ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
         if not ready:
             raise AssertionError("units of a schedule wait for each other")
-        chosen = _next_units(ready, pending, needs)
-        for unit in chosen:
-            del pending[unit]
-        if isinstance(chosen[0], OperationUnit):
-            steps += chosen
-        else:
-            steps += _fused(chosen, lowering_of, profile)
+        operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
+        loops = [] if operations else _next_loops(ready, pending, needs)
+        for done in (*operations, *loops):
+            del pending[done]
+        steps += operations or _fused(loops, lowering_of, profile)
     return steps
 
 
-def _next_units(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[WorkUnit]:
-    """Return the units to compute next, which are one step: few points first, and loops when their like are ready."""
-    operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
-    if operations:
-        return operations
-    classes: dict[Any, list[WorkUnit]] = {}
+def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[LoopUnit]:
+    """Return the loops to compute next, which are one step: few points first, and loops when their like are ready."""
+    classes: dict[Any, list[LoopUnit]] = {}
     for unit in ready:
-        classes.setdefault((unit.domain, unit.grid), []).append(unit)
+        if isinstance(unit, LoopUnit):
+            classes.setdefault((unit.domain, unit.grid), []).append(unit)
 
     def blocked(key: Any) -> int:
         """Return how many loops of a class wait for other classes alone."""

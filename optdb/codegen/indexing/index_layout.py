@@ -17,6 +17,7 @@ import numpy as np
 from optdb.codegen.layout import size_of
 from optdb.codegen.operation import ArraySpec
 from optdb.numpy_types import HostArray
+from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.sizes import part_of
 from optdb.runtime.tables import computed
 
@@ -76,7 +77,7 @@ class IndexArray:
         values = self.values
         if not self.signed or not values.size:
             return True
-        return -self.length <= values.min() and values.max() < self.length
+        return bool(-self.length <= values.min() and values.max() < self.length)
 
     def from_front(self) -> HostArray:
         """Return the numbers, none below zero, as int64."""
@@ -116,7 +117,8 @@ class IndexLayout:
 
     def names(self) -> tuple[HostArray, int]:
         """Return a number for each position, the same for the same element, and how many numbers there may be."""
-        weights, total = [], 1
+        weights: list[int] = []
+        total = 1
         for numbers in reversed(self.arrays):
             weights.insert(0, total)
             total *= numbers.length
@@ -219,7 +221,7 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
     return np.flatnonzero(table[names] == mentions)
 
 
-def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray:
+def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
     """Return indexes from the front, as int64.
 
     Raises

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from optdb.codegen.kernels.outlining import ASKS, PARAM, QUERY, TOGETHER, parts_of_kernel
+from optdb.codegen.kernels.outlining import ASKS, QUERY, TOGETHER, declared_params, parts_of_kernel
 from optdb.codegen.kernels.programs import TranslationUnit
 
 __all__ = ["KernelBody", "UnitBodies", "bodies_of"]
@@ -155,8 +155,8 @@ def _read(code: str) -> UnitBodies:
 
 def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBody | None:
     """Return the body of a kernel; None if it is not understood."""
-    declared = [PARAM.fullmatch(param) for param in params.split(",")]
-    if not all(declared) or any(_LOCAL_POINTER.search(param["type"]) for param in declared):
+    declared = declared_params(params)
+    if declared is None or any(_LOCAL_POINTER.search(kind) for kind, _ in declared):
         return None
     synchronizes = together or bool(TOGETHER.search(body))
     shared: list[str] = []
@@ -180,12 +180,13 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
     if ASKS.search(body) or _OTHER_QUERIES.search("".join(found) + body):
         return None
     queries = tuple((param, _normal(query)) for query, param in params_of.items())
-    kinds = tuple((param["type"], param["name"]) for param in declared)
+
     may_be_team = synchronizes and not together and not _OTHER_BARRIERS.search(_BARRIER.sub("", body))
-    return KernelBody(name, kinds, queries, body, tuple(shared), synchronizes, may_be_team)
+    return KernelBody(name, declared, queries, body, tuple(shared), synchronizes, may_be_team)
 
 
 def _normal(query: str) -> str:
     """Return a query's function and its dimension: ``get_group_id 0``."""
     match = _QUERY_PARTS.fullmatch(query)
+    assert match is not None  # a query has these parts
     return f"{_SHORT.get(match['word'], match['word'])} {match['dim'] or match['last']}"

@@ -46,7 +46,7 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], wish: s
     The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``.
     """
     quirks = context.profile.quirks
-    saved = sum(len(copies) - 1 for copies in _runs(commands) if len(copies) >= _MIN_COPIES)
+    saved = sum(len(run) - 1 for run in _runs(commands) if isinstance(run, list) and len(run) >= _MIN_COPIES)
     if wish == "never" or not (saved and quirks.keeps_addresses and quirks.copy_s):
         return math.inf
     return 0 if wish == "always" else math.ceil(quirks.kernel_compile_s / (saved * quirks.copy_s))
@@ -62,23 +62,24 @@ def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
     """Return bound commands with launches in place of small copies that follow each other and are independent."""
     result = CommandList()
     for run in _runs(commands):
-        if len(run) < _MIN_COPIES:
+        if not isinstance(run, list):
+            result.append(run)
+        elif len(run) < _MIN_COPIES:
             result += run
         else:
             result.append(_launch(context, run))
     return result
 
 
-def _runs(commands: Iterable[Command]) -> Iterator[list[Command]]:
+def _runs(commands: Iterable[Command]) -> Iterator[list[EnqueueCopy] | Command]:
     """Yield the commands in order: runs of independent small copies, and each other command alone."""
-    run: list[Command] = []
+    run: list[EnqueueCopy] = []
     read: list[_Range] = []
     written: list[_Range] = []
     for command in unhurried(commands):
-        is_small = isinstance(command, EnqueueCopy) and not command.is_rebindable and command.nbytes <= _MAX_NBYTES
-        if not is_small:
+        if not isinstance(command, EnqueueCopy) or command.is_rebindable or command.nbytes > _MAX_NBYTES:
             yield from ([run] if run else [])
-            yield [command]
+            yield command
             run, read, written = [], [], []
             continue
         source = _range(command.source, command.source_offset, command.nbytes)

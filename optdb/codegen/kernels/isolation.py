@@ -101,11 +101,11 @@ def _structure(code: str) -> tuple[str, list[str]]:
             if bracket in _CLOSED_BY:
                 open_.append(bracket)
                 continue
-            opening = open_.pop() if open_ else None
+            opening = open_.pop() if open_ else ""
             if _CLOSED_BY.get(opening) != bracket:
                 raise _NotUnderstood
             if not open_:
-                outer.append(opening + bracket)
+                outer.append(f"{opening}{bracket}")
         elif match.lastgroup == "directive":
             directives.append(match["directive"])
         elif match.lastgroup == "strange":  # a comment or text without an end, a line that goes on
@@ -123,7 +123,9 @@ def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
     asked: set[str] = set()
     depth = 0
     for directive in directives:
-        word, rest = _DIRECTIVE.match(_IDLE.sub(" ", directive)).groups()
+        match = _DIRECTIVE.match(_IDLE.sub(" ", directive))
+        assert match is not None  # the pattern matches any text
+        word, rest = match.groups()
         names = _WORD.findall(rest)
         if "/*" in rest or '"' in rest or "'" in rest:  # it ends on a later line
             raise _NotUnderstood

@@ -28,8 +28,6 @@ GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16,
 #: Of work items: one number, or one for each dimension.
 Size = int | Sequence[int]
 Value = TypeVar("Value")
-#: A sentinel that owns no value of a cache.
-_NOBODY = object()
 
 
 class CompiledKernel:
@@ -52,7 +50,9 @@ class CompiledKernel:
         self._build = build
         #: The indexes of the buffers of arrays among OpenCL's arguments.
         self.arrays = _array_slots(kernel.params)
-        self._kernel: cl.Kernel | None = None
+        #: Set by `attach`.
+        self._kernel: cl.Kernel
+        self._is_attached = False
         self._largest = 0
         self._groups: dict[int, tuple[int, ...]] = {}
         # OpenCL keeps the arguments in the kernel until it is launched.
@@ -74,7 +74,7 @@ class CompiledKernel:
                 f"kernel {self.name} takes {kernel.num_args} parameters in its code, but its params {self.params} "
                 f"stand for {slots} (an array, '*', stands for two: a pointer, and its offset in bytes)"
             )
-        self._kernel = kernel
+        self._kernel, self._is_attached = kernel, True
 
     def call(self, global_size: Size, local_size: Size | None, *args: Any) -> None:
         """Launch the kernel on `global_size` work items, in groups of `local_size`.
@@ -156,7 +156,7 @@ class CompiledKernel:
         with self._lock:
             if self._largest:
                 return
-            if self._kernel is None:
+            if not self._is_attached:
                 self._build()
             # With these, PyOpenCL does not inspect each argument, and a launch takes half as long.
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
@@ -223,12 +223,13 @@ class LaunchCache(Generic[Value]):
         It depends on its owner, too, by identity, such as the kernels that are launched: with another owner, it is
         computed again.
         """
-        made_for, value = self._entries.get(key, (_NOBODY, None))
-        if made_for is not owner:
-            value = make()
-            if len(self._entries) >= self._size:
-                self._entries.clear()
-            self._entries[key] = owner, value
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] is owner:
+            return entry[1]
+        value = make()
+        if len(self._entries) >= self._size:
+            self._entries.clear()
+        self._entries[key] = owner, value
         return value
 
 

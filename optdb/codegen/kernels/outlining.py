@@ -56,10 +56,13 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
     end = 0
     for head in _HEAD.finditer(code):
         parts = parts_of_kernel(code, head.end()) if head.start() >= end else None
-        kernel = None if parts is None else _without_body(head["name"], *parts[:2])
+        if parts is None:
+            continue
+        params, body, kernel_end = parts
+        kernel = _without_body(head["name"], params, body)
         if kernel is not None:
             pieces += [code[end : head.start()], kernel]
-            end = parts[2]
+            end = kernel_end
     return [*pieces, code[end:]]
 
 
@@ -90,11 +93,18 @@ def _closing(code: str, begin: int) -> int | None:
 
 def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
     """Return a kernel whose body is moved; None if it has to stay."""
-    declared = [PARAM.fullmatch(param) for param in params.split(",")]
-    if not all(declared) or TOGETHER.search(body):
+    declared = declared_params(params)
+    if declared is None or TOGETHER.search(body):
         return None
     queries = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in QUERY.findall(body)}
     body = QUERY.sub(lambda ask: queries[ask[0]], body)
     if ASKS.search(body):
         return None
-    return OutlinedKernel(name, tuple((param["type"], param["name"]) for param in declared), queries, body)
+    return OutlinedKernel(name, declared, queries, body)
+
+
+def declared_params(params: str) -> tuple[tuple[str, str], ...] | None:
+    """Return the type and the name of each parameter of a kernel; None if one is not understood."""
+    texts = params.split(",")
+    declared = [(param["type"], param["name"]) for param in map(PARAM.fullmatch, texts) if param]
+    return tuple(declared) if len(declared) == len(texts) else None

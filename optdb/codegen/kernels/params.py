@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,11 +22,20 @@ from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
 #: Kinds of dtypes and their numbers. Later ones can hold the numbers of earlier ones.
-_KINDS = (("b", (bool, np.bool_)), ("iu", numbers.Integral), ("f", numbers.Real), ("c", numbers.Complex))
+_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("b", (bool, np.bool_)),
+    ("iu", numbers.Integral),
+    ("f", numbers.Real),
+    ("c", numbers.Complex),
+)
+#: The dtype of an array's offset in its buffer.
+_OFFSET_DTYPE = np.dtype("uint64")
+#: What an array lies in.
+_Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
 #: Whole numbers packed into one argument; symbolic ones while a file is written.
-Packed = HostArray | SymbolicArgument
+Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
 class KernelArgumentError(TypeError):
@@ -65,15 +74,17 @@ class ScalarParam(Param):
     """A number."""
 
     def __init__(self, dtype: DTypeLike, word: str | None = None) -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype: AnyDtype = np.dtype(dtype)
         ctype(self.dtype)  # raises where kernels have no such type
         self.slots = (self.dtype,)
         self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
         super().__init__(word or self.dtype.name)
 
-    def bind(self, value: Any, context: Context) -> tuple[np.generic | SymbolicArgument]:
-        if isinstance(value, SymInt):
-            return (SymbolicArgument(self.dtype, (value,)),)
+    def bind(self, value: Any, context: Context) -> tuple[np.number[Any] | np.bool_ | SymbolicArgument]:
+        return (SymbolicArgument(self.dtype, (value,)) if isinstance(value, SymInt) else self.converted(value),)
+
+    def converted(self, value: Any) -> np.number[Any] | np.bool_:
+        """Return a number of this dtype; raise KernelArgumentError if the value does not fit."""
         number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
         breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
         if breadth is None:
@@ -82,15 +93,16 @@ class ScalarParam(Param):
             raise KernelArgumentError(f"{number!r}, where a {self} is wanted: convert it first, if you mean it")
         if self.dtype.kind in "iu" and not _fits(int(number), self.dtype):
             raise KernelArgumentError(f"{number}, which a {self} cannot hold")
-        return (self.dtype.type(number),)
+        converted: np.number[Any] | np.bool_ = self.dtype.type(number)
+        return converted
 
 
 class ArrayParam(Param):
     """A device array: its buffer, and where in it the array begins."""
 
-    slots = (None, np.dtype("uint64"))
+    slots = (None, _OFFSET_DTYPE)
 
-    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64 | SymbolicArgument]:
+    def bind(self, value: Any, context: Context) -> tuple[_Data, np.uint64 | SymbolicArgument]:
         if not isinstance(value, Array):
             raise KernelArgumentError(f"{_described(value)}, where a device array is wanted: transfer it first")
         if value.context != context.cl_context:
@@ -98,15 +110,13 @@ class ArrayParam(Param):
         return value.base_data, offset_argument(value.offset)
 
 
-class BufferParam(ArrayParam):
+class BufferParam(Param):
     """A buffer, or an array that begins where its buffer begins."""
 
-    slots = (None,)
-
-    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None]:
+    def bind(self, value: Any, context: Context) -> tuple[_Data]:
         if isinstance(value, cl.MemoryObject) or value is None:
             return (value,)
-        buffer, offset = super().bind(value, context)
+        buffer, offset = ARRAY.bind(value, context)
         if offset:
             raise KernelArgumentError(f"an array that begins {offset} bytes into its buffer: declare it as ARRAY")
         return (buffer,)
@@ -118,7 +128,7 @@ class LocalParam(Param):
     def bind(self, value: Any, context: Context) -> tuple[cl.LocalMemory]:
         if isinstance(value, cl.LocalMemory):
             return (value,)
-        return (cl.LocalMemory(int(SIZE.bind(specialize(value), context)[0])),)
+        return (cl.LocalMemory(int(SIZE.converted(specialize(value)))),)
 
 
 class SSizesParam(Param):
@@ -140,7 +150,7 @@ class SSizesParam(Param):
             If there are more than 16, or others than whole numbers of 64 bits.
         """
         try:
-            integers = [number if isinstance(number, SymInt) else int(SSIZE.bind(number, None)[0]) for number in value]
+            integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
         except TypeError as error:
             raise KernelArgumentError(
                 f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
@@ -196,7 +206,7 @@ _NO_OFFSET = np.uint64(0)
 def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
     """Return the offset of an array in its buffer as an argument for OpenCL."""
     if isinstance(offset, SymInt):
-        return SymbolicArgument(ArrayParam.slots[1], (offset,))
+        return SymbolicArgument(_OFFSET_DTYPE, (offset,))
     return np.uint64(offset) if offset else _NO_OFFSET
 
 

@@ -119,7 +119,8 @@ def persistent_program(
     for unit, name in kernels:
         if name in bodies_of(unit).kernels:
             by_unit.setdefault(unit, []).append(name)
-    texts, lines, structs, cases = [], [], [], {}
+    texts, lines, structs = [], [], []
+    cases: dict[Case, int] = {}
     # Sorted, so that the source is the same in each process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)

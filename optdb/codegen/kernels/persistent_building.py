@@ -116,7 +116,9 @@ class ProgramDescription:
         return binaries.key_of(context.device, self.json, ("description", *self.options))
 
 
-def build(context: Context, description: ProgramDescription, written: Written | None = None) -> tuple[cl.Program, dict]:
+def build(
+    context: Context, description: ProgramDescription, written: Written | None = None
+) -> tuple[cl.Program, dict[Case, int]]:
     """Build a program, or load it from disk; return it with the numbers of its cases.
 
     Raise BuildError if that fails, or if the device cannot run groups of so many items.
@@ -133,7 +135,7 @@ def build(context: Context, description: ProgramDescription, written: Written | 
     return program, cases
 
 
-def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict]:
+def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[Case, int]]:
     """Build a program in a child process and load it, or build it here if the child fails."""
     with logged("the process that builds a persistent kernel"):
         written = _written_apart(context, description)

@@ -45,7 +45,7 @@ from optdb.codegen.kernels.persistent import (
     packed_numbers,
 )
 from optdb.codegen.kernels.persistent_building import KernelKey, ProgramDescription, build, build_apart, logged
-from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.codegen.kernels.programs import TranslationUnit, known_origin, origin
 from optdb.numpy_types import HostArray
 from optdb.runtime.background import in_background, unhurried
 from optdb.runtime.build import BuildError
@@ -128,7 +128,8 @@ class Residency:
         """Return into how many tiles a command is divided."""
         if isinstance(command, EnqueueKernel):
             return -(-math.prod(command.global_size) // self.items)
-        return -(-command.nbytes // PIECE_NBYTES)
+        nbytes: int = command.nbytes
+        return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
         """Return of how many tiles a command may be; one of more has a launch of its own."""
@@ -467,7 +468,7 @@ class PersistentProgram:
     def _supports(self, command: Any) -> bool:
         if not self.is_built:
             return False
-        return not isinstance(command, EnqueueKernel) or (*origin(command.kernel), ()) in self._cases
+        return not isinstance(command, EnqueueKernel) or (*known_origin(command.kernel), ()) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
@@ -477,8 +478,9 @@ class PersistentProgram:
         used = list(map(accesses, unhurried(run)))
         phases_of_run = roomy_phases_of(used, counts, is_long, self._resident.groups)
         halved = self._halved(run, counts, phases_of_run)
-        entries = [self._entry(command, halved.get(number)) for number, command in enumerate(unhurried(run))]
-        if None in entries:
+        maybe_entries = [self._entry(command, halved.get(number)) for number, command in enumerate(unhurried(run))]
+        entries = [entry for entry in maybe_entries if entry is not None]
+        if len(entries) < len(maybe_entries):
             return list(run)
         counts = [halved[number].groups if number in halved else count for number, count in enumerate(counts)]
         starts = [0, *itertools.accumulate(map(len, entries))]
@@ -517,7 +519,7 @@ class PersistentProgram:
         """Return what does a product by halves of tiles; None if the command is something else."""
         if not isinstance(command, EnqueueKernel) or command.local_size != (self._resident.items,):
             return None
-        unit, name = origin(command.kernel)
+        unit, name = known_origin(command.kernel)
         halves = quad_tiles.halves(name, command.args)
         return halves if halves is not None and (unit, halves.kernel, ()) in self._cases else None
 
@@ -546,7 +548,8 @@ class PersistentProgram:
         resident = self._resident
         context, groups, items = resident.context, resident.groups, resident.items
         words = grid_words(context.cl_context)
-        args = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
+        args: tuple[Any, ...] = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
+        assert self._program is not None  # built before its first launch
         kernel = cl.Kernel(self._program, PERSISTENT)
         kernel.set_args(*args)
         return EnqueueKernel(
@@ -561,10 +564,10 @@ class PersistentProgram:
         addresses = self._addresses
         match command:
             case EnqueueKernel() if halves is not None:
-                case = self._case(origin(command.kernel)[0], halves.kernel, halves.args)
-                return launch_entry(case, command.local_size, (halves.groups,), halves.args, addresses)
+                case = self._case(known_origin(command.kernel)[0], halves.kernel, halves.args)
+                return launch_entry(case, (self._resident.items,), (halves.groups,), halves.args, addresses)
             case EnqueueKernel():
-                case = self._case(*origin(command.kernel), command.args)
+                case = self._case(*known_origin(command.kernel), command.args)
                 # The driver chooses the groups of a launch without: groups of one item.
                 group = command.local_size or (1,) * len(command.global_size)
                 groups = [total // size for total, size in zip(command.global_size, group)]
@@ -618,7 +621,7 @@ def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
     kernels: dict[KernelKey, int] = {}
     for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):
-            key, group = origin(command.kernel), math.prod(command.local_size or ())
+            key, group = known_origin(command.kernel), math.prod(command.local_size or ())
             kernels[key] = min(kernels.get(key, group), group)
             half = quad_tiles.half_kernel(key[1])
             if half is not None:
@@ -634,7 +637,7 @@ def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
         # Its items wait for each other; those of what packs, turns over or adds up do not.
         if not _synchronizes(command) or not command.name.startswith(_PRODUCT):
             continue
-        key = (*origin(command.kernel), packed_numbers(command.args))
+        key = (*known_origin(command.kernel), packed_numbers(command.args))
         counts[key] += 1
         args[key] = command.args
     cases: list[tuple[KernelKey, Constants]] = []

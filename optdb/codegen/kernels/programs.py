@@ -75,7 +75,8 @@ class TranslationUnit:
         if key not in self._kernels:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
             if self.built:
-                self._attach(launcher)
+                assert self._program is not None
+                self._attach(launcher, self._program)
             self._kernels[key] = launcher
         return self._kernels[key]
 
@@ -90,13 +91,13 @@ class TranslationUnit:
         """Take the kernels from a program, in which their names end in `ending`; raise the errors of their `attach`."""
         self._program, self._ending = program, ending
         for launcher in self._kernels.values():
-            self._attach(launcher)
+            self._attach(launcher, program)
         self.built = True
 
-    def _attach(self, launcher: CompiledKernel) -> None:
+    def _attach(self, launcher: CompiledKernel, program: cl.Program) -> None:
         name = launcher.name + self._ending
-        launcher.attach(self._program, name)
-        _origins[self._program.int_ptr, name] = self
+        launcher.attach(program, name)
+        _origins[program.int_ptr, name] = self
 
     def build(self) -> None:
         """Build a program of this unit alone; raise BuildError if it does not compile, and the errors of `attach`."""
@@ -178,7 +179,8 @@ def one_program() -> Iterator[None]:
     if getattr(_waiting, "units", None) is not None:
         yield  # a function inside of another one, such as Scan's: the outer one builds
         return
-    _waiting.units = units = {}
+    units: dict[TranslationUnit, None] = {}
+    _waiting.units = units
     try:
         yield
     finally:
@@ -208,6 +210,13 @@ def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
     name = kernel.function_name
     unit = _origins.get((kernel.program.int_ptr, name))
     return None if unit is None else (unit, name.removesuffix(unit._ending))
+
+
+def known_origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str]:
+    """Return the `origin` of a kernel that a unit has built."""
+    found = origin(kernel)
+    assert found is not None
+    return found
 
 
 def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:

@@ -84,7 +84,8 @@ def sequence_program(
     by_unit: dict[TranslationUnit, list[str]] = {}
     for unit, name in kernels:
         by_unit.setdefault(unit, []).append(name)
-    texts, lines, cases = [], [], {}
+    texts, lines = [], []
+    cases: dict[tuple[TranslationUnit, str], int] = {}
     # Sorted, so that the source is the same in each process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         wanted = [piece for piece in unit.pieces if isinstance(piece, OutlinedKernel) and piece.name in by_unit[unit]]
@@ -104,8 +105,8 @@ def sequence_program(
 
 def _listed(kernel: OutlinedKernel) -> str:
     """Return a function that reads a kernel's arguments from a list and calls its body; '' if that is impossible."""
-    values = [_value_of_query(ask) for ask in kernel.queries]
-    if not all(values):
+    values = [value for ask in kernel.queries if (value := _value_of_query(ask))]
+    if len(values) < len(kernel.queries):
         return ""
     taken = "\n".join(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)
     passed = ", ".join([*values, *(name for _, name in kernel.params)])
@@ -139,4 +140,5 @@ def _words(arg: Any, addresses: Mapping[int, int]) -> list[int]:
     if isinstance(arg, cl.MemoryObject):
         return [addresses[arg.int_ptr]]
     content = np.asarray(arg).tobytes()
-    return np.frombuffer(content.ljust(-(-len(content) // 8) * 8, b"\0"), np.uint64).tolist()
+    words: list[int] = np.frombuffer(content.ljust(-(-len(content) // 8) * 8, b"\0"), np.uint64).tolist()
+    return words

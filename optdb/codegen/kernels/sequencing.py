@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels.programs import TranslationUnit, origin
+from optdb.codegen.kernels.programs import TranslationUnit, known_origin, origin
 from optdb.codegen.kernels.sequences import (
     ADDRESS,
     SEQUENCE,
@@ -62,9 +62,8 @@ class SequenceProgram:
     def _entry(self, command: Any) -> list[int]:
         match command:
             case EnqueueKernel():
-                return launch_entry(
-                    self._cases[origin(command.kernel)], command.global_size, command.args, self._addresses
-                )
+                case = self._cases[known_origin(command.kernel)]
+                return launch_entry(case, command.global_size, command.args, self._addresses)
             case EnqueueCopy():
                 target = self._addresses[command.target.int_ptr] + command.target_offset
                 source = self._addresses[command.source.int_ptr] + command.source_offset

@@ -136,7 +136,8 @@ def _launch_lanes(
 
 
 def _items(context: Context, tasks: int) -> int:
-    return smallest(tasks, context.profile.compute_units * _ITEMS_PER_UNIT)
+    items: int = smallest(tasks, context.profile.compute_units * _ITEMS_PER_UNIT)
+    return items
 
 
 def _power_of_two(n: int) -> int:
@@ -172,13 +173,13 @@ def _block_kernel(name: str, dtype: str, context: Context) -> Kernel:
     leaf = leaf_rows(context)
     if not context.profile.runs_items_serially:
         return product_kernel(functions("linalg/gpu.cl")[name], dtype, LEAF=leaf)
-    code = functions("linalg/cpu.cl")
-    rows = body(code["rows_of_leaf"])
-    code = filled(code[name], BLOCK=filled(rows, HEIGHT=_ROWS), ROW=filled(rows, HEIGHT=1))
+    parts = functions("linalg/cpu.cl")
+    rows = body(parts["rows_of_leaf"])
+    code = filled(parts[name], BLOCK=filled(rows, HEIGHT=_ROWS), ROW=filled(rows, HEIGHT=1))
     width = vector_width(context, dtype)
     columns = width * _VECTORS
-    words = {"LEAF": leaf, "ROWS": _ROWS, "COLS": columns, "VECTORS": _VECTORS, "WIDTH": width, "STEP": leaf + columns}
-    words |= {"V": f"{_c_name(dtype)}{width}", "VLOAD": f"vload{width}", "VSTORE": f"vstore{width}"}
+    sizes = {"LEAF": leaf, "ROWS": _ROWS, "COLS": columns, "VECTORS": _VECTORS, "WIDTH": width, "STEP": leaf + columns}
+    words = sizes | {"V": f"{_c_name(dtype)}{width}", "VLOAD": f"vload{width}", "VSTORE": f"vstore{width}"}
     return product_kernel(code, dtype, **words)
 
 

@@ -142,7 +142,8 @@ class Channels:
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
     """Return how many parts, of at least `least` elements, divide `number` channels into `wanted` pieces of work."""
-    return largest(1, smallest(-(-wanted // number), size // least))
+    parts: int = largest(1, smallest(-(-wanted // number), size // least))
+    return parts
 
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:

@@ -99,9 +99,11 @@ class _OfChannels(Operation):
         self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> list[Array]:
         """Return the sums of each channel, in parts."""
-        sums = [empty(self.context, (parts, channels.number), dtype) for dtype in self._fold.sum_dtypes]
+        fold = self._fold
+        assert fold is not None  # chosen by `__post_init__` of the operations that reduce
+        sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
         if parts:
-            self._fold.launch(kernels, self.context, channels, parts, part, [*arrays, *sums])
+            fold.launch(kernels, self.context, channels, parts, part, [*arrays, *sums])
         return sums
 
     def _launch_numbers(self, kernels: Kernels, channels: Channels, *args: Any) -> None:
@@ -111,6 +113,7 @@ class _OfChannels(Operation):
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
         """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
         n, *inputs, out = channels.number, *arrays
+        assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
         self._launch_numbers(kernels, channels, *args, *numbers)
         self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])

@@ -176,7 +176,7 @@ class ReductionCode:
             names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
             text = filled("".join([code[name] for name in names]), **words)
         else:
-            readers = []
+            readers = {}
             text = filled(self._items(code), **words, **self._steps())
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, self._struct(), *readers, text]), flags)

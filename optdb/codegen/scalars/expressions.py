@@ -114,7 +114,7 @@ def _comparing(operator: str) -> Entry:
 
 def _common_dtype(step: ScalarStep) -> str:
     """Return the dtype in which numbers are compared: that which holds all inputs."""
-    return functools.reduce(np.promote_types, step.dtypes).name
+    return functools.reduce(np.promote_types, map(np.dtype, step.dtypes)).name
 
 
 def _in_range(step: ScalarStep) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Scalar
@@ -34,8 +34,9 @@ class ScalarStep:
     #: Collects the dtypes of intermediate values.
     used: set[str]
 
-    width: ClassVar[int] = 1
-    is_wrong: ClassVar[bool] = False
+    # Without hints, they are no fields.
+    width = 1
+    is_wrong = False
 
     @property
     def out(self) -> str:
