@@ -78,7 +78,8 @@ class AddBlockProducts(Operation):
         """Return the blocks that each of a batch names, counted from the front."""
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
-        return host_indexes(index[:batch, :windows], length, self, axis)
+        # Raises where a file is written, and only a call knows the indexes.
+        return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:
         return ValueError(f"{self}: shapes do not fit: {', '.join(str(tuple(x.shape)) for x in arrays)}")

@@ -234,7 +234,7 @@ def adopt(context: Context, array: Array) -> DeviceArray:
 
 def from_host(
     context: Context,
-    value: HostArray,
+    value: HostArray | DeferredArray,
     out: Array | None = None,
     constant: bool = False,
     events: list[Any] | None = None,

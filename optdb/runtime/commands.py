@@ -32,7 +32,7 @@ from optdb import trace_log
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
-from optdb.runtime.deferred import source
+from optdb.runtime.deferred import DeferredArray, source
 from optdb.runtime.driver_batches import Batch, CallRecord, call_records, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
@@ -582,7 +582,7 @@ def upload(
     queue: cl.CommandQueue,
     target: cl.Buffer,
     offset: int,
-    value: HostArray,
+    value: HostArray | DeferredArray,
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> None:

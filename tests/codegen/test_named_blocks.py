@@ -9,6 +9,7 @@ import pytest
 
 from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
 from optdb.codegen.operation import ArraySpec
+from optdb.runtime.deferred import DeferredArray, FromArgument, ValuesUnknown
 from tests.codegen.blocks import BATCH, COLUMNS, DEPTH, IN, OUT, ROWS, WIDTH, indexes, numbers
 from tests.codegen.layouts import compute, context, device_array
 
@@ -42,6 +43,14 @@ def test_outer_products_are_added_in_order(dtype, rtol, inplace):
         want[ins[b, i], outs[b, j]] += np.outer(x[b, i], y[b, j])
     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
     np.testing.assert_array_equal(array.get(), got if inplace else o)
+
+
+def test_indexes_that_only_a_call_knows_are_refused():
+    o, w, h = numbers(1, 1, 2), numbers(2, 2, 3, 2), numbers(1, 1, 3)
+    later = DeferredArray((1, 1), np.dtype("int64"), FromArgument(4))
+    arrays = [device_array(x) for x in (o, w, h)]
+    with pytest.raises(ValuesUnknown, match="the values of argument 4 are not known before a call"):
+        compute(AddBlockProducts(context(), ArraySpec.of(o)), *arrays, np.array([[1]]), later)
 
 
 def test_what_does_not_fit_is_refused():

@@ -18,6 +18,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.codegen.views import broadcast_view
 from optdb.numpy_types import HostArray
+from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.tables import computed, table_on_device
 
 _KERNELS = functions("indexing/named_rows.cl")
@@ -94,7 +95,7 @@ class ChangeRows(Operation):
         if flat is not out:
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
-    def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray:
+    def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray | DeferredArray:
         """Return the indexes of the rows from the front; an index out of bounds raises as NumPy does."""
         if size_of(shape[1:]):
             return host_indexes(indexes, shape[0], self)

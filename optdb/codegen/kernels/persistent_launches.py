@@ -587,7 +587,7 @@ def _may_be_merged(command: Any, resident: Residency) -> bool:
     if command.is_rebindable or resident.tiles_of(command) > resident.max_tiles(command):
         return False
     if isinstance(command, EnqueueFill):
-        return command.pattern.nbytes <= _MAX_PATTERN_NBYTES
+        return bool(command.pattern.nbytes <= _MAX_PATTERN_NBYTES)
     return isinstance(command, EnqueueCopy) or _runs_as_body(command, resident)
 
 
