@@ -12,15 +12,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from optdb.host.api.graph import Apply, PureOp, Variable, clients, is_output
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import ContextName, Device, devices, only_database, transfer_context
 
-LiftFunction = Callable[[PureOp, ContextName, Sequence[Variable], Sequence[Variable]], Any]
-Predicate = Callable[[PureOp, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
+OpT = TypeVar("OpT", bound=PureOp)
+#: Functions of lifters, and their predicates, for some class of ops.
+LiftFunction = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], Any]
+Predicate = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
 
 
 class BadLift(TypeError):
@@ -61,7 +63,7 @@ class Lifter(LocalOptimizer):
         If `ops` is not a list of op classes and instances.
     """
 
-    def __init__(self, ops: Sequence[Any], function: LiftFunction, supports: Predicate | None = None) -> None:
+    def __init__(self, ops: Sequence[Any], function: LiftFunction[Any], supports: Predicate[Any] | None = None) -> None:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
         _check_ops(ops, self.__name__)
@@ -166,7 +168,9 @@ class Lifter(LocalOptimizer):
         return on_host
 
 
-def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable[[LiftFunction], Lifter]:
+def op_lifter(
+    ops: Sequence[type[OpT] | OpT], supports: Predicate[OpT] | None = None
+) -> Callable[[LiftFunction[OpT]], Lifter]:
     """Make a lifter of the decorated function.
 
     Parameters
@@ -202,7 +206,7 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     are separate because their parameters are (Theano PR 4672).
     """
 
-    def decorate(function: LiftFunction) -> Lifter:
+    def decorate(function: LiftFunction[OpT]) -> Lifter:
         lifter = Lifter(ops, function, supports)
         functools.update_wrapper(lifter, function, updated=())
         return lifter

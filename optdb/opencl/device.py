@@ -14,7 +14,7 @@ from optdb.host.api import ops
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import Scan
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Op
+from optdb.host.api.graph import PureOp
 from optdb.host.api.ops import LINEAR_ALGEBRA, RandomFunction, mrg_uniform
 from optdb.host.functions.declared import DeclaredLengths
 from optdb.lifters.device import ContextName, Device
@@ -51,16 +51,16 @@ SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_unifo
 HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
 #: Where the inputs begin that ops without a counterpart want on the host, when they are lifted.
-FIRST_HOST_INPUT = {ops.RepeatOp: 1, mrg_uniform: 1}
+FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
 #: Ops that pass over their arrays several times, at least on the host.
-PASSES = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
+PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
 
 
-def weight(op: Op) -> float:
+def weight(op: PureOp) -> float:
     """Return the benefit of an op on the device, in elementwise passes over an array."""
     if is_matrix_work(op):
         return HEAVY_WEIGHT
@@ -69,12 +69,12 @@ def weight(op: Op) -> float:
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
 
 
-def is_matrix_work(op: Op) -> bool:
+def is_matrix_work(op: PureOp) -> bool:
     """Tell whether an op of linear algebra is computed by the device: a factor, or a triangular system."""
     return isinstance(op, ops.Cholesky) or (isinstance(op, ops.Solve) and op.A_structure in TRIANGULAR)
 
 
-def is_host_input(op: Op, i: int) -> bool:
+def is_host_input(op: PureOp, i: int) -> bool:
     """Tell whether an op, lifted or not, wants its input `i` on the host."""
     counterpart = counterpart_of(type(op))
     if counterpart is not None:

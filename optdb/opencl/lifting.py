@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.host.api.scalars import cast_op
-from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
+from optdb.lifters.lifter import Lifter, LiftFunction, OpT, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.counterpart_base import CounterpartBase, counterpart_of, to_host_variable
+from optdb.opencl.ops.counterpart_base import CounterpartBase, counterpart_class, to_host_variable
 from optdb.opencl.scalar_programs import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
@@ -38,7 +38,7 @@ def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequenc
     return scalar_signature.reason or unsupported_reason(context_name, scalar_signature.computed)
 
 
-def real_arrays(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Reject complex numbers: ops with kernels of their own compute with real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
@@ -46,31 +46,31 @@ def real_arrays(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     return None
 
 
-def floats_only(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def floats_only(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Reject all dtypes but floating point."""
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
 
 
-def cast_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def cast_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Reject a second array that cannot be cast to the dtype of the first."""
     x, y = (var.type.dtype for var in inputs[:2])
     return scalar_unsupported_reason(cast_op(x), context_name, [y]) if x != y else None
 
 
-def array_dtypes(op: Op, inputs: Inputs) -> list[str]:
+def array_dtypes(op: PureOp, inputs: Inputs) -> list[str]:
     """Return the dtypes of the inputs that an op's counterpart takes on the device, each once, in order."""
-    device_slots = counterpart_of(type(op)).device_slots(len(inputs))
+    device_slots = counterpart_class(op).device_slots(len(inputs))
     return sorted({inputs[i].type.dtype for i in device_slots})
 
 
 def lifts(
-    host_classes: Sequence[type[Op]], position: float, supports: Predicate | None = None
-) -> Callable[[LiftFunction], Lifter]:
+    host_classes: Sequence[type[OpT]], position: float, supports: Predicate[OpT] | None = None
+) -> Callable[[LiftFunction[OpT]], Lifter]:
     """Register the decorated function as the lifter of ops of the host, see `op_lifter`."""
 
-    def register(lift: LiftFunction) -> Lifter:
+    def register(lift: LiftFunction[OpT]) -> Lifter:
         tags = ("fast_run", "fast_compile", "opencl")
         return register_topo(*tags, db=lifters_db, position=position)(op_lifter(host_classes, supports=supports)(lift))
 
@@ -78,7 +78,7 @@ def lifts(
 
 
 def register_counterparts(
-    name: str, position: float, host_classes: Sequence[type[Op]], supports: Predicate | None = None
+    name: str, position: float, host_classes: Sequence[type[OpT]], supports: Predicate[OpT] | None = None
 ) -> Lifter:
     """Register a lifter for ops of the host whose counterparts declare all that it needs.
 
@@ -94,8 +94,8 @@ def register_counterparts(
         As `op_lifter` takes it.
     """
 
-    def lift(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
-        counterpart = counterpart_of(type(op)).like(op)
+    def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
+        counterpart = counterpart_class(op).like(op)
         common_dtype = counterpart.common_dtype if isinstance(counterpart, Counterpart) else None
         same_dtype = common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
         if same_dtype or (common_dtype is None and type(counterpart).make_node is CounterpartBase.make_node):
@@ -107,7 +107,7 @@ def register_counterparts(
     return lifts(host_classes, position, supports)(lift)
 
 
-def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
+def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
     """Apply an op of the device to the inputs of a node of the host.
 
     The host has checked the inputs, and has inferred the types of the outputs: the op's ``make_node``, which does both
@@ -118,7 +118,7 @@ def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
     return Apply(op, _moved(op, context_name, inputs), made).outputs
 
 
-def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
+def _moved(op: PureOp, context_name: str | None, inputs: Inputs) -> list[Variable]:
     """Move the inputs of a node to where an op of the device takes them."""
     device_slots = op.device_slots(len(inputs)) if isinstance(op, CounterpartBase) else range(len(inputs))
     return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]

@@ -40,12 +40,15 @@ __all__ = [
     "node_ancestors",
     "nodes_outside",
     "op_classes",
+    "op_of",
+    "owner_of",
     "reachable",
     "roots",
 ]
 
 
 T = TypeVar("T")
+OpT = TypeVar("OpT", bound=PureOp)
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
@@ -63,6 +66,18 @@ def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dic
 def op_classes() -> Iterable[type[PureOp]]:
     """Return all classes of ops that exist now, parents before children."""
     return reachable([PureOp], type.__subclasses__)
+
+
+def op_of(node: Apply, kind: type[OpT]) -> OpT:
+    """Return the op of a node, which is of a known class."""
+    assert isinstance(node.op, kind), node.op
+    return node.op
+
+
+def owner_of(var: Variable) -> Apply:
+    """Return the node that computes a variable, which is neither an input nor a constant."""
+    assert var.owner is not None, var
+    return var.owner
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:

@@ -8,6 +8,7 @@ from theano.compile.ops import (
     Shape_i,
     SpecifyShape,
 )
+from theano.gof.graph import Variable
 from theano.gradient import (
     DisconnectedType,
     grad_undefined,
@@ -193,6 +194,7 @@ LINEAR_ALGEBRA = (
 )
 
 
-def disconnected() -> object:
+def disconnected() -> Variable:
     """Return the gradient for an input that no number of the result depends on."""
-    return DisconnectedType()()
+    gradient: Variable = DisconnectedType()()
+    return gradient

@@ -17,7 +17,7 @@ from theano.gof import Constant, Type, Variable
 from theano.tensor.basic import as_tensor_variable, patternbroadcast, register_transfer, transfer
 from theano.tensor.type import TensorType
 from theano.tensor.type_other import SliceConstant, slicetype
-from theano.tensor.var import TensorConstantSignature, _tensor_py_operators
+from theano.tensor.var import TensorConstantSignature, TensorVariable, _tensor_py_operators
 
 #: Arithmetic, indexing and methods as those of the host's arrays.
 TensorOperators = _tensor_py_operators
@@ -28,6 +28,7 @@ __all__ = [
     "TensorConstantSignature",
     "TensorOperators",
     "TensorType",
+    "TensorVariable",
     "Type",
     "Variable",
     "add_transfer",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from optdb.host.api import ops
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Op
+from optdb.host.api.graph import Op, PureOp
 from optdb.host.api.scalars import get_scalar_type, sub
 from optdb.host.api.variables import constant_slice
 from optdb.host.functions.declared import DeclaredLengths
@@ -40,33 +40,33 @@ def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> Open
 
 
 @lifts([host.DimShuffle], 20)
-def lift_dimshuffle(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_dimshuffle(op: host.DimShuffle, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a permutation of axes."""
     return node_like(_dimshuffle(op.input_broadcastable, op.new_order), context_name, inputs, outputs)
 
 
 @lifts([host.Reshape], 21)
-def lift_reshape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_reshape(op: host.Reshape, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a change of shape; the shape stays on the host."""
     x = as_opencl_variable(inputs[0], context_name)
     return with_pattern(OpenCLReshape(op.ndim)(x, *inputs[1:]), outputs[0])
 
 
 @lifts([host.Subtensor], 22)
-def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a part of an array; the indexes stay on the host."""
     x = as_opencl_variable(inputs[0], context_name)
     return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
 
 
-@lifts([host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i], 23)
-def lift_same_op(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+@lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
+def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Apply an op of the host that passes its input on, wherever that is, or returns its shape: nothing moves."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
 @lifts([host.Assert], 27)
-def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_assert(op: host.Assert, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array that is passed on if conditions hold; an array of the host stays there."""
     if not isinstance(inputs[0].type, OpenCLArrayType):
         return None
@@ -74,12 +74,16 @@ def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
 
 
 @lifts([host.Alloc], 30)
-def lift_alloc(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_alloc(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array filled with a value."""
     return with_pattern(OpenCLAlloc(context_name)(*inputs), outputs[0])
 
 
-_MADE_OF_NUMBERS = {
+#: Ops that make an array of some dtype of numbers.
+_OfNumbers: TypeAlias = "host.AllocEmpty | host.Eye | host.ARange | host.Tri"
+
+#: Each of them, to what makes its counterpart for a dtype and the name of a context.
+_MADE_OF_NUMBERS: dict[type[_OfNumbers], Callable[[str, str | None], Op]] = {
     host.AllocEmpty: OpenCLAllocEmpty,
     host.Eye: OpenCLEye,
     host.ARange: OpenCLARange,
@@ -87,32 +91,32 @@ _MADE_OF_NUMBERS = {
 }
 
 
-def _maker_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _maker_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     of_any_dtype = isinstance(op, (host.AllocEmpty, host.Eye))
     return None if of_any_dtype else real_arrays(op, context_name, inputs, outputs)
 
 
 @lifts(list(_MADE_OF_NUMBERS), 31, _maker_unsupported_reason)
-def lift_maker(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_maker(op: _OfNumbers, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array that is made of numbers of the host, which stay there."""
     return with_pattern(_MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs), outputs[0])
 
 
-@lifts([host.AllocDiag, host.VectorAllocDiag], 35)
-def lift_alloc_diag(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+@lifts((host.AllocDiag, host.VectorAllocDiag), 35)
+def lift_alloc_diag(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift zeros with an array along a diagonal."""
     where = (op.offset, op.axis1, op.axis2) if isinstance(op, host.AllocDiag) else ()
     return OpenCLAllocDiag(*where)(as_opencl_variable(inputs[0], context_name))
 
 
 @lifts([host.CpuContiguous], 38)
-def lift_contiguous(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_contiguous(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array in C order."""
     return opencl_contiguous(as_opencl_variable(inputs[0], context_name))
 
 
 @lifts([host.RepeatOp], 60)
-def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array with repeated elements: the host computes their indexes, and the device takes them."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
@@ -125,19 +129,21 @@ def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     return with_pattern(OpenCLAdvancedSubtensor()(x, *before, named), outputs[0])
 
 
-def _vector_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _vector_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtype = outputs[0].type.dtype
     return None if dtype.startswith("float") else f"vectors of {dtype} are sizes and indexes: they are wanted there"
 
 
 @lifts([host.MakeVector], 61, _vector_unsupported_reason)
-def lift_make_vector(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_make_vector(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a vector of numbers, some of which are on the device."""
     numbers = [as_opencl_variable(x, context_name) for x in inputs]
     return with_pattern(OpenCLJoin()(0, *[OpenCLDimShuffle((), ("x",))(x) for x in numbers]), outputs[0])
 
 
-def _difference_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _difference_unsupported_reason(
+    op: host.DiffOp, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     kind = inputs[0].type
     if kind.dtype == "bool" or kind.dtype.startswith("complex"):
         return f"no differences of {kind.dtype} on the device"
@@ -147,7 +153,7 @@ def _difference_unsupported_reason(op: Op, context_name: str | None, inputs: Inp
 
 
 @lifts([host.DiffOp], 62, _difference_unsupported_reason)
-def lift_diff(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_diff(op: host.DiffOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift differences of neighbours: those from the second on, less those up to the last."""
     x = as_opencl_variable(inputs[0], context_name)
     axis = op.axis % x.type.ndim
@@ -158,27 +164,27 @@ def lift_diff(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
     return x
 
 
-@lifts([host.Prepend_scalar_constant_to_each_row, host.Prepend_scalar_to_each_row], 63, real_arrays)
-def lift_prepend(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+@lifts((host.Prepend_scalar_constant_to_each_row, host.Prepend_scalar_to_each_row), 63, real_arrays)
+def lift_prepend(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a number in front of each row of a matrix."""
-    *value, matrix = inputs
-    value, matrix = (as_opencl_variable(x, context_name) for x in (value[0] if value else op.val.data, matrix))
+    value = op.val.data if isinstance(op, host.Prepend_scalar_constant_to_each_row) else inputs[0]
+    value, matrix = (as_opencl_variable(x, context_name) for x in (value, inputs[-1]))
     column = OpenCLAlloc(context_name)(cast(value, matrix.type.dtype), host.Shape_i(0)(matrix), 1)
     return with_pattern(OpenCLJoin()(1, column, matrix), outputs[0])
 
 
-@lifts([ops.mrg_uniform], 80)
-def lift_mrg_uniform(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+@lifts([host.mrg_uniform], 80)
+def lift_mrg_uniform(op: host.mrg_uniform, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift uniform random numbers, and the state they come from; the shape stays on the host."""
     sample = outputs[1].type
     lifted = OpenCLMRGUniform(OpenCLArrayType(sample.dtype, sample.broadcastable, context_name), op.inplace)
     return lifted(*inputs, return_list=True)
 
 
-def _python_generator(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str:
+def _python_generator(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str:
     return "NumPy's RandomState draws on the host; MRG_RandomStreams draws on the device"
 
 
-@lifts([ops.RandomFunction], 83, _python_generator)
-def keep_random_function(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
+@lifts([host.RandomFunction], 83, _python_generator)
+def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
     """Say why random numbers of NumPy's generator stay on the host."""

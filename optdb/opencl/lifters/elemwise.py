@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Op
 from optdb.opencl.lifting import (
     Inputs,
     lifts,
@@ -34,12 +34,14 @@ def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     return op
 
 
-def _elemwise_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _elemwise_unsupported_reason(
+    op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     return scalar_unsupported_reason(op.scalar_op, context_name, [x.type.dtype for x in inputs])
 
 
 @lifts([host.Elemwise], 10, _elemwise_unsupported_reason)
-def lift_elemwise(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_elemwise(op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a scalar op on all elements of arrays."""
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
@@ -47,7 +49,7 @@ def lift_elemwise(op: Op, context_name: str | None, inputs: Inputs, outputs: Inp
 _REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any)
 
 
-def _acc_dtype(op: Op, inputs: Inputs, outputs: Inputs) -> str:
+def _acc_dtype(op: host.CAReduce, inputs: Inputs, outputs: Inputs) -> str:
     """Return the accumulator's dtype that the host would use."""
     (x,), (out,) = inputs, outputs
     if isinstance(op, host.CAReduceDtype):
@@ -55,7 +57,9 @@ def _acc_dtype(op: Op, inputs: Inputs, outputs: Inputs) -> str:
     return out.type.dtype
 
 
-def _reduction_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _reduction_unsupported_reason(
+    op: host.CAReduce, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     (x,), (out,) = inputs, outputs
     acc_dtype = _acc_dtype(op, inputs, outputs)
     reason = folding_unsupported_reason(op.scalar_op, x.type.dtype, acc_dtype)
@@ -63,15 +67,18 @@ def _reduction_unsupported_reason(op: Op, context_name: str | None, inputs: Inpu
 
 
 @lifts(_REDUCTIONS, 11, _reduction_unsupported_reason)
-def lift_reduction(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_reduction(op: host.CAReduce, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a scalar op folded over axes."""
     (out,) = outputs
     lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
     return node_like(lifted, context_name, inputs, outputs)
 
 
-@lifts([host.MaxAndArgmax, host.Argmax], 12, real_arrays)
-def lift_argmax(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+_LARGEST: Sequence[type[host.MaxAndArgmax | host.Argmax]] = [host.MaxAndArgmax, host.Argmax]
+
+
+@lifts(_LARGEST, 12, real_arrays)
+def lift_argmax(op: host.MaxAndArgmax | host.Argmax, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the search for the largest elements along axes."""
     lifted = OpenCLMaxAndArgmax if isinstance(op, host.MaxAndArgmax) else OpenCLArgmax
     return lifted(list(op.axis))(*[on_device(x, context_name) for x in inputs], return_list=True)

@@ -5,7 +5,8 @@ The index stays on the host; one that was computed on the device is copied there
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from optdb.codegen.indexing.named_rows import ChangeRows, TakeRows
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.lifting import Inputs, cast_unsupported_reason, register_counterparts, scalar_unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
 from optdb.opencl.ops.counterpart_base import on_one_device
@@ -105,7 +106,11 @@ def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
 
 
-def _change_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+#: The host's ops that set or increment the elements that an index names.
+_Changing: TypeAlias = "host.AdvancedIncSubtensor | host.AdvancedBooleanIncSubtensor"
+
+
+def _change_unsupported_reason(op: _Changing, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     x, y = (var.type.dtype for var in inputs[:2])
     if op.set_instead_of_inc:
         return cast_unsupported_reason(op, context_name, inputs, outputs)
@@ -116,5 +121,5 @@ register_counterparts("lift_take", 43, [host.AdvancedSubtensor1])
 register_counterparts("lift_change_of_rows", 44, [host.AdvancedIncSubtensor1], cast_unsupported_reason)
 register_counterparts("lift_advanced", 45, [host.AdvancedSubtensor])
 register_counterparts("lift_masked", 46, [host.AdvancedBooleanSubtensor])
-_CHANGES = (host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor)
+_CHANGES: Sequence[type[_Changing]] = (host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor)
 register_counterparts("lift_change", 47, _CHANGES, _change_unsupported_reason)

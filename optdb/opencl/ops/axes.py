@@ -8,7 +8,7 @@ from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.operation import Operation
 from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op
+from optdb.host.api.graph import Apply, PureOp
 from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
@@ -23,6 +23,9 @@ class OpenCLCumOp(Counterpart, Shell, host.CumOp):
 
 class _OfLargest(Counterpart, Shell):
     """The base of both ops that find the largest elements."""
+
+    #: The host's parameter.
+    axis: tuple[int, ...]
 
     def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: str | None) -> None:
         """Do nothing: the host prepares its own C code here."""
@@ -48,10 +51,11 @@ class OpenCLSearchsortedOp(Counterpart, Shell, host.SearchsortedOp):
     """The index of each value in a sorted vector: before its equals ('left'), or after them ('right')."""
 
     def operation(self, node: Apply) -> Operation:
-        return SearchSorted(self.get_context(node), *map(spec_of, node.inputs), self.side)
+        x, values = map(spec_of, node.inputs)
+        return SearchSorted(self.get_context(node), x, values, self.side)
 
 
-def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _search_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if len(inputs) == 3:
         return "a sorter is checked on the host"
     reason = real_arrays(op, context_name, inputs, outputs)

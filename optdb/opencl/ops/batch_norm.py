@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from optdb.codegen.normalization import operations
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormInference, BatchNormTraining
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op
+from optdb.host.api.graph import Apply
 from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.counterpart_base import counterpart_of
+from optdb.opencl.ops.counterpart_base import counterpart_class
 from optdb.opencl.ops.shell import Shell, spec_of
 
 
@@ -20,6 +21,8 @@ class _ChannelsOp(Counterpart, Shell):
     """The base of the ops of this module."""
 
     common_dtype = "upcast"
+    #: The host's parameter.
+    axes: tuple[int, ...]
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for arrays of floats, which get one dtype, and numbers of the host."""
@@ -73,9 +76,18 @@ class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
         return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
-def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+#: The host's ops that normalize the channels of a batch, or compute the sums that this takes.
+_Normalization: TypeAlias = (
+    "host.AbstractBatchNormTrain | host.AbstractBatchNormTrainGrad | host.AbstractBatchNormInference "
+    "| ChannelMoments | ChannelGradientSums"
+)
+
+
+def _normalization_unsupported_reason(
+    op: _Normalization, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     ndim = inputs[0].type.ndim
-    device_slots = counterpart_of(type(op)).device_slots(len(inputs))
+    device_slots = counterpart_class(op).device_slots(len(inputs))
     if min(op.axes) < 0 or max(op.axes) >= ndim:
         return f"there are no axes {op.axes} in an array of {ndim} dimensions"
     if any(x.type.ndim for i, x in enumerate(inputs) if i not in device_slots):
@@ -85,12 +97,19 @@ def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: 
     return floats_only(op, context_name, inputs, outputs)
 
 
-def _training_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _training_unsupported_reason(
+    op: _Normalization, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     reason = _normalization_unsupported_reason(op, context_name, inputs, outputs)
     return reason or unsupported_reason(context_name, ["float64"])
 
 
-_TRAINING = (host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad, ChannelMoments, ChannelGradientSums)
+_TRAINING: Sequence[type[_Normalization]] = (
+    host.AbstractBatchNormTrain,
+    host.AbstractBatchNormTrainGrad,
+    ChannelMoments,
+    ChannelGradientSums,
+)
 register_counterparts("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason)
-_INFERENCE = (host.AbstractBatchNormInference,)
+_INFERENCE: Sequence[type[_Normalization]] = (host.AbstractBatchNormInference,)
 register_counterparts("lift_batch_norm_inference", 64, _INFERENCE, _normalization_unsupported_reason)

@@ -138,9 +138,9 @@ class OpenCLDot(Counterpart, Shell):
         return node
 
     def operation(self, node: Apply) -> Operation:
-        ranks = [x.type.ndim for x in node.inputs]
+        left, right = [x.type.ndim for x in node.inputs]
         precision = config.optdb.matmul_precision
-        return Product(self.get_context(node), node.outputs[0].type.dtype, *ranks, precision)
+        return Product(self.get_context(node), node.outputs[0].type.dtype, left, right, precision)
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):

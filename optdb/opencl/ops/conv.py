@@ -9,13 +9,13 @@ from optdb.codegen.convolve import operations
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.config import config
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.host.api.scalars import upcast
-from optdb.host.api.variables import patternbroadcast
+from optdb.host.api.variables import TensorVariable, patternbroadcast
 from optdb.opencl.contexts import get_context
 from optdb.opencl.lifting import Inputs, floats_only, lifts, on_device, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
-from optdb.opencl.ops.counterpart_base import counterpart_of
+from optdb.opencl.ops.counterpart_base import counterpart_class
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.type import OpenCLArrayType
@@ -27,6 +27,14 @@ class _Convolution(Counterpart, Shell):
     device_inputs = slice(0, 2)
     #: The operation that computes it.
     computed_by: ClassVar[type[operations.ConvolutionOperation]]
+    #: The host's parameters.
+    convdim: int
+    border_mode: Any
+    subsample: tuple[int, ...]
+    filter_dilation: tuple[int, ...]
+    num_groups: int
+    filter_flip: bool
+    unshared: bool
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for two arrays of floats of one dtype, and for gradients a shape."""
@@ -39,17 +47,23 @@ class _Convolution(Counterpart, Shell):
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
         """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
         gradients = self.gradients(inputs, grads[0])
-        return [_as(grad, x) for grad, x in zip(gradients, inputs)] + [host.disconnected() for _ in inputs[2:]]
+        of_arrays = [_as(grad, x) for grad, x in zip(gradients, inputs)]
+        return [*of_arrays, *[host.disconnected() for _ in inputs[2:]]]
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         """Return the gradients for the two arrays."""
         raise NotImplementedError(f"{type(self).__name__} has to define gradients(inputs, grad)")
 
+    def _lengths(self, x: Variable) -> Variable:
+        """Return the lengths of the axes that the convolution slides along."""
+        shape: TensorVariable = host.Shape()(x)
+        return shape[-self.convdim :]
+
     def operation(self, node: Apply) -> Operation:
         numbers = self.convdim, self.border_mode, self.subsample, self.filter_dilation, self.num_groups
         settings = operations.ConvolutionSettings(*numbers, self.filter_flip, self.unshared)
-        specs = map(spec_of, node.inputs[:2])
-        return self.computed_by(self.get_context(node), *specs, settings, config.optdb.matmul_precision)
+        first, second = map(spec_of, node.inputs[:2])
+        return self.computed_by(self.get_context(node), first, second, settings, config.optdb.matmul_precision)
 
 
 class OpenCLConv(_Convolution, host.AbstractConv):
@@ -59,10 +73,9 @@ class OpenCLConv(_Convolution, host.AbstractConv):
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         image, kernel = inputs
-        axes = slice(-self.convdim, None)
         return (
-            OpenCLConvGradInputs.like(self)(kernel, grad, image.shape[axes]),
-            OpenCLConvGradWeights.like(self)(image, grad, kernel.shape[axes]),
+            OpenCLConvGradInputs.like(self)(kernel, grad, self._lengths(image)),
+            OpenCLConvGradWeights.like(self)(image, grad, self._lengths(kernel)),
         )
 
 
@@ -73,8 +86,7 @@ class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         image, top = inputs[:2]
-        shape = image.shape[-self.convdim :]
-        return OpenCLConvGradInputs.like(self)(grad, top, shape), OpenCLConv.like(self)(image, grad)
+        return OpenCLConvGradInputs.like(self)(grad, top, self._lengths(image)), OpenCLConv.like(self)(image, grad)
 
 
 class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
@@ -84,8 +96,7 @@ class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         kernel, top = inputs[:2]
-        shape = kernel.shape[-self.convdim :]
-        return OpenCLConvGradWeights.like(self)(grad, top, shape), OpenCLConv.like(self)(grad, kernel)
+        return OpenCLConvGradWeights.like(self)(grad, top, self._lengths(kernel)), OpenCLConv.like(self)(grad, kernel)
 
 
 def _as(grad: Variable, x: Variable) -> Variable:
@@ -103,7 +114,9 @@ _CONVOLUTIONS = (
 _GROUP = 256
 
 
-def _convolution_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _convolution_unsupported_reason(
+    op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     dtypes = [x.type.dtype for x in inputs[:2]]
     profile = get_context(context_name).profile
     if not profile.runs_items_serially and profile.max_local_size < _GROUP:
@@ -114,8 +127,8 @@ def _convolution_unsupported_reason(op: Op, context_name: str | None, inputs: In
 
 
 @lifts(_CONVOLUTIONS, 57, _convolution_unsupported_reason)
-def lift_convolution(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_convolution(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a convolution or a gradient of one; the shape that gradients take stays on the host."""
     arrays = cast_to_common([on_device(x, context_name) for x in inputs[:2]], "upcast")
-    lifted = counterpart_of(type(op)).like(op)(*arrays, *inputs[2:])
+    lifted = counterpart_class(op).like(op)(*arrays, *inputs[2:])
     return cast(lifted, outputs[0].type.dtype)

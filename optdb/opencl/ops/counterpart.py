@@ -39,5 +39,5 @@ def cast_to_common(arrays: Sequence[Variable], common_dtype: int | str) -> list[
         The index of the array whose dtype all get; with 'upcast', they get the dtype that all upcast to.
     """
     dtypes = [x.type.dtype for x in arrays]
-    dtype = upcast(*dtypes) if common_dtype == "upcast" else dtypes[common_dtype]
+    dtype = dtypes[common_dtype] if isinstance(common_dtype, int) else upcast(*dtypes)
     return [cast(x, dtype) for x in arrays]

@@ -11,23 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.variables import as_tensor_variable, is_host_array
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
+if TYPE_CHECKING:
+    #: The base of classes that come before one of the host's ops among the bases.
+    BeforeOp = Op
+else:
+    BeforeOp = object
 
-class CounterpartBase:
+
+class CounterpartBase(BeforeOp):
     """The base of counterparts. It comes before the host's class among the bases, which is the last."""
 
     #: The host's class: the last base, unless a counterpart sets another.
-    host: ClassVar[type]
+    host: ClassVar[type[PureOp]]
     #: Which inputs are arrays of the device; the others stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
     #: The parameters of the constructor, which both ops keep under the same names; None if they are `__props__`. No
@@ -113,24 +119,35 @@ def counterpart_of(op_class: type) -> type[CounterpartBase] | None:
     return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
 
 
+def counterpart_class(op: PureOp) -> type[CounterpartBase]:
+    """Return the counterpart of an op that has one."""
+    counterpart = counterpart_of(type(op))
+    assert counterpart is not None, op
+    return counterpart
+
+
 #: Attributes that only the host's C code reads.
 _OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
 
 
-def _differing(op: Op, like: Op) -> set[str]:
+def _differing(op: PureOp, like: PureOp) -> set[str]:
     """Return the attributes that two ops have, and in which they differ, those of C code left out."""
     here, there = vars(op), vars(like)
     return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
 
 
+#: The equality of objects without one of their own.
+_IDENTITY: Callable[..., bool] = object.__eq__
+
+
 def _is_equal(value: Any, other: Any) -> bool:
     """Tell whether two values are equal; without an equality of their own, their class has to be the same."""
-    if type(value).__eq__ is object.__eq__:
+    if type(value).__eq__ is _IDENTITY:
         return type(value) is type(other)
     return value is other or bool(np.all(value == other))
 
 
-class Performed:
+class Performed(BeforeOp):
     """An op of the device that computes by ``perform``, never by the host's C code."""
 
     #: As `OpenCLKernelBase.repeatable`.

@@ -14,7 +14,7 @@ from optdb.codegen.linalg.checks import CheckedCholesky, CheckedSolveTriangular,
 from optdb.codegen.linalg.operations import Cholesky
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.opencl.device import TRIANGULAR
 from optdb.opencl.lifting import Inputs, lifts, unsupported_reason, with_pattern
 from optdb.opencl.ops.counterpart import cast_to_common
@@ -102,7 +102,7 @@ class OpenCLRequire(Performed, Op):
         outputs[0][0] = x
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        return shapes[:1]
+        return [shapes[0]]
 
 
 def _faults_type(x: Variable) -> OpenCLArrayType:
@@ -115,14 +115,14 @@ def _check_types(op: Op, arrays: Sequence[Variable], ranks: Sequence[Sequence[in
             raise TypeError(f"{op} takes matrices of float32 or float64 on the device, not {x.type}")
 
 
-def _matrix_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _matrix_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtypes = [x.type.dtype for x in (*inputs, *outputs)]
     wrong = [dtype for dtype in dtypes if dtype not in _DTYPES]
     return f"no linear algebra of {wrong[0]} on the device" if wrong else unsupported_reason(context_name, dtypes)
 
 
 @lifts([host.Cholesky], 96, _matrix_unsupported_reason)
-def lift_cholesky(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a factorization, which reads back whether it has failed if the host's op raises then."""
     x = as_opencl_variable(inputs[0], context_name)
     if op.on_error == "nan":
@@ -130,14 +130,14 @@ def lift_cholesky(op: Op, context_name: str | None, inputs: Inputs, outputs: Inp
     return OpenCLRequire(solution=False)(*OpenCLCholesky(op.lower, checked=True)(x))
 
 
-def _system_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _system_unsupported_reason(op: host.Solve, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if op.A_structure not in TRIANGULAR:
         return f"systems of {op.A_structure} matrices are solved by the host"
     return _matrix_unsupported_reason(op, context_name, inputs, outputs)
 
 
 @lifts([host.Solve], 97, _system_unsupported_reason)
-def lift_solve(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_solve(op: host.Solve, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the solution of a triangular system; the host's op goes by the structure alone."""
     a, b = (as_opencl_variable(x, context_name) for x in inputs)
     solved = OpenCLSolveTriangular(op.A_structure == "lower_triangular")(a, b)

@@ -12,7 +12,7 @@ from optdb.codegen.creation import Count, Fill, Triangle
 from optdb.codegen.operation import Operation, Outputs, output_array
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
-from optdb.opencl.ops.counterpart_base import Performed
+from optdb.opencl.ops.counterpart_base import BeforeOp, Performed
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -40,13 +40,14 @@ class OpenCLAlloc(Shell, host.Alloc):
         return Fill(self.get_context(node), spec_of(node.inputs[0]), node.outputs[0].type.ndim)
 
 
-class _Maker:
+class _Maker(BeforeOp):
     """Makes an array from numbers of the host, by default in the default context and the host's dtype."""
 
     __props__ = ("dtype", "context_name")
+    dtype: str
 
     def __init__(self, dtype: str | None = None, context_name: str | None = None) -> None:
-        super().__init__(dtype)
+        super().__init__(dtype)  # type: ignore[call-arg]  # the host's class is next
         self.context_name = context_name
 
     def make_node(self, *numbers: Any) -> Apply:

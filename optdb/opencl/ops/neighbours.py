@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.patches import ImagePatches
-from optdb.host.api.graph import Apply, Op
+from optdb.host.api.graph import Apply, PureOp
 from optdb.host.api.ops import Images2Neibs
 from optdb.opencl.lifting import Inputs, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
@@ -20,7 +20,7 @@ class OpenCLImages2Neibs(Counterpart, Shell, Images2Neibs):
         return ImagePatches(self.get_context(node), spec_of(node.inputs[0]), self.mode)
 
 
-def _patches_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _patches_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     whole = all("int" in x.type.dtype for x in inputs[1:])
     return None if whole else "the patches' shape and step are no whole numbers"
 

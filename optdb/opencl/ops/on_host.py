@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.ops import LINEAR_ALGEBRA, ShapeError
-from optdb.host.api.variables import TensorType, as_tensor_variable, is_host_array
+from optdb.host.api.variables import Type, as_tensor_variable, is_host_array
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.lifting import Inputs, lifts
@@ -37,7 +37,7 @@ class OpenCLOnHost(Op):
     repeatable = False
     _f16_ok = True
 
-    def __init__(self, op: Op, output_types: Sequence[TensorType]) -> None:
+    def __init__(self, op: PureOp, output_types: Sequence[Type]) -> None:
         if getattr(op, "destroy_map", None):
             raise TypeError(f"{op} overwrites its inputs, which are on the device")
         self.op = op
@@ -118,14 +118,14 @@ def _as_on_host(x: Variable) -> Variable:
     return as_tensor_variable(x) if isinstance(x.type, OpenCLArrayType) else x
 
 
-def _arrays_alone(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if all(is_host_array(x) or isinstance(x.type, OpenCLArrayType) for x in (*inputs, *outputs)):
         return None
     return "only arrays are seen by the host where they are"
 
 
 @lifts(list(LINEAR_ALGEBRA), 98, _arrays_alone)
-def lift_linear_algebra(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_linear_algebra(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Let the host compute, for a graph that stays on the device; numbers and whole numbers stay on the host."""
     taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
     lifted = OpenCLOnHost(op, [out.type for out in outputs])

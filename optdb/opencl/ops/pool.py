@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from optdb.codegen import pooling
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op
+from optdb.host.api.graph import Apply, PureOp
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
@@ -18,11 +18,14 @@ class _OverWindows(Counterpart, Shell):
 
     #: The operation that computes them.
     computed_by: ClassVar[type[pooling.WindowOperation]]
+    #: The host's parameters.
+    ignore_border: bool
+    ndim: int
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for arrays of one dtype, and numbers of the host."""
         node = super().make_node(*inputs)
-        dtypes = sorted({x.type.dtype for x in node.inputs[self.device_inputs]})
+        dtypes = sorted({node.inputs[i].type.dtype for i in self.device_slots(len(node.inputs))})
         if len(dtypes) > 1:
             raise TypeError(f"{self} takes arrays of one dtype, not of {' and '.join(dtypes)}")
         return node
@@ -68,12 +71,14 @@ class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
     computed_by = pooling.MeanGradient
 
 
-def _pool_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _pool_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtype = inputs[0].type.dtype
     return f"no pooling of {dtype} on the device" if dtype == "bool" or dtype.startswith("complex") else None
 
 
-def _pool_gradient_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _pool_gradient_unsupported_reason(
+    op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     dtypes = array_dtypes(op, inputs)
     return f"it mixes {' and '.join(dtypes)}" if len(dtypes) > 1 else floats_only(op, context_name, inputs, outputs)
 

@@ -11,7 +11,7 @@ from optdb.codegen.draws import ChooseOutcomes, CountDraws
 from optdb.codegen.mrg31k3p import UniformNumbers, sample_dtype
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply, Op
+from optdb.host.api.graph import Apply, PureOp
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
@@ -64,7 +64,7 @@ class OpenCLChoiceFromUniform(Counterpart, Shell, host.ChoiceFromUniform):
         return ChooseOutcomes(self.get_context(node), p, u, node.outputs[0].type.dtype, self.replace)
 
 
-def _draws_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _draws_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     for x in inputs[:2]:
         if not x.type.dtype.startswith("float"):
             return f"probabilities and random numbers are floats on the device, not {x.type.dtype}"

@@ -14,7 +14,7 @@ from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Variable, op_of
 from optdb.host.api.ops import grad_undefined
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import as_on_host
@@ -84,8 +84,9 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
             dtypes = [node.inputs[0].type.dtype]
         else:
             node, dtypes = self._node_of_several(folded)
+        acc_dtype = op_of(node, host.CAReduceDtype).acc_dtype
         for dtype in dtypes:
-            reason = folding_unsupported_reason(node.op.scalar_op, dtype, node.op.acc_dtype)
+            reason = folding_unsupported_reason(self.scalar_op, dtype, acc_dtype)
             if reason is not None:
                 raise TypeError(f"{self}: {reason}")
         return node if self.post_scalar_op is None else self._node_with_more(node, others)
@@ -118,7 +119,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         """Return the shape of the outputs: what the inputs broadcast to, without the axes that go."""
-        folded, _ = self.parted(shapes)
+        folded: Sequence[Any] = self.parted(shapes)[0]
         if self.pre_scalar_op is not None:
             elements = OpenCLElemwise(self.pre_scalar_op)
             folded = elements.infer_shape(elements.make_node(*self.parted(node.inputs)[0]), folded)

@@ -5,11 +5,12 @@ Of what the host leaves open, which of two equals comes first, the device takes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.sorting import SortAlongAxis, TopK
-from optdb.host.api.graph import Apply, Constant, Op
+from optdb.host.api.graph import Apply, Constant
 from optdb.host.api.ops import ArgSortOp, SortOp, TopKOp
 from optdb.opencl.lifting import Inputs, real_arrays, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
@@ -51,11 +52,14 @@ class OpenCLTopKOp(Counterpart, Shell, TopKOp):
         )
 
 
-def _sort_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _sort_unsupported_reason(
+    op: SortOp | ArgSortOp, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
     if op.order is not None:
         return "sorting by fields is for arrays of records, which no device has"
     return real_arrays(op, context_name, inputs, outputs)
 
 
-register_counterparts("lift_sort", 91, [SortOp, ArgSortOp], _sort_unsupported_reason)
+_SORTS: Sequence[type[SortOp | ArgSortOp]] = [SortOp, ArgSortOp]
+register_counterparts("lift_sort", 91, _SORTS, _sort_unsupported_reason)
 register_counterparts("lift_topk", 92, [TopKOp], real_arrays)

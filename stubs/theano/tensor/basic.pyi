@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from _typeshed import Incomplete
@@ -23,8 +23,8 @@ class AllocEmpty(Op):
     def __init__(self, dtype: str) -> None: ...
 
 class Argmax(Op):
-    axis: _Axis
-    def __init__(self, axis: _Axis) -> None: ...
+    axis: tuple[int, ...]
+    def __init__(self, axis: Iterable[int]) -> None: ...
 
 class Dot(Op): ...
 
@@ -48,8 +48,8 @@ class Join(Op):
     def __init__(self, view: int = ...) -> None: ...
 
 class MaxAndArgmax(Op):
-    axis: _Axis
-    def __init__(self, axis: _Axis) -> None: ...
+    axis: tuple[int, ...]
+    def __init__(self, axis: list[int]) -> None: ...
 
 class Reshape(Op):
     ndim: int

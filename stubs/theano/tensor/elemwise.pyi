@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import ClassVar
 
 from _typeshed import Incomplete
 from theano.gof.op import COp, Op, OpenMPOp
@@ -7,7 +8,7 @@ from theano.scalar.basic import BinaryScalarOp, ScalarOp
 
 class CAReduce(Op):
     scalar_op: ScalarOp
-    axis: _Axis
+    axis: list[int] | tuple[int, ...] | None
     ufunc: Incomplete
     def __init__(self, scalar_op: ScalarOp, axis: _Axis = ...) -> None: ...
 
@@ -18,13 +19,16 @@ class Any(CAReduce):
     def __init__(self, axis: _Axis = ...) -> None: ...
 
 class CAReduceDtype(CAReduce):
+    # Both may be None until the op is applied.
     dtype: str
-    acc_dtype: str | None
+    acc_dtype: str
     def __init__(
         self, scalar_op: ScalarOp, axis: _Axis = ..., dtype: str | None = ..., acc_dtype: str | None = ...
     ) -> None: ...
+    def _acc_dtype(self, idtype: str) -> str: ...
 
 class DimShuffle(COp):
+    c_func_file: ClassVar[str]
     input_broadcastable: tuple[bool, ...]
     new_order: tuple[int | str, ...]
     inplace: bool

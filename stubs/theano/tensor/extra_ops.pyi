@@ -1,25 +1,24 @@
 from _typeshed import Incomplete
 from theano.gof.op import Op
-from theano.gof.type import _Axis
 
 class CpuContiguous(Op): ...
 
 class CumOp(Op):
-    axis: _Axis
+    axis: int | None
     mode: str
-    def __init__(self, axis: _Axis = ..., mode: str = ...) -> None: ...
+    def __init__(self, axis: int | None = ..., mode: str = ...) -> None: ...
 
 class DiffOp(Op):
     n: int
-    axis: _Axis
-    def __init__(self, n: int = ..., axis: _Axis = ...) -> None: ...
+    axis: int
+    def __init__(self, n: int = ..., axis: int = ...) -> None: ...
 
 class FillDiagonal(Op): ...
 class FillDiagonalOffset(Op): ...
 
 class RepeatOp(Op):
-    axis: _Axis
-    def __init__(self, axis: _Axis = ...) -> None: ...
+    axis: int | None
+    def __init__(self, axis: int | None = ...) -> None: ...
 
 class SearchsortedOp(Op):
     side: str

@@ -1,6 +1,5 @@
 from _typeshed import Incomplete
 from theano.gof.op import Op
-from theano.gof.type import _Axis
 
 class ArgSortOp(Op):
     kind: str
@@ -13,14 +12,14 @@ class SortOp(Op):
     def __init__(self, kind: str, order: Incomplete = ...) -> None: ...
 
 class TopKOp(Op):
-    axis: _Axis
+    axis: int
     sorted: bool
     return_values: bool
     return_indices: bool
     idx_dtype: str
     def __init__(
         self,
-        axis: _Axis = ...,
+        axis: int = ...,
         sorted: bool = ...,
         idx_dtype: str = ...,
         return_values: bool = ...,
