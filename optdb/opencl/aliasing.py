@@ -30,9 +30,11 @@ __all__ = [
 
 def memory_of(var: Variable) -> list[Variable]:
     """Return the inputs of a variable's node in whose memory it may lie: it is a view of them, or overwrites them."""
-    op = None if var.owner is None else var.owner.op
-    maps = (getattr(op, name, None) or {} for name in ("view_map", "destroy_map"))
-    return [var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
+    node = var.owner
+    if node is None:
+        return []
+    maps = (getattr(node.op, name, None) or {} for name in ("view_map", "destroy_map"))
+    return [node.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
 
 
 def may_lie_in(*variables: Variable) -> set[Variable]:

@@ -64,10 +64,10 @@ def gemm(
     TypeError
         If the dtypes differ, or are no floats.
     """
-    context = _check("gemm", {"a": (a, 2), "b": (b, 2), "c": (c, 2)}, beta, overwrite_c)
+    context = _check("gemm", a, {"a": (a, 2), "b": (b, 2), "c": (c, 2)}, beta, overwrite_c)
     a = _transposed(a) if trans_a else a
     b = _transposed(b) if trans_b else b
-    z = c if overwrite_c else empty(context, (a.shape[0], b.shape[1]), a.dtype)
+    z = c if overwrite_c and c is not None else empty(context, (a.shape[0], b.shape[1]), a.dtype)
     matmul(_kernels(context, "gemm", a.dtype.name, matmul_kernels), context, a, b, z, alpha, c, beta)
     return z
 
@@ -82,9 +82,9 @@ def gemv(
     overwrite_y: bool = False,
 ) -> Array:
     """Return ``alpha * dot(a, x) + beta * y``, for a matrix and vectors; otherwise like `gemm`."""
-    context = _check("gemv", {"a": (a, 2), "x": (x, 1), "y": (y, 1)}, beta, overwrite_y)
+    context = _check("gemv", a, {"a": (a, 2), "x": (x, 1), "y": (y, 1)}, beta, overwrite_y)
     a = _transposed(a) if trans_a else a
-    z = y if overwrite_y else empty(context, (a.shape[0],), a.dtype)
+    z = y if overwrite_y and y is not None else empty(context, (a.shape[0],), a.dtype)
     matvec(_kernels(context, "gemv", a.dtype.name, matvec_kernels), context, a, x, z, alpha, y, beta)
     return z
 
@@ -94,9 +94,11 @@ def dot(a: Array, b: Array) -> Array:
     return gemm(1.0, a, b) if b.ndim == 2 else gemv(1.0, a, b)
 
 
-def _check(name: str, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool) -> Context:
-    """Check the arrays of a product, by name with their ranks, and return their context."""
-    (first, _), *_, (added, _) = arrays.values()
+def _check(
+    name: str, first: Array, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool
+) -> Context:
+    """Check the arrays of a product, by name with their ranks, and return the context of the first one."""
+    *_, (added, _) = arrays.values()
     if added is None and (beta or overwrite):
         raise ValueError(f"{name} has nothing to add or overwrite: give it {list(arrays)[-1]}")
     for which, (array, ndim) in arrays.items():

@@ -45,7 +45,7 @@ def get_context(name: Hashable = None) -> Context:
     return contexts.get(name)
 
 
-def context_of(device: Hashable = "auto") -> Hashable:
+def context_of(device: str | None = "auto") -> Hashable:
     """Return the name of the context for a device, given as for `SimulatorOCL`; make a context if there is none.
 
     Raises
@@ -53,7 +53,7 @@ def context_of(device: Hashable = "auto") -> Hashable:
     optdb.runtime.errors.DeviceError
         If there is no such device, or it does not work.
     """
-    if device in (None, "auto"):
+    if device is None or device == "auto":
         if contexts.default is not None:
             return contexts.default
         device = DEFAULT_NAME

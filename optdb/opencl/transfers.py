@@ -7,7 +7,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from optdb.host.api.graph import Apply, Constant, Op, Variable
 from optdb.host.api.tensor import copy_stack_trace
 from optdb.host.api.variables import TensorType, add_transfer, as_tensor_variable
 from optdb.lifters.transfers import record_transfer, transfer_once
+from optdb.numpy_types import HostArray
 from optdb.opencl.registry import ContextNotDefined, contexts
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime import arrays
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-def as_typed(value: np.ndarray, var: Variable) -> np.ndarray:
+def as_typed(value: HostArray, var: Variable) -> HostArray:
     """Return an array of the host in the dtype of its variable: kernels read elements of that type.
 
     Theano looks at neither dtype nor dimensions of what an op returns, nor of arguments with ``trust_input``.
@@ -62,13 +63,13 @@ class TransferOp(Op):
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = False
 
-    def infer_shape(self, node: Apply, shapes: list) -> list:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes
 
-    def grad(self, inputs: list, output_grads: list) -> list:
+    def grad(self, inputs: Sequence[Variable], output_grads: Sequence[Variable]) -> list[Variable]:
         return [as_opencl_variable(output_grads[0], inputs[0].type.context_name)]
 
-    def R_op(self, inputs: list, eval_points: list) -> list:  # noqa: N802 (the host's name)
+    def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802 (the host's name)
         (point,) = eval_points
         return [None if point is None else self(point)]
 
@@ -81,7 +82,7 @@ class _ToDevice(TransferOp):
     def __init__(self, context_name: Hashable = None) -> None:
         self.context_name = contexts.resolve(context_name)
 
-    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         ((out,),) = output_storage
         value = as_typed(arrays.as_host_value(inputs[0]), node.inputs[0])
         output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
@@ -104,7 +105,7 @@ class OpenCLFromHost(_ToDevice):
         _keep_comparison(x, out, _OnHost)
         return Apply(self, [x], [out])
 
-    def grad(self, inputs: list, output_grads: list) -> list:
+    def grad(self, inputs: Sequence[Variable], output_grads: Sequence[Variable]) -> list[Variable]:
         return [as_tensor_variable(output_grads[0])]
 
 
@@ -119,7 +120,7 @@ class HostFromOpenCL(TransferOp):
         _keep_comparison(x, out, _unwrapped)
         return Apply(self, [x], [out])
 
-    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         ((out,),) = output_storage
         output_storage[0][0] = arrays.to_host(inputs[0], out)
         record_transfer(self, inputs[0].nbytes)
@@ -163,7 +164,7 @@ def _unwrapped(compare: Callable[..., bool]) -> Callable[..., bool] | None:
     return compare.compare if isinstance(compare, _OnHost) else None
 
 
-def _keep_comparison(x: Variable, out: Variable, adapt: Callable) -> None:
+def _keep_comparison(x: Variable, out: Variable, adapt: Callable[[Any], Any]) -> None:
     """Have the output compared as the input is, where the input asks for something special."""
     compare = getattr(x.tag, "values_eq_approx", None)
     adapted = None if compare is None else adapt(compare)

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,6 +81,9 @@ class OpenCLArrayType(Type):
     UnsupportedDtype
         If the device cannot hold the dtype.
     """
+
+    #: The class of its shared variables.
+    SharedVariable: ClassVar[type[Variable]]
 
     def __init__(
         self, dtype: Any, broadcastable: Iterable[bool], context_name: Hashable = None, name: str | None = None
@@ -182,7 +185,7 @@ class OpenCLArrayType(Type):
             if broadcastable and shape[axis] != 1:
                 raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
 
-    def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
+    def value_zeros(self, shape: tuple[int, ...]) -> arrays.Array:
         """Return an array of zeros, of this type; for a loop within `without_zeros`, of anything."""
         new = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
         return new if getattr(_local, "skips_zeros", False) else arrays.fill_zeros(new)

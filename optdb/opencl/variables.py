@@ -13,6 +13,7 @@ import numpy as np
 
 from optdb.host.api.graph import Constant, Variable
 from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators
+from optdb.numpy_types import HostArray
 from optdb.opencl.transfers import as_host_variable, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays
@@ -20,8 +21,10 @@ from optdb.runtime import arrays
 __all__ = ["OpenCLConstant", "OpenCLSharedVariable", "OpenCLVariable"]
 
 
-class _Operators(TensorOperators):
+class _Operators(TensorOperators, Variable):
     """Arithmetic, indexing and methods, by way of the host."""
+
+    type: OpenCLArrayType
 
     def _as_TensorVariable(self) -> Variable:  # noqa: N802 (the host's name)
         return as_host_variable(self)
@@ -30,7 +33,7 @@ class _Operators(TensorOperators):
         return as_opencl_variable(self, context_name)
 
 
-class OpenCLVariable(_Operators, Variable):
+class OpenCLVariable(_Operators):
     """A variable whose value is on a device."""
 
 
@@ -53,19 +56,19 @@ class OpenCLConstant(_Operators, Constant):
         self.tag.unique_value = _unique(self.on_host)
 
     @functools.cached_property
-    def on_host(self) -> np.ndarray:
+    def on_host(self) -> HostArray:
         """The value, on the host. It is kept there, too: merging constants compares them."""
         value = arrays.to_host(self.data)
         value.flags.writeable = False
         return value
 
-    def signature(self) -> tuple:
+    def signature(self) -> tuple[Any, ...]:
         return TensorConstantSignature((self.type, self.on_host))
 
     def equals(self, other: object) -> bool:
         return isinstance(other, OpenCLConstant) and self.signature() == other.signature()
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop("on_host", None)
         return state
@@ -81,7 +84,7 @@ class OpenCLConstant(_Operators, Constant):
         return f"OpenCLConstant<{self.type.context_name}>{{{value}}}"
 
 
-def _unique(value: np.ndarray) -> Any:
+def _unique(value: HostArray) -> Any:
     if not value.size:
         return None
     first = value.flat[0]

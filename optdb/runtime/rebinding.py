@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any
 
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Command, Memory
@@ -23,8 +24,8 @@ _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 
 def bind_io(
-    inputs: Mapping[Hashable, Memory | None],
-    outputs: Mapping[Hashable, ArrayLayout],
+    inputs: Mapping[Any, Memory | None],
+    outputs: Mapping[Any, ArrayLayout],
     next_values: Collection[Memory | None],
     mergeable: Iterable[Command],
 ) -> IOBinding:

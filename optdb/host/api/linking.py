@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from theano.compile.function_module import infer_reuse_pattern
 from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from theano.gof import vm
+from theano.gof.fg import FunctionGraph
 from theano.gof.link import Linker, LocalLinker, raise_with_op
 from theano.gof.vm import VM, VM_Linker
 
@@ -15,7 +19,9 @@ __all__ = [
     "LocalLinker",
     "VM_Linker",
     "ViewOp",
+    "as_thunk",
     "deep_copy_op",
+    "graph_of",
     "has_default_schedule",
     "infer_reuse_pattern",
     "raise_with_op",
@@ -29,3 +35,17 @@ HAS_C_LOOP = hasattr(vm, "CVM")
 def has_default_schedule(linker: LocalLinker) -> bool:
     """Tell whether a linker runs nodes in the order that Theano gives them, and no user has chosen another one."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
+
+
+def graph_of(linker: Linker) -> FunctionGraph:
+    """Return the graph that a linker has accepted."""
+    assert linker.fgraph is not None, linker
+    return linker.fgraph
+
+
+def as_thunk(
+    compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
+) -> Callable[[], None]:
+    """Return a function with the attributes that machines read of thunks: its cells, and that it is not lazy."""
+    vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
+    return compute

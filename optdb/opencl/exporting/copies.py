@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
-from optdb.host.api.control_flow import Scan
+from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.scans import inner_function, thunk_around
 from optdb.opencl.planning import PlannedVM
@@ -46,7 +46,7 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     outputs = [ours.get(var, var) for var in linked.outputs]
     variables = (*linked.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs)
     cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
-    thunks = [
+    thunks: list[Callable[[], Any]] = [
         functools.partial(step, cells, node, thunk)
         for node, thunk in zip(nodes, thunks_of(nodes, cells, loops), strict=True)
     ]
@@ -71,7 +71,7 @@ def thunks_of(
 
 def _traceable(node: Apply, step: Step) -> Within:
     """Return the stand-in for a loop's inner function."""
-    op = node.op
+    op = scan_of(node)
     if op.as_while:
         raise Untraceable(
             f"{op} ends by a condition, which the host would have to look at after each step. Let it make a number of "

@@ -19,7 +19,7 @@ import numpy as np
 
 from optdb.codegen.views import full_shape
 from optdb.host.api import ops, scalars
-from optdb.host.api.graph import Apply, io_toposort
+from optdb.host.api.graph import Apply, io_toposort, op_of
 from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.functions.declared import DeclaredLengths
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -136,7 +136,8 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     elif isinstance(node.op, DeclaredLengths):
         fits = node.op.admits(value.shape)
     else:
-        fits = all(value.shape[axis] == 1 for axis, broadcastable in node.op.axis.items() if broadcastable)
+        pattern = op_of(node, ops.Rebroadcast).axis
+        fits = all(value.shape[axis] == 1 for axis, broadcastable in pattern.items() if broadcastable)
     if not fits:
         raise _NotFollowed
     return value
@@ -165,7 +166,7 @@ def _joined(node: Apply, axis: Any, *values: Any) -> SymIntVector:
 
 def _part(node: Apply, value: Any, *index: Any) -> Any:
     _require_numbers(value, *index)
-    entries = ops.get_idx_list([value, *index], node.op.idx_list)
+    entries = ops.get_idx_list([value, *index], op_of(node, ops.Subtensor).idx_list)
     if not isinstance(value, SymIntVector):
         return np.asarray(value)[tuple(map(_plain_index, entries))]
     (entry,) = entries
@@ -184,9 +185,9 @@ def _plain_index(entry: Any) -> int | slice:
 
 def _turned(node: Apply, value: Any) -> Any:
     """Give one number other axes, all of length 1."""
-    order = node.op.new_order
+    order = op_of(node, ops.DimShuffle).new_order
     if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
-        shape = tuple(1 if axis == "x" else value.shape[axis] for axis in order)
+        shape = tuple(1 if isinstance(axis, str) else value.shape[axis] for axis in order)
         return DeferredArray(shape, value.dtype, value.source)
     if isinstance(value, SymIntVector) and order == (0,):
         return value
@@ -209,16 +210,17 @@ def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
     """Give an argument, or a value made of one, another shape."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
-    shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
+    shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)
     return DeferredArray(shape, value.dtype, Reshaped(value, shape))
 
 
 def _product(node: Apply, value: Any) -> Any:
-    if not isinstance(value, SymIntVector) or type(node.op.scalar_op) not in (scalars.Add, scalars.Mul):
+    scalar_op = op_of(node, ops.CAReduce).scalar_op
+    if not isinstance(value, SymIntVector) or type(scalar_op) not in (scalars.Add, scalars.Mul):
         raise _NotFollowed
     dtype = node.outputs[0].type.dtype
     dtypes = [value.dtype.name] * 2
-    result = functools.reduce(lambda left, right: scalar(node.op.scalar_op, dtypes, (left, right), dtype), value)
+    result = functools.reduce(lambda left, right: scalar(scalar_op, dtypes, (left, right), dtype), value)
     return _cast(result, dtype)
 
 
@@ -243,7 +245,8 @@ def _of_vectors(node: Apply, values: Sequence[Any]) -> SymIntVector:
 
 
 def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
-    return scalar(node.op.scalar_op, [var.type.dtype for var in node.inputs], values, node.outputs[0].type.dtype)
+    dtypes = [var.type.dtype for var in node.inputs]
+    return scalar(op_of(node, ops.Elemwise).scalar_op, dtypes, values, node.outputs[0].type.dtype)
 
 
 def _one_number(value: Any) -> Any:

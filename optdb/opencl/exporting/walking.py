@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from optdb.codegen.elements import ElementKernels
-from optdb.host.api.control_flow import Scan
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.control_flow import Scan, scan_of
+from optdb.host.api.graph import Apply, PureOp, Variable
+from optdb.numpy_types import HostArray
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernel_ops import compile_kernels
@@ -68,7 +70,7 @@ class _Traced(Context):
         self.kept = {}
         self.asked: set[str] = set()
 
-    def unsupported_reason(self, dtype: object) -> str | None:
+    def unsupported_reason(self, dtype: DTypeLike) -> str | None:
         reason = super().unsupported_reason(dtype)
         if reason is None:
             self.asked.add(np.dtype(dtype).name)
@@ -117,7 +119,7 @@ def _all_lifted(linked: LinkedFunction) -> None:
         )
 
 
-def _step_on_host(op: Op) -> str | None:
+def _step_on_host(op: PureOp) -> str | None:
     """Return the name of a step for which the host reads arrays of the device; None if it is another one."""
     if isinstance(op, OpenCLOnHost):
         return str(op.op)
@@ -226,7 +228,7 @@ class _Walk:
 
     def _settle(self, cells: Mapping[Variable, list[Any]], node: Apply) -> None:
         """Give a loop plain numbers of steps and of values to keep: the trace unrolls its steps."""
-        op = node.op
+        op = scan_of(node)
         for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
             cell = cells[var]
             if isinstance(cell[0], SymInt | SymIntVector):
@@ -261,14 +263,20 @@ class _Walk:
     def _commit(self, entries: Mapping[Variable, InputSpec], returned: int) -> list[Any]:
         """Write the next values of shared variables over the present ones; return the results, which that spares."""
         linked = self._linked
-        states = {var: _array_of(linked.value(var)) for var in linked.inputs if entries[var].kind == "state"}
+        states: dict[Variable, Array] = {}
+        for var in linked.inputs:
+            if entries[var].kind == "state":
+                array = _array_of(linked.value(var))
+                assert array is not None, var
+                states[var] = array
         for var in linked.updates:
             if var not in states:
                 raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
-        following = {var: linked.value(later) for var, later in linked.updates.items()}
-        values = {**following, **{number: linked.value(var) for number, var in enumerate(linked.outputs[:returned])}}
+        following: dict[Variable | int, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
+        values = dict(following)
+        values.update((number, linked.value(var)) for number, var in enumerate(linked.outputs[:returned]))
         values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
-        updates = [(var, states[var], values[var]) for var in following]
+        updates = [(var, states[var], values[var]) for var in linked.updates]
         commit = find_commit(updates, values.items(), buffer_of, self._is_in_place)
         written = set(commit.written)
         for key in commit.aliased:
@@ -336,7 +344,7 @@ def _array_of(value: Any) -> Array | None:
     return value if isinstance(value, Array) else None
 
 
-def _as_host_array(value: Any, dtype: str) -> DeferredArray | np.ndarray:
+def _as_host_array(value: Any, dtype: str) -> DeferredArray | HostArray:
     """Return a value of the host, which may be open, as an array in C order."""
     if isinstance(value, DeferredArray):
         return value

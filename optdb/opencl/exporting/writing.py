@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api.graph import Variable
+from optdb.numpy_types import HostArray
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device
@@ -161,7 +162,7 @@ def _trace(traced: Any) -> tuple[Trace, str | None]:
         return traced(True), str(error)
 
 
-def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, InputSpec]:
+def _entries(function: Exportable, values: Sequence[HostArray], states: _States) -> dict[Variable, InputSpec]:
     entries: dict[Variable, InputSpec] = {}
     for var in function.linked.inputs:
         if var in function.shared:
@@ -170,10 +171,10 @@ def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States
             continue
         position = function.arguments[var]
         value = values[position]
-        number = None
+        exact: float | int | None = None
         if not on_device(var) and value.ndim == 0 and value.dtype.kind in "iuf":
-            number = value[()] if value.dtype.kind == "f" else int(value)
-        entries[var] = InputSpec("argument", position, value.shape, number)
+            exact = value[()] if value.dtype.kind == "f" else int(value)
+        entries[var] = InputSpec("argument", position, value.shape, exact)
     return entries
 
 
@@ -185,7 +186,7 @@ class _States:
         #: By the identity of its cell.
         self._numbers: dict[int, int] = {}
 
-    def number(self, held: Held, var: Variable) -> tuple[int, np.ndarray]:
+    def number(self, held: Held, var: Variable) -> tuple[int, HostArray]:
         """Return the number of a shared value, and its value."""
         number = self._numbers.setdefault(id(held.cell), len(self.all))
         if number == len(self.all):
@@ -202,7 +203,7 @@ class _States:
         return next(candidate for candidate in names if candidate not in taken)
 
 
-def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
+def covers(trace: Trace, arguments: Sequence[HostArray], traced: Callable[[bool], Trace]) -> bool:
     """Tell whether a trace of an earlier example holds for the arguments of another one.
 
     Trace the other example as well, and compare what both do in its call, number by number: what the earlier trace
@@ -219,8 +220,8 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
         return False
     other, _ = _trace(traced)
     if _done_by(trace, values) != _done_by(other, Values(other.rules.examples)):
-        shapes = ", ".join(str(x.shape) for x in arguments)
-        raise Untraceable(f"a trace of other shapes claims to be valid for {shapes}, and is not: this is a bug")
+        given = ", ".join(str(x.shape) for x in arguments)
+        raise Untraceable(f"a trace of other shapes claims to be valid for {given}, and is not: this is a bug")
     return True
 
 
@@ -278,5 +279,5 @@ def _resolved(value: Any, values: Values) -> Any:
     return value
 
 
-def _content(value: np.ndarray) -> tuple[str, bytes]:
+def _content(value: HostArray) -> tuple[str, bytes]:
     return value.dtype.name, value.tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, node_program, seen, seen_through, through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
@@ -46,13 +46,14 @@ class GroupBuilder:
     def program(self) -> Program:
         """Return the program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
-        operand_slots: dict[Source, Slot] = {source: slot for slot, source in enumerate(self.inputs)}
+        operand_slots: dict[tuple[Variable, Frame], Slot] = {source: slot for slot, source in enumerate(self.inputs)}
         for node in self._order:
             frame = self._unit.members[node]
             sources = [self._source(var, frame) for var in node.inputs]
-            slots = builder.inline(node_program(node), [operand_slots.get(source, source) for source in sources])
+            operands = [source if isinstance(source, Number) else operand_slots[source] for source in sources]
+            slots = builder.inline(node_program(node), operands)
             operand_slots.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
-        return builder.build([operand_slots[out, self._unit.members[out.owner]] for out in self.wanted])
+        return builder.build([operand_slots[out, self._unit.members[owner_of(out)]] for out in self.wanted])
 
     def _source(self, var: Variable, frame: Frame) -> Source:
         """Return the source of an input of a node; DimShuffles in between are seen through."""
@@ -77,7 +78,8 @@ class GroupBuilder:
         if type(client.op) is not OpenCLDimShuffle:
             return False
         users = clients(self._fgraph, client.outputs[0])
-        input_frame = self._unit.members.get(client.inputs[0].owner)
+        maker = client.inputs[0].owner
+        input_frame = None if maker is None else self._unit.members.get(maker)
         return all(
             not is_output(user)
             and user in self._unit.members

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from optdb.codegen.scalars.program import Program
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of
 from optdb.opencl.branches import needs_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of
-from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
@@ -48,7 +47,7 @@ def identity(ndim: int) -> Frame:
 
 def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
     """Return the frame of a DimShuffle's input where `frame` is that of its output."""
-    return tuple("x" if axis == "x" else new_order[axis] for axis in frame)
+    return tuple(axis if isinstance(axis, str) else new_order[axis] for axis in frame)
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
@@ -105,7 +104,7 @@ def can_fuse(node: Apply) -> bool:
 
 def node_program(node: Apply) -> Program:
     """Return the program of an elementwise op."""
-    return program_of(node.op.scalar_op, [var.type.dtype for var in node.inputs])
+    return program_of(op_of(node, OpenCLElemwise).scalar_op, [var.type.dtype for var in node.inputs])
 
 
 class FusionGroups:
@@ -148,7 +147,9 @@ class FusionGroups:
         uses: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
-                use = None if is_output(client) else self._seen_by(client)
+                if is_output(client):
+                    continue
+                use = self._seen_by(client)
                 if use is not None:
                     uses.setdefault(use, []).extend(() if client in use[0].members else (client,))
         return uses
@@ -245,13 +246,14 @@ def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
     ndim = max(len(unit.pattern), 1)
     constants, inputs = partitioned(var for var, _ in unit.inputs | own.inputs)
     arrays = len(inputs) + unit.wanted + own.wanted
-    kind: OpenCLArrayType = next(iter(unit.members)).outputs[0].type
+    kind = next(iter(unit.members)).outputs[0].type
     return argument_bytes(ndim, arrays, len(constants)) <= kind.context.profile.max_parameter_bytes
 
 
 def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Variable]]:
     """Return those variables that are constants, and those that are not."""
-    constants, others = [], []
+    constants: list[Variable] = []
+    others: list[Variable] = []
     for var in variables:
         (constants if isinstance(var, Constant) else others).append(var)
     return constants, others

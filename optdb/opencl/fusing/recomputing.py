@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, common_pattern, is_cheap, node_program
 from optdb.opencl.fusing.reductions import has_room, prologue_of
@@ -49,7 +49,7 @@ def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
             continue
         replace(fgraph, pairs)
         # Fewer arrays are moved each time, so this ends.
-        made = dict.fromkeys(new.owner for _, new in pairs)
+        made = dict.fromkeys(owner_of(new) for _, new in pairs)
         operands = dict.fromkeys(var.owner for maker in made for var in maker.inputs if var.owner is not None)
         queue.extend(maker for maker in (*operands, *made) if _may_be_recomputed(maker))
 
@@ -77,6 +77,7 @@ class _Reader:
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
+        assert isinstance(op, OpenCLCAReduce), op
         return op.with_programs(program, op.post_scalar_op).make_node(*inputs, *self.others)
 
 
@@ -107,7 +108,7 @@ def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Need
             if reader is None:
                 stored.add(number)
             else:
-                readers[client] = reader
+                readers[reader.node] = reader
     if not readers or len(stored) == len(node.outputs):
         return []
     kept = _cheapest(node, list(readers.values()), stored)
@@ -178,8 +179,8 @@ def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> 
         is_given = len(values) in given
         values.append(given[len(values)] if is_given else builder.apply(scalar, list(map(value, slots))))
     of_outputs = dict(zip(node.outputs, map(value, program.results), strict=True))
-    slots = [of_outputs[var] if var in of_outputs else sources.index(var) for var in reader.inputs]
-    return _without_unused(sources, builder.build(builder.inline(reader.program, slots)))
+    operands = [of_outputs[var] if var in of_outputs else sources.index(var) for var in reader.inputs]
+    return _without_unused(sources, builder.build(builder.inline(reader.program, operands)))
 
 
 def _without_unused(inputs: Collection[Variable], program: Program) -> _Kernel:

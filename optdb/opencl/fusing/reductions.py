@@ -9,8 +9,9 @@ of one reduction, whose result no other node uses. Results of other reductions a
 from __future__ import annotations
 
 from optdb.codegen.scalars.program import Program, ProgramBuilder
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, op_of, owner_of
 from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, node_program, pattern, seen, seen_through
+from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
 
@@ -29,7 +30,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
         return None
     if not has_room(x, len(maker.inputs) + 1):
         return None
-    return op.with_programs(maker.op.scalar_op, None)(*maker.inputs)
+    return op.with_programs(op_of(maker, OpenCLElemwise).scalar_op, None)(*maker.inputs)
 
 
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
@@ -69,14 +70,15 @@ def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, fra
         if var is base:
             inputs = base.owner.inputs
             return has_room(inputs[0], len(inputs) + len(node.inputs) + len(node.outputs))
-        user = var.owner
+        user = owner_of(var)
         (var,) = user.inputs
 
 
 def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Variable]]:
     others, post = _program(node, base, frame)
-    op = base.owner.op
-    made = op.with_programs(op.pre_scalar_op, post).make_node(*base.owner.inputs, *others).outputs
+    reduction = owner_of(base)
+    op = op_of(reduction, OpenCLCAReduce)
+    made = op.with_programs(op.pre_scalar_op, post).make_node(*reduction.inputs, *others).outputs
     pairs = [(old, seen(new, frame)) for old, new in zip(node.outputs, made, strict=True)]
     return pairs if all(old.type == new.type for old, new in pairs) else []
 
@@ -93,9 +95,10 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
 
 def prologue_of(node: Apply) -> Program:
     """Return the program of the elements that a reduction folds."""
-    folded, _ = node.op.parted(node.inputs)
+    op = op_of(node, OpenCLCAReduce)
+    folded, _ = op.parted(node.inputs)
     dtypes = [var.type.dtype for var in folded]
-    return Program.copying(*dtypes) if node.op.pre_scalar_op is None else program_of(node.op.pre_scalar_op, dtypes)
+    return Program.copying(*dtypes) if op.pre_scalar_op is None else program_of(op.pre_scalar_op, dtypes)
 
 
 def has_room(x: Variable, arrays: int) -> bool:

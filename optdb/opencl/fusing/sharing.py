@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from optdb.codegen.scalars.program import Program
-from optdb.host.api.graph import Apply, FunctionGraph
+from optdb.host.api.graph import Apply, FunctionGraph, op_of
 from optdb.opencl.fusing.groups import can_fuse
+from optdb.opencl.ops.elemwise import OpenCLElemwise
 
 
 def share_kernels(fgraph: FunctionGraph) -> None:
@@ -16,17 +17,18 @@ def share_kernels(fgraph: FunctionGraph) -> None:
     """
     by_kernel: dict[Hashable, list[Program]] = {}
     for node in fgraph.apply_nodes:
-        if can_fuse(node) and isinstance(node.op.scalar_op, Program):
-            by_kernel.setdefault(_kernel_key(node), []).append(node.op.scalar_op)
+        program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
+        if isinstance(program, Program):
+            by_kernel.setdefault(_kernel_key(node, program), []).append(program)
     for programs in by_kernel.values():
         if len(set(programs)) > 1:
             for program in programs:
                 program.takes_arguments = True
 
 
-def _kernel_key(node: Apply) -> Hashable:
+def _kernel_key(node: Apply, program: Program) -> Hashable:
     """Return what determines the kernel of an elementwise op, except its numbers."""
-    program, _ = node.op.scalar_op.with_arguments()
+    shared, _ = program.with_arguments()
     single = tuple([all(var.type.broadcastable) for var in node.inputs])
     kind = node.outputs[0].type
-    return program, single, kind.ndim, kind.context_name
+    return shared, single, kind.ndim, kind.context_name

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from optdb.codegen.scalars.program import Program, ProgramBuilder, Slot
-from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, op_of
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import MOST_STEPS, common_pattern
 from optdb.opencl.fusing.reductions import has_room, prologue_of
@@ -47,7 +47,8 @@ def families_of(fgraph: FunctionGraph) -> list[Family]:
     for node in fgraph.toposort():
         before = 0
         for var in node.inputs:
-            before |= depends.get(var.owner, 0)
+            if var.owner is not None:
+                before |= depends.get(var.owner, 0)
         depends[node] = before
         if not _may_join(node):
             continue
@@ -59,6 +60,10 @@ def families_of(fgraph: FunctionGraph) -> list[Family]:
     return [family for alike in by_kind.values() for family in _joined(alike, families)]
 
 
+def _reduction(node: Apply) -> OpenCLCAReduce:
+    return op_of(node, OpenCLCAReduce)
+
+
 def _may_join(node: Apply) -> bool:
     if type(node.op) is not OpenCLCAReduce or node.op.results > 1:
         return False
@@ -67,7 +72,7 @@ def _may_join(node: Apply) -> bool:
 
 def _kind(node: Apply, needs: Needs | None) -> Hashable:
     """Return what the reductions of a family have in common."""
-    op = node.op
+    op = _reduction(node)
     axes = None if op.axis is None else tuple(sorted(op.axis))
     context = node.inputs[0].type.context_name
     return op.scalar_op, axes, op.dtype, op.acc_dtype, common_pattern(op.parted(node.inputs)[0]), context, needs
@@ -75,7 +80,7 @@ def _kind(node: Apply, needs: Needs | None) -> Hashable:
 
 def _sources(node: Apply) -> set[Variable | Apply]:
     """Return the arrays that have an element for each that is folded; arrays of one node by that node."""
-    folded, _ = node.op.parted(node.inputs)
+    folded, _ = _reduction(node).parted(node.inputs)
     whole = common_pattern(folded)
     arrays = [var for var in folded if var.type.broadcastable == whole and not all(whole)]
     return {var.owner if var.owner is not None and type(var.owner.op) is OpenCLElemwise else var for var in arrays}
@@ -133,17 +138,18 @@ def _fit(members: Sequence[Apply]) -> bool:
 
 def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
     """Return the arrays that some reductions fold, and those of their epilogues, each once."""
-    parted = [member.op.parted(member.inputs) for member in members]
+    parted = [_reduction(member).parted(member.inputs) for member in members]
     arrays, others = (dict.fromkeys(var for part in parts for var in part) for parts in zip(*parted, strict=True))
     return list(arrays), list(others)
 
 
 def _post(node: Apply) -> Program | None:
     """Return the program of a reduction's epilogue."""
-    if node.op.post_scalar_op is None:
+    op = _reduction(node)
+    if op.post_scalar_op is None:
         return None
-    _, others = node.op.parted(node.inputs)
-    return program_of(node.op.post_scalar_op, [node.op.dtype, *[var.type.dtype for var in others]])
+    _, others = op.parted(node.inputs)
+    return program_of(op.post_scalar_op, [op.dtype, *[var.type.dtype for var in others]])
 
 
 def fused(family: Family) -> list[tuple[Variable, Variable]]:
@@ -153,7 +159,7 @@ def fused(family: Family) -> list[tuple[Variable, Variable]]:
     """
     members = family.members
     arrays, others = _inputs(members)
-    op = members[0].op
+    op = _reduction(members[0])
     pre, post = _common_prologue(members, arrays), _common_epilogue(members, others)
     made = op.with_programs(pre, post).make_node(*arrays, *others)
     pairs = list(zip([out for member in members for out in member.outputs], made.outputs, strict=True))
@@ -164,7 +170,7 @@ def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> Pr
     builder = ProgramBuilder([var.type.dtype for var in arrays])
     elements: list[Slot] = []
     for member in members:
-        folded, _ = member.op.parted(member.inputs)
+        folded, _ = _reduction(member).parted(member.inputs)
         elements += builder.inline(prologue_of(member), [arrays.index(var) for var in folded])
     return builder.build(elements)
 
@@ -173,10 +179,10 @@ def _common_epilogue(members: Sequence[Apply], others: Sequence[Variable]) -> Pr
     programs = list(map(_post, members))
     if not any(programs):
         return None
-    builder = ProgramBuilder([*[members[0].op.dtype] * len(members), *[var.type.dtype for var in others]])
+    builder = ProgramBuilder([*[_reduction(members[0]).dtype] * len(members), *[var.type.dtype for var in others]])
     outputs: list[Slot] = []
     for number, (member, program) in enumerate(zip(members, programs, strict=True)):
-        _, own = member.op.parted(member.inputs)
+        _, own = _reduction(member).parted(member.inputs)
         slots = [number, *[len(members) + others.index(var) for var in own]]
         outputs += slots[:1] if program is None else builder.inline(program, slots)
     return builder.build(outputs)

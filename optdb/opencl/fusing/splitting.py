@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from optdb.host.api import scalars
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of, owner_of
 from optdb.host.api.rewriters import replace_all
 from optdb.host.api.traces import copy_trace
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, node_program
@@ -54,7 +54,7 @@ def split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
 
 
 def _may_be_split(node: Apply) -> bool:
-    if not can_fuse(node) or type(node.op.scalar_op) not in _FOLDS:
+    if not can_fuse(node) or type(op_of(node, OpenCLElemwise).scalar_op) not in _FOLDS:
         return False
     dtype = node.outputs[0].type.dtype
     return len(node.inputs) > 2 and all(var.type.dtype == dtype for var in node.inputs)
@@ -84,8 +84,9 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
         if isinstance(var, Constant):
             operands.numbers.add(var)
         elif operands.steps < MOST_STEPS and _is_for(fgraph, var, user):
-            operands.steps += len(node_program(var.owner).steps)
-            todo += [(below, var.owner) for below in var.owner.inputs]
+            maker = owner_of(var)
+            operands.steps += len(node_program(maker).steps)
+            todo += [(below, maker) for below in maker.inputs]
         else:
             operands.arrays.add(var)
     return operands
@@ -101,7 +102,7 @@ def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
 
 def _split(fgraph: FunctionGraph, node: Apply, parts: list[list[Variable]]) -> list[Apply]:
     """Replace a node by one for each part; return all but the last."""
-    op = OpenCLElemwise(node.op.scalar_op)
+    op = OpenCLElemwise(op_of(node, OpenCLElemwise).scalar_op)
     made: list[Apply] = []
     for part in parts:
         before = [made[-1].outputs[0]] if made else []

@@ -17,6 +17,7 @@ from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.codegen.operation import Kernels, Outputs
 from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.linking import as_thunk
 from optdb.host.api.testvalues import optional_test_values
 from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
 from optdb.runtime.context import Context
@@ -36,7 +37,7 @@ class OpenCLKernelBase(Op):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "infer_shape" in vars(cls):
-            cls.infer_shape = _without_graph(cls.infer_shape)
+            cls.infer_shape = _without_graph(cls.infer_shape)  # type: ignore[method-assign]  # the subclass's own
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         """Return the outputs of a node. Theano's rewriters for the host's ops call device ops, too."""
@@ -127,11 +128,7 @@ class OpenCLKernelBase(Op):
             for cell in computed:
                 cell[0] = True
 
-        thunk.inputs = inputs
-        thunk.outputs = outputs
-        thunk.perform = self.perform
-        thunk.lazy = False
-        return thunk
+        return as_thunk(thunk, inputs, outputs, perform=self.perform)
 
     def _checked_run(self, node: Apply, kernels: Kernels, context: Context) -> Callable[[Sequence[Any], Outputs], None]:
         """Return `run` for a node, which takes inputs and outputs, with checks of what types promise."""

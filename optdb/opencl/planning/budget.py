@@ -7,7 +7,7 @@ function's values is counted: by a :class:`BudgetedRecorder` while a call is rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -96,7 +96,7 @@ class BudgetedRecorder(Recorder):
         return held
 
 
-def check_plan(linked: LinkedFunction, layouts: Mapping[Variable, ArrayLayout]) -> Check:
+def check_plan(linked: LinkedFunction, layouts: dict[Variable, ArrayLayout]) -> Check:
     """Return the check that refuses a plan over the budget, for values in these layouts; see `BufferAssignment`."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:

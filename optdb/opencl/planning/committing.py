@@ -13,7 +13,7 @@ from optdb.runtime.sigint import commit_point, defer_sigint
 __all__ = ["CommittingVM", "committing"]
 
 
-class CommittingVM:
+class CommittingVM(VM):
     """What is added to a machine of Theano's, whose nodes overwrite no shared variable."""
 
     #: Called by the next call when all that may raise is done: if this raises, nothing is stored.
@@ -61,6 +61,7 @@ def committing(
     if not machine.need_update_inputs:
         return machine
     machine.__class__ = type(type(machine).__name__, (CommittingVM, type(machine)), {})
+    assert isinstance(machine, CommittingVM)
     machine.need_update_inputs, machine.before_commit = False, None
     machine.updates, machine.output_cells = updates, [cells[var] for var in outputs]
     machine.advancing = [(cells[var], cells[following]) for var, following in updates.items()]

@@ -100,12 +100,19 @@ class _Values:
 
     def may_be_overwritten(self, memory: Memory) -> bool:
         """Tell whether neither a result, nor what the plan keeps, nor another array's buffer lies in a memory."""
+        assert memory.buffer is not None
         return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 
     def place(self, var: Variable, following: Variable) -> tuple[Memory, tuple[cl.Buffer, int]]:
         """Return the memory of a next value, and where that of the present one is."""
-        present = self._layouts[var]
-        return self._layouts[following].memory, (present.memory.buffer, present.offset)
+        buffer = self._memory(var).buffer
+        assert buffer is not None
+        return self._memory(following), (buffer, self._layouts[var].offset)
+
+    def _memory(self, var: Variable) -> Memory:
+        memory = self._layouts[var].memory
+        assert memory is not None, var
+        return memory
 
     def may_be_early(self, var: Variable, following: Variable) -> bool:
         """Tell whether a next value may be written at any time of a call."""
@@ -116,20 +123,21 @@ class _Values:
         if not self._fits(var, following):
             return False
         unused = -1, -1
-        first, _ = self._spans.get(self._layouts[following].memory, unused)
-        _, last_read = self._spans.get(self._layouts[var].memory, unused)
+        first, _ = self._spans.get(self._memory(following), unused)
+        _, last_read = self._spans.get(self._memory(var), unused)
         return first >= self.final and last_read < first
 
     def _fits(self, var: Variable, following: Variable) -> bool:
         """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""
         old, new = self._layouts[var], self._layouts.get(following)
+        if new is None or new.memory is None:
+            return False
         return (
-            new is not None
-            and new.is_whole
+            new.is_whole
             and new.memory in self._live.ranges
             and new.memory not in self._live.own_buffer
             and self._users[new.memory] == 1
-            and new.memory.context == old.memory.context
+            and new.memory.context == self._memory(var).context
             and (old.shape, old.dtype) == (new.shape, new.dtype)
             and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
         )
@@ -152,7 +160,7 @@ def _users(recording: Recording) -> Counter[Memory]:
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [
-            *(layout.memory for layout in layouts if layout is not None),
+            *(layout.memory for layout in layouts if layout is not None and layout.memory is not None),
             *recording.io.external,
             *(memory for number, _, segment in recording.steps if number in kept for memory in segment.allocated),
         ]

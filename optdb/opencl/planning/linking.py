@@ -22,8 +22,8 @@ from optdb.codegen.kernels.copies import build_early
 from optdb.codegen.kernels.persistent_launches import is_decided
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse
-from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, has_default_schedule, vm
+from optdb.host.api.graph import Apply, Op, Variable, op_of
+from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, graph_of, has_default_schedule, vm
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.functions.compiled import take_turns
@@ -64,12 +64,13 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
         _linking.device = _is_here(self)
         if _linking.device:
             _prepare_devices(self)
-        outputs = self.fgraph.outputs
-        self.fgraph.outputs = Outputs(outputs)
+        fgraph = graph_of(self)
+        outputs = fgraph.outputs
+        fgraph.outputs = Outputs(outputs)
         try:
             return make_all(self, *args, **kwargs)
         finally:
-            self.fgraph.outputs = outputs
+            fgraph.outputs = outputs
             _linking.device = outer
 
     return make_all_of_device
@@ -78,7 +79,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
 def _prepare_devices(linker: VM_Linker) -> None:
     """Begin what plans will ask devices for, if launches are merged: calls would wait for a trial, or for a build."""
     if _may_plan(linker) and config.optdb.merge_launches != "never":
-        computed = itertools.chain.from_iterable(node.outputs for node in linker.fgraph.apply_nodes)
+        computed = itertools.chain.from_iterable(node.outputs for node in graph_of(linker).apply_nodes)
         for context in {var.type.context for var in computed if on_device(var)}:
             build_early(context)
             is_decided(context, config.optdb.persistent_launches)
@@ -112,12 +113,12 @@ def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
         This is decided when a function is linked: an unpickled one may get another machine than it had.
         """
-        state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(self.fgraph)
+        state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(graph_of(self))
         holds = isinstance(self, VM_Linker) and _may_plan(self) and has_default_schedule(self)
         if state and holds:
             _exchange(self, state, True)
             self.schedule = functools.partial(final_last, state=state)
-            self.needs_plans = overwrites_state(self.fgraph, state)
+            self.needs_plans = overwrites_state(graph_of(self), state)
             try:
                 return make_thunk(self, *args, **kwargs)
             except _Unplanned:
@@ -133,13 +134,13 @@ def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_here(linker: LocalLinker) -> bool:
     """Tell whether a linker's function has arrays on a device."""
-    return _turn(linker.fgraph.apply_nodes) is not None
+    return _turn(graph_of(linker).apply_nodes) is not None
 
 
 def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
     """Exchange nodes of a linker's function that must not overwrite state (see `keep_state`); check next values."""
-    exchanged = keep_state(linker.fgraph, state, holds)
-    checked = {} if holds else check_next_values(linker.fgraph)
+    exchanged = keep_state(graph_of(linker), state, holds)
+    checked = {} if holds else check_next_values(graph_of(linker))
     # Protected values share no more memory than before, except views that the checks make.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
@@ -163,7 +164,8 @@ def _without_inplace(node: Apply) -> Apply:
     if overwrites(node) or not getattr(node.op, "destroy_map", None):
         return node
     twin = copy.copy(node)
-    twin.op = Elemwise(node.op.scalar_op, name=node.op.name, nfunc_spec=node.op.nfunc_spec)
+    op = op_of(node, Elemwise)
+    twin.op = Elemwise(op.scalar_op, name=op.name, nfunc_spec=op.nfunc_spec)
     return twin
 
 
@@ -180,16 +182,16 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
             self.use_cloop = self.use_cloop and HAS_C_LOOP and not is_asked
             machine = make_vm(self, nodes, thunks, *args)
             if turn is not None or is_asked:
-                machine = committing(machine, self.fgraph.outputs, dict(updated_vars), storage_map)
+                machine = committing(machine, graph_of(self).outputs, dict(updated_vars), storage_map)
         else:
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
                 # Only `ifelse` is lazy here: its branch is chosen before the node computes.
-                before = self.fgraph.orderings()
+                before = graph_of(self).orderings()
                 pairs = zip(nodes, thunks, strict=True)
                 thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
             linked = LinkedFunction(
-                *(nodes, thunks, storage_map, [], list(self.fgraph.inputs), list(self.fgraph.outputs)),
+                *(nodes, thunks, storage_map, [], list(graph_of(self).inputs), list(graph_of(self).outputs)),
                 *(dict(updated_vars), before, post_thunk_clear is not None),
             )
             # Theano protects values that small host work would overwrite; here nothing overwrites them.

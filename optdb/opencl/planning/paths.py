@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api.control_flow import IfElse
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Variable, op_of
+from optdb.host.api.linking import as_thunk
 from optdb.opencl.aliasing import overwriting
 from optdb.opencl.planning.roles import SHAPES, on_device
 
@@ -106,7 +107,9 @@ class Branches:
         for number, node in enumerate(nodes):
             for var in node.inputs:
                 self._users.setdefault(var, []).append(number)
-        self._cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
+        cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
+        #: The nodes that compute an early condition.
+        self._cones = {index: cone for index, cone in cones.items() if cone is not None}
         self._early: dict[tuple, tuple[int, ...]] = {}
         self._firsts: dict[tuple, Round] = {}
 
@@ -118,7 +121,7 @@ class Branches:
         while True:
             if state not in self._early:
                 pending = self._pending(state, self._reached(state))
-                self._early[state] = tuple(index for index in pending if self._cones[index] is not None)
+                self._early[state] = tuple(index for index in pending if index in self._cones)
             asked = self._early[state]
             if not asked:
                 break
@@ -176,7 +179,7 @@ class Branches:
         truth = state[self._index[node.inputs[0]]]
         if truth is None:
             return node.inputs[:1] if certainly else node.inputs
-        count = node.op.n_outs
+        count = op_of(node, IfElse).n_outs
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
@@ -280,10 +283,10 @@ class Branches:
 def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
     """Return the thunk of a node with branches; the taken branch has been computed before."""
     condition = cells[node.inputs[0]]
-    count = node.op.n_outs
+    op = op_of(node, IfElse)
+    count, as_view = op.n_outs, op.as_view
     outputs = [cells[var] for var in node.outputs]
     branches = [[cells[var] for var in node.inputs[first : first + count]] for first in (1 + count, 1)]
-    as_view = node.op.as_view
 
     def choose() -> None:
         taken = bool(np.all(np.asarray(condition[0]) != 0))
@@ -291,10 +294,7 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
             # As in Theano: the graph says that the first branch may be viewed, not the second.
             out[0] = cell[0] if taken and as_view else _copied(cell[0])
 
-    choose.lazy = False
-    choose.inputs = [cells[var] for var in node.inputs]
-    choose.outputs = outputs
-    return choose
+    return as_thunk(choose, [cells[var] for var in node.inputs], outputs)
 
 
 def _chooses(node: Apply) -> bool:

@@ -299,8 +299,9 @@ class Plan:
 def _read_only(recording: Recording, node: Apply, segment: Segment) -> frozenset[Memory]:
     """Return the memories of a node's inputs that its commands do not write to."""
 
-    def memories(variables: Iterable[Variable]) -> set[Memory | None]:
-        return {recording.layouts[var].memory for var in variables if var in recording.layouts}
+    def memories(variables: Iterable[Variable]) -> set[Memory]:
+        found = {recording.layouts[var].memory for var in variables if var in recording.layouts}
+        return {memory for memory in found if memory is not None}
 
-    read = memories(recording.path.inputs_of(node)) - memories(node.outputs) - {*segment.allocated, None}
-    return frozenset(read)
+    read = memories(recording.path.inputs_of(node)) - memories(node.outputs)
+    return frozenset(read.difference(segment.allocated))

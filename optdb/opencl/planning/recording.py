@@ -48,7 +48,7 @@ class Recording:
 
     linked: LinkedFunction
     #: The nodes that it computed.
-    path: Path | None = None
+    path: Path = field(init=False)
     #: The commands of each of these.
     segments: list[Segment] = field(default_factory=list)
     #: Device variable to its layout.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.destroy import destroyed_slots
-from optdb.host.api.graph import Apply, Constant, Op, Variable
+from optdb.host.api.graph import Apply, Constant, Op, PureOp, Variable
 from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.api.ops import (
     DimShuffle,
@@ -168,7 +168,7 @@ def is_foreign(node: Apply) -> bool:
     return not hasattr(node.op, "repeatable") and not _is_repeatable(node.op) and touches_device(node)
 
 
-def _is_repeatable(op: Op) -> bool:
+def _is_repeatable(op: PureOp) -> bool:
     return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))
 
 

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from optdb.host.api.graph import Apply, Variable
+from optdb.numpy_types import HostArray
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.recording import Recording, same
 from optdb.opencl.planning.roles import is_unseen, on_device
@@ -159,10 +160,13 @@ class TableUpload(Step):
 
     def _compute(self, changed: set[Variable]) -> None:
         self.stale = True
-        written = [table.of(self._linked.value(table.var)) for table in self._tables]
-        if any(values is None for values in written):
-            changed.add(self.failure)
-            return
+        written: list[HostArray] = []
+        for table in self._tables:
+            values = table.of(self._linked.value(table.var))
+            if values is None:
+                changed.add(self.failure)
+                return
+            written.append(values)
         for table, values in zip(self._tables, written, strict=True):
             table.write(values)
         self.stale = not changed.isdisjoint(self.inputs)

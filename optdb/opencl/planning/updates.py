@@ -176,6 +176,7 @@ class CommitUpdates:
 
     def _gather(self) -> None:
         """Let one launch do the small copies of the record, once another thread has compiled it."""
+        assert self._context is not None
         gather = functools.partial(gathered, self._context, self._commands)
         if self._linked.merge_launches == "always":
             self._commands, self._calls_left = gather(), math.inf

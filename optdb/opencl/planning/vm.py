@@ -115,7 +115,7 @@ class PlannedVM(VM):
     @property
     def plans(self) -> list[Plan]:
         """The cached plans, that of the last call at the end."""
-        return [entry.plan for entry in self._cache.values() if entry.plan is not None]
+        return [entry.made.plan for entry in self._cache.values() if entry.made is not None]
 
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
@@ -155,36 +155,37 @@ class PlannedVM(VM):
             cell[0] = None
         if self._reused:
             self._spare_arguments()
-        entry, search = self._find()
-        while entry is not None:
+        made, search = self._find()
+        while made is not None:
             try:
-                entry.plan.run(before)
-                self._finish(entry)
-                self._loaded = entry.plan
+                made.plan.run(before)
+                self._finish(made)
+                self._loaded = made.plan
                 break
             except BranchTaken as taken:
                 before = None
-                entry.plan.unload()
-                entry = self._find_next(search, taken.round)
+                made.plan.unload()
+                assert search is not None, "a plan with branches was found without a search"
+                made = self._find_next(search, taken.round)
             except BaseException:
-                entry.plan.unload()
+                made.plan.unload()
                 raise
         if search is not None:
-            self._end(search, entry)
-        elif entry is None:
+            self._end(search, made)
+        elif made is None:
             self._compute()
         commit_point()
         outputs = [cell[0] for cell in self._returned]
         advance(self._advancing)
-        if entry is not None:
-            entry.plan.call_ended()
-            self._last = self._repeatable(entry) if self.linked.repeats_commands else None
+        if made is not None:
+            made.plan.call_ended()
+            self._last = self._repeatable(made) if self.linked.repeats_commands else None
         return outputs or None
 
-    def _find(self) -> tuple[_PlanCacheEntry | None, _Search | None]:
-        """Return the cache entry of the plan for the inputs, with its plan loaded, and how it was found.
+    def _find(self) -> tuple[_MadePlan | None, _Search | None]:
+        """Return the plan for the inputs, loaded, and how it was found.
 
-        There is no entry if the call is to be recorded, and no search either if it is to be computed without a plan. Of
+        There is no plan if the call is to be recorded, and no search either if it is to be computed without a plan. Of
         the last call's plan, if the inputs are in the same places, there is no search: that takes a small part of the
         time in which a plan is found by the shapes and places of many inputs.
         """
@@ -192,9 +193,9 @@ class PlannedVM(VM):
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
             return None, None
         steady, before = self._steady, self._loaded
-        if steady is not None and before is steady.entry.plan is not None and steady.is_now():
+        if steady is not None and before is steady.made.plan and steady.is_now():
             self._loaded = None
-            return steady.entry, None
+            return steady.made, None
         self._steady = None
         shapes, addresses = self._key()
         first = self._first()
@@ -205,34 +206,34 @@ class PlannedVM(VM):
     def _finds_last_plan(self) -> bool:
         """Tell whether a call finds the plan of the last one, whose commands are those that it had then."""
         steady, plan = self._steady, self._loaded
-        if steady is None or plan is None or plan is not steady.entry.plan or listening() is not None:
+        if steady is None or plan is None or plan is not steady.made.plan or listening() is not None:
             return False
         return steady.is_now() and not plan.expect(1)
 
-    def _find_next(self, search: _Search, taken: Round) -> _PlanCacheEntry | None:
-        """Return the cache entry of another plan, after conditions differed from those of the last one."""
+    def _find_next(self, search: _Search, taken: Round) -> _MadePlan | None:
+        """Return another plan, after conditions differed from those of the last one."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
 
-    def _end(self, search: _Search, entry: _PlanCacheEntry | None) -> None:
+    def _end(self, search: _Search, made: _MadePlan | None) -> None:
         """Record the call if no plan was found for it; note what the next one may expect."""
         path = search.path
-        if entry is None:
+        if made is None:
             path = self._record(search.shapes, search.addresses, search.first)
-        elif search.before is entry.plan and not (self.linked.branches.conditions or self._rebound):
+        elif search.before is made.plan and not (self.linked.branches.conditions or self._rebound):
             # No branches, and no inputs that get other buffers: the same arrays find the same plan.
-            self._steady = self._steady_inputs(entry, search.shapes)
+            self._steady = self._steady_inputs(made, search.shapes)
         if path is not None:
             self._expected[search.shapes, search.first] = path
 
-    def _steady_inputs(self, entry: _PlanCacheEntry, shapes: tuple) -> _SteadyInputs | None:
+    def _steady_inputs(self, made: _MadePlan, shapes: tuple) -> _SteadyInputs | None:
         """Return the inputs of a call whose key has just been made; None if an array is gone already."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self._inputs, self._keyed) if is_here]
         others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
         if any(array is None for _, array in here):
             return None
-        return _SteadyInputs(entry, _SameValues(here), others)
+        return _SteadyInputs(made, _SameValues(here), others)
 
     def again(self) -> bool:
         """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
@@ -256,16 +257,17 @@ class PlannedVM(VM):
             return None
         return last.commands
 
-    def _repeatable(self, entry: _PlanCacheEntry) -> _LastCall | None:
+    def _repeatable(self, made: _MadePlan) -> _LastCall | None:
         """Return the call that has just ended, if one like it is nothing but its commands."""
-        plan = entry.plan
-        if self._reused or self._returned or plan.buffers.io.external or entry.copies or not entry.commit.is_final:
+        plan = made.plan
+        if self._reused or self._returned or plan.buffers.io.external or made.copies or not made.commit.is_final:
             return None
         commands = plan.unconditional_commands()
-        if commands is None or self._current_entry() is not entry:
+        entry = self._current_entry()
+        if commands is None or entry is None or entry.made is not made:
             return None
         with plan.restored_cells():
-            updates = entry.commit.commands()
+            updates = made.commit.commands()
         if updates is None:
             return None
         on_host = [var for var, _, here in self._inputs if not here]
@@ -275,11 +277,11 @@ class PlannedVM(VM):
         values = [(cell, cell[0]) for cell in self._concerned]
         return _LastCall(plan, _SameValues(values), hosts, CommandList([*commands, *updates]))
 
-    def _finish(self, entry: _PlanCacheEntry) -> None:
+    def _finish(self, made: _MadePlan) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
-        plan, commit = entry.plan, entry.commit
+        plan, commit = made.plan, made.commit
         # Without Python between the first command and the last one, nothing can raise.
-        if not (entry.copies or plan.final_computes) and commit.is_ready():
+        if not (made.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()
             plan.run_final()
             commit.run()
@@ -289,7 +291,7 @@ class PlannedVM(VM):
             plan.run_final()
             was_ready = commit.is_ready()
             commit.run()
-            entry.copies = plan.release(self._borrowed) or not was_ready
+            made.copies = plan.release(self._borrowed) or not was_ready
         self._begin_commit()
         held.enqueue()
 
@@ -329,14 +331,14 @@ class PlannedVM(VM):
         None if such a call needs Python.
         """
         entry = self._current_entry()
-        is_ready = entry is not None and entry.plan is not None and entry.plan is self._loaded
-        if not is_ready or entry.plan.expect(times):
+        made = None if entry is None else entry.made
+        if made is None or made.plan is not self._loaded or made.plan.expect(times):
             return None
-        commands = entry.plan.unconditional_commands()
+        commands = made.plan.unconditional_commands()
         if commands is None:
             return None
-        entry.plan.restore_cells()
-        updates = entry.commit.commands()
+        made.plan.restore_cells()
+        updates = made.commit.commands()
         return None if updates is None else CommandList([*commands, *updates])
 
     def drop_external(self) -> None:
@@ -463,24 +465,25 @@ class PlannedVM(VM):
             logger.info("A function's inputs differ from call to call; it runs without plans from now on.")
         return path
 
-    def _load(self, shapes: tuple, addresses: tuple, path: Path | None) -> _PlanCacheEntry | None:
-        """Return the cache entry of a path, with its plan made and loaded; None if no entry fits."""
+    def _load(self, shapes: tuple, addresses: tuple, path: Path | None) -> _MadePlan | None:
+        """Return the plan of a path, loaded, and made before if need be; None if no cache entry fits."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None
         self._cache.move_to_end((shapes, path))
-        if entry.plan is None:
+        made = entry.made
+        if made is None:
             self._unload()
             self.linked.forget()
             times = 0 if entry.recording.advances_from_external else MAX_RECORDINGS
-            entry.plan, entry.commit = self._plan(entry.recording), CommitUpdates(self.linked, times)
+            made = entry.made = _MadePlan(self._plan(entry.recording), CommitUpdates(self.linked, times))
         self._unused_recordings = 0
-        if self._loaded is not entry.plan:
+        if self._loaded is not made.plan:
             self._unload()
-            entry.plan.load()
+            made.plan.load()
         # Set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
-        return entry
+        return made
 
     def _plan(self, recording: Recording) -> Plan:
         """Return a plan; if memory is short, drop the other plans first."""
@@ -491,7 +494,7 @@ class PlannedVM(VM):
                 if not self.plans:
                     raise
             for entry in self._cache.values():
-                entry.plan = entry.commit = None
+                entry.made = None
             return Plan(recording)
 
     def _unload(self) -> None:
@@ -530,7 +533,7 @@ class _SameValues:
 class _SteadyInputs:
     """The inputs of a call as its plan has found them."""
 
-    entry: _PlanCacheEntry
+    made: _MadePlan
     #: Arrays on the device.
     arrays: _SameValues
     #: Other cells, with the shapes of their values.
@@ -558,12 +561,19 @@ class _LastCall:
 
 
 @dataclass(eq=False)
+class _MadePlan:
+    """A plan, and what commits the updates of its calls."""
+
+    plan: Plan
+    commit: CommitUpdates
+    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
+    copies: bool = True
+
+
+@dataclass(eq=False)
 class _PlanCacheEntry:
     """For inputs of some shapes: the addresses of device arrays, the recording, and its plan once made."""
 
     addresses: tuple
     recording: Recording
-    plan: Plan | None = None
-    commit: CommitUpdates | None = None
-    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
-    copies: bool = True
+    made: _MadePlan | None = None

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from optdb.host.api import ops, scalars
-from optdb.host.api.control_flow import Scan, part_lengths, scan_storing_in
+from optdb.host.api.control_flow import Scan, part_lengths, scan_of, scan_storing_in
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable, clients, is_output, owner_of
 from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.variables import TensorOperators
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
@@ -32,7 +33,7 @@ POSITION = 48.76
 _BACKWARDS = OpenCLSubtensor([slice(None, None, scalars.scalar_type("int64"))])
 _AFTER_FIRST = OpenCLSubtensor([slice(scalars.scalar_type("int64"), None, None)])
 #: Class of products to the inputs that are matrices.
-_FACTORS = {OpenCLDot22: (0, 1), OpenCLGemm: (2, 3)}
+_FACTORS: dict[type[PureOp], tuple[int, int]] = {OpenCLDot22: (0, 1), OpenCLGemm: (2, 3)}
 _SWAPPED, _LAST_FIRST = (1, 0), (2, 0, 1)
 
 
@@ -51,14 +52,14 @@ class BackwardResults(GraphRewriter):
 
 def _stored_backwards(fgraph: FunctionGraph, loop: Apply, number: int) -> Apply:
     """Return the loop, or one that stores a result backwards if that saves copies."""
-    result = loop.op.outer_nitsot_outs(loop)[number]
+    result = scan_of(loop).outer_nitsot_outs(loop)[number]
     products = _products_of(fgraph, result)
     memory = None if products is None else _memory_of(fgraph, loop, number)
     if memory is None:
         return loop
     outputs = scan_storing_in(loop, number, memory)
     index = loop.outputs.index(result)
-    stored = outputs[index].owner
+    stored = owner_of(outputs[index])
     outputs[index] = _AFTER_FIRST(outputs[index], np.int64(1))
     if [out.type for out in outputs] != [out.type for out in loop.outputs]:
         return loop
@@ -75,11 +76,13 @@ def _replace(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> N
 
 def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | None:
     """Return memory for a result of all steps, and a part before it, that runs backwards; None if it has no shape."""
-    op, result = loop.op, loop.op.outer_nitsot_outs(loop)[number]
+    op = scan_of(loop)
+    result = op.outer_nitsot_outs(loop)[number]
     steps = loop.inputs[0]
     lengths = part_lengths(loop, number) if op.outer_nitsot(loop.inputs)[number] is steps else None
     if lengths is None:
         return None
+    assert isinstance(steps, TensorOperators), steps
     empty = OpenCLAllocEmpty(result.type.dtype, result.type.context_name)
     # In order, as other states are, unless the loop overwrites it.
     return opencl_contiguous(_BACKWARDS(empty(steps + 1, *lengths), np.int64(-1)))

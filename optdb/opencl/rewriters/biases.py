@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.fusing.groups import can_fuse, node_program
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
@@ -28,7 +28,7 @@ class BiasedProducts(GraphRewriter):
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the sums whose products are needed for nothing else."""
         for node in fgraph.toposort():
-            made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0].type) else None
+            made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0]) else None
             if made is not None and made.type == node.outputs[0].type:
                 self.replace(fgraph, [(node.outputs[0], made)])
 
@@ -42,11 +42,11 @@ def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
         bias = _vector(row)
         if bias is None or bias.type.dtype != product.type.dtype or not _is_for_one(fgraph, product):
             continue
-        source = product.owner
+        source = owner_of(product)
         if type(source.op) is OpenCLDot22:
             return OpenCLBiasedDot22()(*source.inputs, bias)
         if type(source.op) is OpenCLReshape and _is_of_rows(fgraph, source):
-            biased = OpenCLBiasedDot22()(*source.inputs[0].owner.inputs, bias)
+            biased = OpenCLBiasedDot22()(*owner_of(source.inputs[0]).inputs, bias)
             return source.op(biased, source.inputs[1])
     return None
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from optdb.host.api import ops, scalars
-from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_with_sequences
+from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_of, scan_with_sequences
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, owner_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
@@ -49,7 +49,7 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
 
     Return None if there are neither.
     """
-    op = loop.op
+    op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
     for node, part, matrix in () if op.as_while else _products(loop):
@@ -57,7 +57,8 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
         outside = _sequences(loop)
         added = node.inputs[0] if type(node.op) is OpenCLGemm else None
         is_left = added is not None and added not in outside
-        made = _of_all_steps(fgraph, loop.inputs[0], WantedProduct(outside[part], matrix, outside.get(added)))
+        wanted = WantedProduct(outside[part], matrix, None if added is None else outside.get(added))
+        made = _of_all_steps(fgraph, loop.inputs[0], wanted)
         product = node.outputs[0].type()
         if made.type != product.type.clone(broadcastable=(False, *product.type.broadcastable)):
             continue
@@ -69,12 +70,13 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
 
 def _sequences(loop: Apply) -> dict[Variable, Variable]:
     """Return the sequences of a loop: outside, by those of the body."""
-    return dict(zip(loop.op.inner_seqs(loop.op.inputs), loop.op.outer_seqs(loop.inputs), strict=True))
+    op = scan_of(loop)
+    return dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
     """Yield the products in a loop that need no state: the node, the sequence's part, and the matrix outside."""
-    op, outside = loop.op, _sequences(loop)
+    op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
         factors = product_of(node)
@@ -82,12 +84,19 @@ def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
             continue
         part, matrix, _ = factors
         kind = node.outputs[0].type
-        if part not in outside or any(part.type.broadcastable) or any(kind.broadcastable) or not is_quicker(kind):
+        if (
+            part not in outside
+            or any(part.type.broadcastable)
+            or any(kind.broadcastable)
+            or not is_quicker(node.outputs[0])
+        ):
             continue
         if matrix in staying:
             yield node, part, staying[matrix]
-        elif _is_transpose(matrix) and matrix.owner.inputs[0] in staying:
-            yield node, part, matrix.owner.op(staying[matrix.owner.inputs[0]])
+        elif _is_transpose(matrix):
+            transpose = owner_of(matrix)
+            if transpose.inputs[0] in staying:
+                yield node, part, transpose.op(staying[transpose.inputs[0]])
 
 
 def _is_transpose(var: Variable) -> bool:

@@ -6,15 +6,14 @@ stays as it was.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from optdb.host.api import ops
-from optdb.host.api.control_flow import Scan, scan_overwriting, state_slots
+from optdb.host.api.control_flow import Scan, scan_of, scan_overwriting, state_slots
 from optdb.host.api.databases import compile_db
 from optdb.host.api.destroy import DestroyHandler
-from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients, owner_of
 from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOptimizer, replace_all
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.functions.optimized import Plain
@@ -46,9 +45,14 @@ _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     ),
 }
 
+
+def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
+    return lambda op: make(op, False)
+
+
 #: Functions that return the op that overwrites nothing, for graphs that run through the phases from the lift on again.
 PLAIN: Plain = {
-    **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
+    **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
     OpenCLMRGUniform: lambda op: OpenCLMRGUniform(op.output_type, False),
 }
@@ -98,22 +102,25 @@ def _is_temporary(var: Variable) -> bool:
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
     """Return an array that is allocated for one node alone if it is for several: graphs merge equal allocations."""
-    views = [var]
-    while isinstance(views[-1].owner.op, (OpenCLContiguous, OpenCLSubtensor)):
-        views.append(views[-1].owner.inputs[0])
+    views, maker = [var], owner_of(var)
+    while isinstance(maker.op, (OpenCLContiguous, OpenCLSubtensor)):
+        views.append(maker.inputs[0])
+        maker = owner_of(maker.inputs[0])
     allocation = views.pop()
     is_one = all(len(clients(fgraph, view)) == 1 for view in (*views, allocation))
-    if is_one or not isinstance(allocation.owner.op, (ops.Alloc, ops.AllocEmpty)):
+    if is_one or not isinstance(maker.op, (ops.Alloc, ops.AllocEmpty)):
         return var
-    apart = allocation.owner.clone().outputs[0]
+    apart = maker.clone().outputs[0]
     for view in reversed(views):
-        apart = view.owner.op(apart, *view.owner.inputs[1:])
+        node = owner_of(view)
+        apart = node.op(apart, *node.inputs[1:])
     return apart
 
 
 def _in_order_by_steps(var: Variable) -> Variable:
     """Return a state that is copied only if a step's part is not in C order: to overwrite it, a loop needs no more."""
-    return opencl_sequence(var.owner.inputs[0]) if isinstance(var.owner.op, OpenCLContiguous) else var
+    node = owner_of(var)
+    return opencl_sequence(node.inputs[0]) if isinstance(node.op, OpenCLContiguous) else var
 
 
 def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> Apply | None:
@@ -121,7 +128,7 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     inputs = list(loop.inputs)
     for slot in slots.values():
         inputs[slot] = _in_order_by_steps(_allocated_apart(fgraph, inputs[slot]))
-    op = scan_overwriting(loop.op, {number: [slot] for number, slot in slots.items()})
+    op = scan_overwriting(scan_of(loop), {number: [slot] for number, slot in slots.items()})
     outputs = op.make_node(*inputs).outputs
     try:
         replace_all(fgraph, list(zip(loop.outputs, outputs, strict=True)), reason=InplaceLoops.__name__)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from optdb.codegen.source import work_dtype
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, clients, node_ancestors
+from optdb.host.api.graph import Apply, FunctionGraph, clients, node_ancestors, owner_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
 from optdb.opencl.ops.softmax import (
@@ -34,7 +34,7 @@ class LossesWithGradients(GraphRewriter):
             if type(node.op) is not OpenCLCrossentropySoftmax1HotWithBiasDx or not _can_be_one(fgraph, node, needs):
                 continue
             gradient, softmax, classes = node.inputs
-            entropies = softmax.owner
+            entropies = owner_of(softmax)
             matrix, bias, _ = entropies.inputs
             loss, dx, likeliest = OpenCLCrossentropyAndGradient()(matrix, bias, classes, gradient)
             pairs = [(entropies.outputs[0], loss), (node.outputs[0], dx), (entropies.outputs[2], likeliest)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.graph import FunctionGraph, Variable, is_output
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.traces import copy_trace
 from optdb.opencl.aliasing import may_lie_in
@@ -39,7 +39,7 @@ class NextValuesInOrder(GraphRewriter):
                     fgraph.change_input("output", index, ordered, reason=type(self).__name__)
                     # What lets a copy of the next value begin needs the place where it will be.
                     for client, slot in list(fgraph.clients(out)):
-                        if client != "output" and begins_copy(client):
+                        if not is_output(client) and begins_copy(client):
                             fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
 
 

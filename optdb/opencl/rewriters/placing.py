@@ -17,13 +17,14 @@ from typing import Any
 from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors, op_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
 from optdb.opencl.ops.placed import OpenCLPlacedElemwise
+from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant
 
 #: After fusion, before any in-place rewrite.
@@ -101,7 +102,8 @@ def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
         return []
-    padded = OpenCLPad.of_part(array.type, node.op.idx_list)(value, *zeros.inputs[1:], *index)
+    assert isinstance(array.type, OpenCLArrayType), array.type
+    padded = OpenCLPad.of_part(array.type, op_of(node, OpenCLIncSubtensor).idx_list)(value, *zeros.inputs[1:], *index)
     return [(node.outputs[0], padded)]
 
 
@@ -110,7 +112,7 @@ def _part_of(node: Apply) -> _Part | None:
     array, value, *_ = node.inputs
     if value.type != array.type:
         return None
-    entries = ops.get_idx_list([array, *node.inputs[2:]], node.op.idx_list)
+    entries = ops.get_idx_list([array, *node.inputs[2:]], op_of(node, OpenCLIncSubtensor).idx_list)
     cut = [(axis, entry) for axis, entry in enumerate(entries) if entry != slice(None)]
     if len(cut) != 1 or not isinstance(cut[0][1], slice):
         return None
@@ -174,6 +176,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 def _made(program: Program, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
     """Return the node that computes a chain's parts and places them; None if it takes too many arguments."""
     kind = chain.zeros.outputs[0].type
+    assert isinstance(kind, OpenCLArrayType), kind
     size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))
     if size > kind.context.profile.max_parameter_bytes:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from optdb.host.api.control_flow import Scan, inner_nodes, scan_saving
+from optdb.host.api.control_flow import Scan, inner_nodes, scan_of, scan_saving
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
 from optdb.host.api.rewriters import replace_all
 from optdb.opencl.aliasing import view_root
@@ -52,7 +52,7 @@ def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Var
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
     """Return the product of a loop's states as it is wanted, a variable of the body, and the sequence that it adds."""
-    op = loop.op
+    op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
@@ -62,8 +62,9 @@ def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Va
             continue
         if _same_in_order(staying[factors[1]]) is not _same_in_order(wanted.matrix):
             continue
-        sequence = sequences.get(factors[2])
-        if wanted.added is None and factors[2] is None:
+        added = factors[2]
+        sequence = None if added is None else sequences.get(added)
+        if wanted.added is None and added is None:
             return [node.outputs[0]]
         if wanted.added is not None and sequence is not None and view_root(sequence) is view_root(wanted.added):
             return [node.outputs[0], sequence]
@@ -80,7 +81,8 @@ def _same_in_order(var: Variable) -> Variable:
 def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
     """Return the matrices that a node multiplies, and the one that it adds as it is; None if it does something else."""
     if type(node.op) is OpenCLDot22:
-        return (*node.inputs, None)
+        left, right = node.inputs
+        return left, right, None
     if type(node.op) is not OpenCLGemm or node.op.inplace:
         return None
     added, alpha, left, right, beta = node.inputs

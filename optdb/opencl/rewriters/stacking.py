@@ -15,7 +15,17 @@ import numpy as np
 
 from optdb.host.api import ops, scalars
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors
+from optdb.host.api.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    Variable,
+    clients,
+    is_output,
+    node_ancestors,
+    op_of,
+    owner_of,
+)
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.branches import ALWAYS, Needs, needs_of
@@ -24,7 +34,6 @@ from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLJoin
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.type import OpenCLArrayType
 
 #: After the lift, before fusion.
 POSITION = 48.6
@@ -53,9 +62,9 @@ class StackedProducts(GraphRewriter):
             self.replace(fgraph, pairs)
 
 
-def is_quicker(kind: OpenCLArrayType) -> bool:
-    """Tell whether one large product is quicker than many small ones on the device of a type's arrays."""
-    return not kind.context.profile.runs_items_serially
+def is_quicker(var: Variable) -> bool:
+    """Tell whether one large product is quicker than many small ones on the device of an array."""
+    return not var.type.context.profile.runs_items_serially
 
 
 class _Joins:
@@ -95,7 +104,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
     if len(products) < LEAST:
         return None
     kind = node.outputs[0].type
-    if not is_quicker(kind):
+    if not is_quicker(node.outputs[0]):
         return None
     a, b = zip(*products, strict=True)
     new = OpenCLStackedDot22()(joins.along(1, a), joins.along(0, b), *a, *b)
@@ -109,9 +118,9 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
-        if type(node.op) is OpenCLDot22 and _is_step(node.inputs[0]) and is_quicker(node.outputs[0].type):
+        if type(node.op) is OpenCLDot22 and _is_step(node.inputs[0]) and is_quicker(node.outputs[0]):
             step, matrix = node.inputs
-            key = step.owner.inputs[0], matrix, needs.get(node, ALWAYS)
+            key = owner_of(step).inputs[0], matrix, needs.get(node, ALWAYS)
             by_factors.setdefault(key, {})[step] = node.outputs[0]
     for (array, matrix, _), products in by_factors.items():
         made = {product.owner for product in products.values()}
@@ -156,7 +165,11 @@ def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
 
 def _is_sum(node: Apply) -> bool:
     """Tell whether a node adds up matrices of one type."""
-    if not can_fuse(node) or not isinstance(node.op.scalar_op, scalars.Add) or len(node.outputs) > 1:
+    if (
+        not can_fuse(node)
+        or not isinstance(op_of(node, OpenCLElemwise).scalar_op, scalars.Add)
+        or len(node.outputs) > 1
+    ):
         return False
     kind = node.outputs[0].type
     return kind.ndim == 2 and not any(kind.broadcastable) and all(var.type == kind for var in node.inputs)

@@ -32,6 +32,8 @@ class Container:
 class Linker:
     # Set by optdb where functions wait for their C code.
     tiered: bool
+    # Set by optdb while a function is linked that has arrays on a device.
+    needs_plans: bool
     allow_gc: bool | None
     fgraph: FunctionGraph | None
     schedule: Callable[[FunctionGraph], list[Apply]]
@@ -43,6 +45,8 @@ class Linker:
     def make_thunk(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class LocalLinker(Linker):
+    # Set by accept.
+    no_recycling: Sequence[Variable]
     def make_all(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class PerformLinker(LocalLinker): ...

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,17 @@ class TensorType(Type):
     numpy_dtype: np.dtype[Any]
     sparse_grad: bool
     def __init__(
-        self, dtype: str, broadcastable: Sequence[bool], name: str | None = ..., sparse_grad: bool = ...
+        self, dtype: str, broadcastable: Iterable[bool], name: str | None = ..., sparse_grad: bool = ...
     ) -> None: ...
-    def clone(self, dtype: str | None = ..., broadcastable: Sequence[bool] | None = ...) -> TensorType: ...
+    def clone(self, dtype: str | None = ..., broadcastable: Iterable[bool] | None = ...) -> TensorType: ...
+    @staticmethod
+    def values_eq_approx(
+        a: Any,
+        b: Any,
+        allow_remove_inf: bool = ...,
+        allow_remove_nan: bool = ...,
+        rtol: float | None = ...,
+        atol: float | None = ...,
+    ) -> bool: ...
 
 def __getattr__(name: str) -> Incomplete: ...

@@ -63,7 +63,7 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
     for call in range(8):
         f()
         if call == 4 and wish == "auto":
-            commit = f.fn._current_entry().commit
+            commit = f.fn._current_entry().made.commit
             assert 1000 < commit._calls_left < 10000
             commit._calls_left = 0
         if call == 5 and wish == "auto":
@@ -71,7 +71,7 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
         hosts = [turned.dot(host) for host in hosts]
         for state, host in zip(states, hosts, strict=True):
             np.testing.assert_array_equal(state.get_value(), host)
-    kinds = [type(command).__name__ for command in f.fn._current_entry().commit._commands]
+    kinds = [type(command).__name__ for command in f.fn._current_entry().made.commit._commands]
     assert kinds == (["EnqueueCopy"] * 9 if wish == "never" else ["EnqueueKernel"])
 
 
