@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb import __version__
 from optdb.codegen.gemm.launches import by_tiles
-from optdb.codegen.gemm.tensor_kernels import Arithmetic, Instructions, TensorBlock, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, kernel_name, tensor_kernel
 from optdb.codegen.gemm.trials import TrialProduct, best_seconds
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.runtime import tuning

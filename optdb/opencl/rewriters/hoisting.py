@@ -83,13 +83,8 @@ def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
         if factors is None:
             continue
         part, matrix, _ = factors
-        kind = node.outputs[0].type
-        if (
-            part not in outside
-            or any(part.type.broadcastable)
-            or any(kind.broadcastable)
-            or not is_quicker(node.outputs[0])
-        ):
+        out = node.outputs[0]
+        if part not in outside or any(part.type.broadcastable) or any(out.type.broadcastable) or not is_quicker(out):
             continue
         if matrix in staying:
             yield node, part, staying[matrix]

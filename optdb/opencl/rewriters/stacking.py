@@ -165,11 +165,9 @@ def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
 
 def _is_sum(node: Apply) -> bool:
     """Tell whether a node adds up matrices of one type."""
-    if (
-        not can_fuse(node)
-        or not isinstance(op_of(node, OpenCLElemwise).scalar_op, scalars.Add)
-        or len(node.outputs) > 1
-    ):
+    if not can_fuse(node) or len(node.outputs) > 1:
+        return False
+    if not isinstance(op_of(node, OpenCLElemwise).scalar_op, scalars.Add):
         return False
     kind = node.outputs[0].type
     return kind.ndim == 2 and not any(kind.broadcastable) and all(var.type == kind for var in node.inputs)

@@ -315,7 +315,7 @@ class DeviceFunction:
 
     def _call_with(self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take arguments and return results as a call does; `compute` computes in place of the executable."""
-        compute.need_update_inputs = False
+        vars(compute).update(need_update_inputs=False)
         try:
             return computed_by(self._taker, compute)(*args, **kwargs)
         except BaseException as error:
@@ -345,7 +345,7 @@ class DeviceFunction:
 
     def _release(self) -> None:
         """Release the executable and its memory; the simulator is closed."""
-        self._taker = self._executable = self._checker = None
+        self._taker = self._executable = self._checker = None  # type: ignore[assignment]  # no closed method is used
 
 
 class Future:
@@ -443,9 +443,8 @@ def _signature(function: Function) -> Signature:
     parameters = []
     optional = False
     for i, (spec, required) in enumerate(taken):
-        kind = Parameter.POSITIONAL_ONLY if i <= last_nameless else Parameter.POSITIONAL_OR_KEYWORD
-        if optional and required:
-            kind = Parameter.KEYWORD_ONLY
+        positional = Parameter.POSITIONAL_ONLY if i <= last_nameless else Parameter.POSITIONAL_OR_KEYWORD
+        kind = Parameter.KEYWORD_ONLY if optional and required else positional
         optional = optional or not required
         default = Parameter.empty if required else _default(spec)
         parameters.append(Parameter(names[i], kind, default=default, annotation=str(spec.variable.type)))

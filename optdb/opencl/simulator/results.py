@@ -47,6 +47,7 @@ class Results:
         self.fetch()
         if self._error is not None:
             raise self._error
+        assert self._values is not None
         return self._values
 
     def fetch(self) -> None:

@@ -216,7 +216,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
                 )
             own_name = self._function.name
             own_name = own_name if own_name and own_name.isidentifier() and own_name not in methods else OWN
-            names = {None: own_name, CALL: own_name, **{name: name for name in self}}
+            names: dict[str | None, str] = {None: own_name, CALL: own_name}
+            names.update((name, name) for name in self)
             functions = {
                 names[name]: of_method(method._function, method._executable) for name, method in methods.items()
             }
@@ -344,7 +345,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return {name: function._function for name, function in self._methods.items()}
 
     def __repr__(self) -> str:
-        if self.closed:
+        if self._state.closed_as is not None:
             return self._state.closed_as
         function_name = self._function.name
         methods = "".join(f", {name}" for name in self)

@@ -33,7 +33,7 @@ class VM_Linker(LocalLinker):
     callback: Callable[..., Any] | None
     callback_input: Callable[..., Any] | None
     lazy: bool | None
-    c_thunks: bool | None
+    c_thunks: bool
     allow_partial_eval: bool | None
     no_recycling: Sequence[Variable]
     updated_vars: dict[Variable, Variable]

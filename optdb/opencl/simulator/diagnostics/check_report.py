@@ -129,6 +129,7 @@ class CheckReport(HtmlTables):
 
 def _row(step: StepCheck) -> tuple[Any, ...]:
     difference = step.difference
+    assert difference is not None, step
     where = "" if difference.index is None else difference.index
     return step.number, step.op, step.line, difference.what, where, f"{difference.count:,} of {difference.size:,}"
 
@@ -136,7 +137,8 @@ def _row(step: StepCheck) -> tuple[Any, ...]:
 def _in_full(step: StepCheck) -> Table:
     """Return every field of a difference as a table."""
     difference = step.difference
-    rows = [("op", step.op), ("output", step.output)]
+    assert difference is not None, step
+    rows: list[tuple[str, Any]] = [("op", step.op), ("output", step.output)]
     if step.within:
         rows.append(("with, in front of it", ", ".join(step.within)))
     rows.append(("on the host", ", ".join(step.host_ops)))

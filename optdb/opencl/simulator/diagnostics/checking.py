@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.api.graph import Apply, Constant, Variable, clients, reachable
+from optdb.host.api.graph import Apply, Constant, Variable, clients, owner_of, reachable
 from optdb.host.api.ops import AllocEmpty
 from optdb.host.api.traces import source_location
 from optdb.opencl.planning.roles import on_device, touches_device
@@ -79,16 +79,16 @@ class Checker:
             self._known[origin] = value if on_device(origin) else as_host_value(value)
 
     def _compare(self, var: Variable) -> None:
-        difference, done = None, False
+        node, difference, done = owner_of(var), None, False
         for steps in self._on_host:
             try:
                 difference = self._difference(steps, var)
                 done = True
             except NotKnown:
-                self._trouble[var.owner] = "the device no longer holds the values that the host computes it from"
+                self._trouble[node] = "the device no longer holds the values that the host computes it from"
             except Exception as error:
                 text = str(error).splitlines() or [""]
-                self._trouble[var.owner] = f"the host's own ops raise {type(error).__name__}: {text[0]}"
+                self._trouble[node] = f"the host's own ops raise {type(error).__name__}: {text[0]}"
             if done and difference is None:
                 break
         if done:
@@ -111,19 +111,22 @@ class Checker:
 
     def _keep(self, var: Variable, difference: Difference | None) -> None:
         """Record a comparison that was made."""
-        origin, node = self._origins[var], var.owner
+        origin, node = self._origins[var], owner_of(var)
         group = self._group(node)
         self._covered.update(group)
         inputs = [] if difference is None else [source for source in self._cuts[var] if source in self._known]
+        line, trace = source_location(origin)
         self._checks.append(
             StepCheck(
-                *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
-                *([str(host_node.op) for host_node in self._host_nodes(origin)], node.outputs.index(var)),
-                *(
-                    *source_location(origin),
-                    difference,
-                    [(_name(source), as_host_value(self._known[source])) for source in inputs],
-                ),
+                number=len(self._checks),
+                op=str(node.op),
+                within=[str(other.op) for other in group if other is not node],
+                host_ops=[str(host_node.op) for host_node in self._host_nodes(origin)],
+                output=node.outputs.index(var),
+                line=line,
+                trace=trace,
+                difference=difference,
+                inputs=[(_name(source), as_host_value(self._known[source])) for source in inputs],
             )
         )
 
@@ -141,7 +144,7 @@ class Checker:
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
         """Return the host nodes that compute a variable from values that the device has, too, the last node first."""
-        return _unknown_ancestors(origin.owner, self._is_known)
+        return _unknown_ancestors(owner_of(origin), self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
         return not isinstance(var, Constant) and (var in self._counterparts or var.owner is None)

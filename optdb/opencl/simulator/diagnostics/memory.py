@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -103,7 +104,8 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     recording = machine.recorded
     if recording is not None:
         live, io = provided_liveness(recording), recording.io
-        names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
+        lying = reversed(recording.layouts.items())
+        names = {layout.memory: named(var, layout) for var, layout in lying if layout.memory is not None}
     elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
@@ -128,7 +130,7 @@ def _nbytes(values: Iterable[object]) -> int:
 
 
 def _traced(
-    linked: LinkedFunction, values: dict[Variable, object], state: State
+    linked: LinkedFunction, values: dict[Variable, Any], state: State
 ) -> tuple[Liveness, IOBinding, dict[Memory, str]]:
     device_inputs = [var for var in values if on_device(var)]
     host_inputs = [var for var in values if not on_device(var)]
@@ -142,7 +144,7 @@ def _traced(
     output_values = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
     lying = {var: layout for var, layout in output_values.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
-    outputs = {var: lying[var].memory for var in external}
+    outputs = {var: memory for var in external if (memory := lying[var].memory) is not None}
     results = [layout.memory for layout in lying.values() if layout.memory is not None]
     live = liveness([CommandGroup(made.commands)], results, {*made.states, *made.constants})
     names: dict[Memory, str] = {}
@@ -152,7 +154,7 @@ def _traced(
     return live, IOBinding(outputs=outputs), names
 
 
-def _entry(number: int, var: Variable, value: object) -> InputSpec:
+def _entry(number: int, var: Variable, value: Any) -> InputSpec:
     """Return an input as a trace knows it: an array on the device has memory already."""
     if on_device(var):
         return InputSpec("state", number, value.shape)

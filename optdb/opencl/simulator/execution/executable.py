@@ -8,7 +8,7 @@ simulator (``state``), or on the host (``opencl_linker``).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from optdb.host.api.config import as_when_compiling
@@ -22,7 +22,7 @@ from optdb.opencl.simulator.execution.graph import device_graph
 from optdb.opencl.simulator.execution.input_bindings import InputBindings
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.linking import link
-from optdb.opencl.simulator.execution.state import Shared, State
+from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.arrays import Array
 from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import defer_sigint
@@ -61,7 +61,7 @@ class Executable:
         source: FunctionGraph,
         state: State,
         inputs: Sequence[tuple[Variable, list[Any]]],
-        updates: Mapping[int, int],
+        updates: dict[int, int],
         mutable: Collection[Variable],
         borrowed: Sequence[bool],
         c_thunks: bool,
@@ -100,7 +100,7 @@ class Executable:
         self._padding = [None] * len(updates)
         self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
         #: Shared variables of which each call changes the host's value.
-        self._changing = [] if state.is_only_copy else [bindings[i] for i in updated if isinstance(bindings[i], Shared)]
+        self._changing = [binding for i in updated if isinstance(binding := bindings[i], Mirror)]
         #: Where Theano has the values of shared variables.
         self.shared_storages = [
             storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
@@ -109,7 +109,7 @@ class Executable:
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
-    def _build(self, source: FunctionGraph, bound: InputBindings, updates: Mapping[int, int]) -> None:
+    def _build(self, source: FunctionGraph, bound: InputBindings, updates: dict[int, int]) -> None:
         """Make the graph and its machine, which overwrites values that are nowhere else only at its very end."""
         may_overwrite, only_here = bound.overwritable, bound.only_copies
         last, narrowed = may_overwrite - only_here, False
@@ -153,7 +153,7 @@ class Executable:
                 defer_sigint(self._compute, self.run, scope, events)
             else:
                 self._compute(run, scope, events)
-            outputs = [output.give(scope, events) for output in self.outputs]
+            outputs = [output.give(self._zero_copy if events is None else events) for output in self.outputs]
         for cell, value in zip(self._results, outputs):
             cell[0] = value
         return outputs + self._padding
@@ -171,10 +171,10 @@ class Executable:
             raise
         for binding, value in following:
             binding.update_host(value)
-        for binding in self.inputs:
-            binding.give_back()
+        for taken in self.inputs:
+            taken.give_back()
 
-    def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Shared, Any]]:
+    def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Mirror, Any]]:
         """Return the next values that Theano's storages get; if that raises, undo the machine's writes."""
         try:
             return [(binding, binding.value()) for binding in self._changing]

@@ -144,16 +144,17 @@ class Output:
     #: The caller's result of the last call, if it is borrowed.
     last: np.ndarray | None = None
 
-    def give(self, scope: ZeroCopyScope | None, events: list[Any] | None = None) -> Any:
+    def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
         """Return the value, the caller's own unless it is borrowed.
 
-        `scope` has lent an array for it. Without a scope, the copy is not waited for, and `events` gets its event.
+        `scope` has lent an array for it. If it is a list, the copy is not waited for: the list gets its event.
         """
         value = self.cell[0]
+        events = scope if isinstance(scope, list) else None
         if not (isinstance(value, Array) and self.on_host):
-            return value if self.borrow and scope is not None else deep_copy(value)
-        if scope is None:
-            return fetch(value, events)
+            return value if self.borrow and events is None else deep_copy(value)
+        if isinstance(scope, list):
+            return fetch(value, scope)
         result = scope.take_output(self.cell)
         if result is None:
             record_transfer(RESULTS, value.nbytes)
@@ -176,15 +177,17 @@ class ZeroCopyScope:
     def __init__(self, context: Context, executable: Executable) -> None:
         self._context = context
         self._executable = executable
-        self._open = False
+        #: The machine that works with lent arrays, within the block.
+        self._open: PlannedVM | None = None
         #: Copies of results that the end of the call waits for; None if each is waited for: there is no other one.
         self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
         stays = all(output.on_host for _, output in here)
         waits = any(output.on_host for output in outputs)
-        self._possible = context.profile.shares_host_memory and isinstance(machine, PlannedVM) and stays and waits
-        if self._possible:
+        self._machine: PlannedVM | None = None
+        if context.profile.shares_host_memory and isinstance(machine, PlannedVM) and stays and waits:
+            self._machine = machine
             linked = machine.linked
             self._by_cell = {id(cell): var for var, cell in zip(graph.inputs, executable.input_cells, strict=True)}
             lendable = (binding for binding in executable.inputs if binding.may_be_external)
@@ -201,11 +204,11 @@ class ZeroCopyScope:
 
     def __enter__(self) -> ZeroCopyScope:
         self._settle()  # arrays left over from a call that was interrupted twice
-        self._open = self._possible
+        self._open = self._machine
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open = False
+        self._open = None
         waits = bool(self._buffers or self.downloads)
         self._settle()
         if waits:
@@ -213,10 +216,11 @@ class ZeroCopyScope:
 
     def take(self, cell: list[Any], value: Any) -> Any:
         """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""
-        if not self._open or not isinstance(value, np.ndarray):
+        machine = self._open
+        if machine is None or not isinstance(value, np.ndarray):
             return None
         # OpenCL leaves accesses by two buffers over the same memory undefined.
-        if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._in_use.overlap(value):
+        if self._by_cell[id(cell)] not in machine.linked.rebindable_inputs or self._in_use.overlap(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
 
@@ -230,7 +234,7 @@ class ZeroCopyScope:
 
         Return the buffer where the result is to be, in all steps of a call the same; None if it has to be copied.
         """
-        if not self._open:
+        if self._open is None:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
@@ -277,9 +281,9 @@ class ZeroCopyScope:
         self._context.queue.finish()
         if self.downloads:
             self.downloads.clear()
-        if not self._buffers:
+        if not self._buffers or self._machine is None:
             return
-        self._executable.run.drop_external()
+        self._machine.drop_external()
         handles = {buffer.int_ptr for buffer in self._buffers}
         for cell in (*self._executable.input_cells, *self._executable.output_cells):
             value = cell[0]

@@ -34,7 +34,8 @@ def link(
     Return the machine, which computes from the values in the input cells and stores the next values there, and the
     cells of the outputs. The inputs in `state` have values that outlive a call.
     """
-    following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in fgraph.update_mapping.items()}
+    updates = fgraph.update_mapping or {}
+    following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # The next call must not write to next values, nor to results of the host, which may be its arguments. Results of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from optdb.runtime.commands import CommandList
 from optdb.runtime.staging import StagingBuffer
 
 if TYPE_CHECKING:
+    from optdb.opencl.planning.committing import CommittingVM
     from optdb.opencl.planning.plan import Before
     from optdb.opencl.simulator.device_function import DeviceFunction
     from optdb.opencl.simulator.execution.io_binding import Input
@@ -155,29 +157,31 @@ class TrustedMethod:
         """
         function = self._function
         executable = function._executable
-
-        def run() -> None:
-            if at_once or not isinstance(executable.run, PlannedVM):
-                before(CommandList())
-                executable.run()
-            else:
-                executable.run(before)
-
+        run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
         # Lent arrays and results, on a device that shares the host's memory, are there when a call returns.
-        events = None if function._state.context.profile.shares_host_memory else []
+        events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
             self._events = []
             try:
                 for binding, value in zip(executable.inputs, args, strict=True):
                     binding.storage[0] = value
-                results = executable(run=None if before is None else run, events=events)
+                results = executable(run=run, events=events)
             finally:
                 for binding in executable.inputs:
                     binding.storage[0] = None
             self._events = events or []
             self._was_called = True
         return results[: len(executable.outputs)]
+
+
+def _run_after(machine: PlannedVM | CommittingVM, before: Before, at_once: bool) -> None:
+    """Run a machine; call `before` with its first commands, or with none."""
+    if at_once or not isinstance(machine, PlannedVM):
+        before(CommandList())
+        machine()
+    else:
+        machine(before)
 
 
 def _comparable(values: Sequence[Any]) -> list[Any] | None:

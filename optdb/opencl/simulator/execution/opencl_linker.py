@@ -14,41 +14,17 @@ from typing import Any
 from optdb.host.api.destroy import Supervisor
 from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.linking import graph_of
+from optdb.host.api.variables import SharedVariable
 from optdb.host.functions.compiled import Container
-from optdb.host.functions.sharing import has_unmarked_writer, version, watch
+from optdb.host.functions.sharing import watch
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.execution.executable import Executable
-from optdb.opencl.simulator.execution.state import Shared, State
+from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.errors import ForkedContext
 from optdb.runtime.library import check_process
 
-__all__ = ["HostState", "Mirror", "host_state_of", "link_with_host_state"]
-
-
-class Mirror(Shared):
-    """The copy on the device of a shared variable whose value Theano keeps on the host."""
-
-    def from_theano(self) -> None:
-        """Take Theano's value."""
-        container_version = version(self.variable.container)
-        self.lose()  # until the copy is complete
-        super().from_theano()
-        self._version = container_version
-
-    def refresh(self) -> None:
-        """Take Theano's value, unless it is certain that it is still the same."""
-        container = self.variable.container
-        is_current = self.in_step and self._version == version(container)
-        if not is_current or has_unmarked_writer(container):
-            self.from_theano()
-
-    def update_host(self, value: Any) -> None:
-        """Store the device's value in Theano's storage."""
-        self._storage[0] = self._seen = value
-
-    def lose(self) -> None:
-        """Mark the value on the device as invalid."""
-        self._version = None
+__all__ = ["HostState", "host_state_of", "link_with_host_state"]
 
 
 class HostState(State):
@@ -63,14 +39,14 @@ class HostState(State):
         # One turn for all functions: with one for each, two that call each other could wait for each other for ever.
         self.turn = self.context.turn
 
-    def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
+    def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
         """Return a copy; None for a variable that is not wanted on the device."""
         return super().add(variable, storage, on_device) if on_device else None
 
-    def begin_call(self, used: Sequence[Mirror]) -> None:
+    def begin_call(self, used: Sequence[Shared]) -> None:
         """Let copies have the host's values."""
-        for mirror in used:
-            mirror.refresh()
+        for shared in used:
+            shared.refresh()
 
 
 def link_with_host_state(
@@ -82,7 +58,7 @@ def link_with_host_state(
     pool would end without telling why.
     """
     watch()
-    fgraph = linker.fgraph
+    fgraph = graph_of(linker)
     inputs = _containers(fgraph.inputs, input_storage)
     outputs = _containers(fgraph.outputs, output_storage)
     try:

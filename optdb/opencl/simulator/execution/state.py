@@ -8,21 +8,21 @@ the storage of that input. It knows Theano's own storage too, and copies between
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, MutableMapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from optdb import trace_log
 from optdb.host.api.config import logger
-from optdb.host.api.graph import Variable
-from optdb.host.api.variables import TensorType
+from optdb.host.api.variables import SharedVariable, TensorType
+from optdb.host.functions.sharing import has_unmarked_writer, version
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
 from optdb.runtime.context import Turn
 
-__all__ = ["Shared", "SimulatorClosed", "State", "UnknownShared"]
+__all__ = ["Mirror", "Shared", "SimulatorClosed", "State", "UnknownShared"]
 
 #: Names of transfers that no op makes.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
@@ -42,7 +42,7 @@ class UnknownShared(KeyError):
 class Shared:
     """A shared variable, beside Theano's variable and storage."""
 
-    def __init__(self, variable: Variable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
+    def __init__(self, variable: SharedVariable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
         self.variable = variable
         #: Whether it is on the device, though Theano has it on the host.
         self.placed = placed
@@ -94,9 +94,41 @@ class Shared:
         self.assign(value)
         self._seen = value
 
+    def refresh(self) -> None:
+        """Take Theano's value if each call has to: here, none has to."""
+
     def to_theano(self) -> None:
         """Let Theano have the value, in an array of its own."""
         self._storage[0] = self._seen = self.value()
+
+
+class Mirror(Shared):
+    """The copy on the device of a shared variable whose value Theano keeps on the host."""
+
+    #: The version of Theano's value that was taken; None while the value here is invalid.
+    _version: int | None
+
+    def from_theano(self) -> None:
+        """Take Theano's value."""
+        container_version = version(self.variable.container)
+        self.lose()  # until the copy is complete
+        super().from_theano()
+        self._version = container_version
+
+    def refresh(self) -> None:
+        """Take Theano's value, unless it is certain that it is still the same."""
+        container = self.variable.container
+        is_current = self.in_step and self._version == version(container)
+        if not is_current or has_unmarked_writer(container):
+            self.from_theano()
+
+    def update_host(self, value: Any) -> None:
+        """Store the device's value in Theano's storage."""
+        self._storage[0] = self._seen = value
+
+    def lose(self) -> None:
+        """Mark the value on the device as invalid."""
+        self._version = None
 
 
 class State:
@@ -105,7 +137,7 @@ class State:
     #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
     is_only_copy = True
     #: The class of its shared variables.
-    _kind = Shared
+    _kind: ClassVar[type[Shared]] = Shared
 
     def __init__(self, context_name: Hashable) -> None:
         self.context_name = context_name
@@ -152,7 +184,7 @@ class State:
     def __len__(self) -> int:
         return len(self._by_storage)
 
-    def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
+    def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
         """Return the shared variable of Theano's storage; take it in, with Theano's value, if it is new.
 
         It is where the first function has wanted it. None is returned if functions use Theano's storage itself.
