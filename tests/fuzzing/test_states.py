@@ -17,7 +17,7 @@ from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
 from optdb.opencl.planning.vm import PlannedVM
 from optdb.opencl.simulator.execution.io_binding import ZeroCopyScope
-from optdb.opencl.simulator.execution.opencl_linker import Mirror
+from optdb.opencl.simulator.execution.state import Mirror
 from optdb.runtime.holding import HeldCommands
 from tests.effort import examples
 

@@ -79,4 +79,4 @@ def plan_liveness(recording: Recording) -> Liveness:
     # Kernels that a foreign op launches may ignore offsets: an array from `empty` begins where its buffer does.
     foreign = [node for number, node in recording.path.steps if number in recording.linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
-    return replace(live, own_buffer={*live.own_buffer, *alone})
+    return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))

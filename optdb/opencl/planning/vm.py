@@ -263,8 +263,10 @@ class PlannedVM(VM):
         if self._reused or self._returned or plan.buffers.io.external or made.copies or not made.commit.is_final:
             return None
         commands = plan.unconditional_commands()
+        if commands is None:
+            return None
         entry = self._current_entry()
-        if commands is None or entry is None or entry.made is not made:
+        if entry is None or entry.made is not made:
             return None
         with plan.restored_cells():
             updates = made.commit.commands()

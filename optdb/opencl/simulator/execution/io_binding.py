@@ -150,9 +150,8 @@ class Output:
         `scope` has lent an array for it. If it is a list, the copy is not waited for: the list gets its event.
         """
         value = self.cell[0]
-        events = scope if isinstance(scope, list) else None
         if not (isinstance(value, Array) and self.on_host):
-            return value if self.borrow and events is None else deep_copy(value)
+            return value if self.borrow and not isinstance(scope, list) else deep_copy(value)
         if isinstance(scope, list):
             return fetch(value, scope)
         result = scope.take_output(self.cell)

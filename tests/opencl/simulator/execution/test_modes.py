@@ -21,8 +21,8 @@ from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
 from optdb.opencl.simulator.execution.executable import Executable
-from optdb.opencl.simulator.execution.opencl_linker import Mirror, host_state_of
-from optdb.opencl.simulator.execution.state import Shared
+from optdb.opencl.simulator.execution.opencl_linker import host_state_of
+from optdb.opencl.simulator.execution.state import Mirror, Shared
 from optdb.runtime.devices import DeviceError
 from tests.processes import output, run_code
 
