@@ -287,6 +287,8 @@ class ZeroCopyScope:
         for cell in (*self._executable.input_cells, *self._executable.output_cells):
             value = cell[0]
             if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
-                cell[0] = value.base_data = None  # the array may be kept for its shape
+                # The array may be kept for its shape.
+                value.base_data = None  # type: ignore[assignment]  # as PyOpenCL says of an array without memory
+                cell[0] = None
         self._result_arrays.clear()
         self._buffers.clear()
