@@ -13,7 +13,7 @@ from pytensor.tensor.math import Dot
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import cast
 from optdb.pytensor.blas import batched_product
-from optdb.pytensor.dispatch import NodeTrace
+from optdb.pytensor.dispatch import NodeTrace, tensors_of
 
 
 @functools.singledispatch
@@ -25,4 +25,4 @@ def batched(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], t
 @batched.register(Dot)
 def _dot(core_op: Dot, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value] | None:
     dtype = node.outputs[0].type.dtype
-    return [batched_product(*[cast(x, dtype) for x in inputs])]
+    return [batched_product(*[cast(x, dtype) for x in tensors_of(inputs)])]

@@ -24,7 +24,7 @@ from optdb.codegen.functions.tensors import (
     transposed,
 )
 from optdb.codegen.gemm.operations import BatchedProduct, Product
-from optdb.pytensor.dispatch import NodeTrace, described
+from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -32,15 +32,16 @@ _FLOATS = ("float16", "float32", "float64")
 @described.register(Dot)
 def _dot(op: Dot, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
-    return [product(*[cast(x, dtype) for x in inputs])]
+    return [product(*[cast(x, dtype) for x in tensors_of(inputs)])]
 
 
 @described.register(BatchedDot)
 def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
-    if inputs[0].shape[0] != inputs[1].shape[0]:
-        raise ValueError(f"batches of {inputs[0].shape[0]} and {inputs[1].shape[0]} matrices cannot be multiplied")
-    return [batched_product(*[cast(x, dtype) for x in inputs])]
+    x, y = tensors_of(inputs)
+    if x.shape[0] != y.shape[0]:
+        raise ValueError(f"batches of {x.shape[0]} and {y.shape[0]} matrices cannot be multiplied")
+    return [batched_product(cast(x, dtype), cast(y, dtype))]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

@@ -19,12 +19,13 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.pytensor.dispatch import NodeTrace, described
+from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 
 @described.register(Alloc)
 def _alloc(op: Alloc, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    return [broadcast(inputs[0], trace.numbers(node.inputs[1:]))]
+    value, *_ = tensors_of(inputs)
+    return [broadcast(value, trace.numbers(node.inputs[1:]))]
 
 
 @described.register(AllocEmpty)
@@ -53,7 +54,7 @@ def _eye(op: Eye, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> lis
 
 @described.register(ExtractDiag)
 def _extract_diag(op: ExtractDiag, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    (x,) = inputs
+    (x,) = tensors_of(inputs)
     axis1, axis2 = op.axis1 % x.ndim, op.axis2 % x.ndim
     row, column = max(-op.offset, 0), max(op.offset, 0)
     length = max(min(x.shape[axis1] - row, x.shape[axis2] - column), 0)

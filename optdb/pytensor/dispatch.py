@@ -38,6 +38,14 @@ class NodeTrace(Protocol):
         """Return the outputs of a graph within a node."""
 
 
+def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
+    """Return inputs that all have to be tensors; raise OnHost if one is a value of the host, as a sparse matrix."""
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if len(tensors) < len(inputs):
+        raise OnHost("an input is no array")
+    return tensors
+
+
 @functools.singledispatch
 def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     """Return the outputs of a node, as tensors of the device.

@@ -13,22 +13,24 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Tensor, folded, mapped, transposed
 from optdb.codegen.reductions.folds import FOLDS
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.scalars import _NAMES, program_of
 
 
 @described.register(ScalarOp)
 def _scalar(op: ScalarOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    return list(mapped(program_of(op, [x.dtype for x in inputs]), inputs))
+    numbers = tensors_of(inputs)
+    return [*mapped(program_of(op, [x.dtype for x in numbers]), numbers)]
 
 
 @described.register(Elemwise)
 def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    _check_lengths(node, inputs)
-    program = program_of(op.scalar_op, [x.dtype for x in inputs])
-    if not inputs:
+    arrays = tensors_of(inputs)
+    _check_lengths(node, arrays)
+    program = program_of(op.scalar_op, [x.dtype for x in arrays])
+    if not arrays:
         raise OnHost(f"{op} takes no inputs")
-    return list(mapped(program, inputs))
+    return [*mapped(program, arrays)]
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
@@ -53,7 +55,7 @@ def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
 
 @described.register(CAReduce)
 def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    (x,), (out,) = inputs, node.outputs
+    (x,), (out,) = tensors_of(inputs), node.outputs
     axes = range(x.ndim) if op.axis is None else [axis % x.ndim for axis in op.axis]
     name = type(op.scalar_op).__name__
     name = _NAMES.get(name, name)
@@ -84,4 +86,5 @@ def _initial_value(op: CAReduce, dtype: str) -> Any:
 @described.register(DimShuffle)
 def _dimshuffle(op: DimShuffle, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     order: list[Any] = [None if axis == "x" else axis for axis in op.new_order]
-    return [transposed(inputs[0], order)]
+    (x,) = tensors_of(inputs)
+    return [transposed(x, order)]

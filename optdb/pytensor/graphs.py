@@ -11,7 +11,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Constant
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 
 @described.register(OpFromGraph)
@@ -22,7 +22,7 @@ def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: N
 @described.register(CheckAndRaise)
 def _check(op: CheckAndRaise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     x, *conditions = inputs
-    for condition in conditions:
+    for condition in tensors_of(conditions):
         if not isinstance(condition, Constant):
             trace.tracer.check(condition, lambda: op.exc_type(op.msg))
         elif not condition.value.all():

@@ -33,7 +33,7 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 
 def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
@@ -73,9 +73,9 @@ def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
     return applied("Switch", "int64", applied("LT", "bool", wide, zero), applied("Add", "int64", wide, many), wide)
 
 
-def _counted_axis(index: Tensor) -> int | None:
-    """Return the axis along which a constant index counts up by one, if it is as long as the index; else None."""
-    if not isinstance(index, Constant) or index.size < 2 or max(index.shape) != index.size:
+def _counted_axis(index: Constant) -> int | None:
+    """Return the axis along which an index counts up by one, if it is as long as the index; else None."""
+    if index.size < 2 or max(index.shape) != index.size:
         return None
     flat = index.value.reshape(-1)
     return index.shape.index(index.size) if (np.diff(flat) == 1).all() else None
@@ -95,8 +95,8 @@ def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) 
     """Return the coordinate along an axis that an array indexes; `named` are axes of shape `common`."""
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
-    along = _counted_axis(index)
-    if along is not None:
+    along = _counted_axis(index) if isinstance(index, Constant) else None
+    if isinstance(index, Constant) and along is not None:
         return Coordinate(int(index.value.flat[0]), ((named[along + len(common) - index.ndim], 1),))
     return Coordinate(0, (), Lookup(broadcast(index, common), named))
 
@@ -124,7 +124,8 @@ class Region:
         self.stripes = {
             axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
         }
-        values = {axis: _checked(trace.value(var), x.shape[axis], trace) for axis, var in arrays.items()}
+        indices = tensors_of([trace.value(var) for var in arrays.values()])
+        values = {axis: _checked(index, x.shape[axis], trace) for axis, index in zip(arrays, indices)}
         common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
         kept = sorted(self.stripes)
         ahead = _axes_ahead(sorted(values), kept)
@@ -179,17 +180,16 @@ class Region:
 @described.register(Subtensor)
 @described.register(AdvancedSubtensor)
 def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    x = inputs[0]
+    (x,) = tensors_of(inputs[:1])
     return [Region(node, x, node.inputs[1:], trace).taken(x)]
 
 
 @described.register(IncSubtensor)
 @described.register(AdvancedIncSubtensor)
 def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    x, part = inputs[:2]
-    part = cast(part, x.dtype)
+    x, given = tensors_of(inputs[:2])
     region = Region(node, x, node.inputs[2:], trace)
-    part = region.fitted(part)
+    part = region.fitted(cast(given, x.dtype))
     if not part.size:
         return [x]
     if region.is_strided:

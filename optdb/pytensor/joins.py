@@ -11,18 +11,19 @@ from pytensor.tensor.extra_ops import CumOp
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 
 @described.register(Join)
 def _join(op: Join, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
-    return [joined([cast(x, dtype) for x in inputs], op.axis % inputs[0].ndim)]
+    parts = tensors_of(inputs)
+    return [joined([cast(x, dtype) for x in parts], op.axis % parts[0].ndim)]
 
 
 @described.register(CumOp)
 def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    (x,) = inputs
+    (x,) = tensors_of(inputs)
     x = cast(x, node.outputs[0].type.dtype)
     if np.dtype(x.dtype).kind not in "iuf":
         raise OnHost(f"{x.dtype} is not summed up on the device")
@@ -33,7 +34,7 @@ def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace)
 
 @described.register(Split)
 def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    x = inputs[0]
+    x, _ = tensors_of(inputs)
     lengths = [int(length) for length in trace.concrete(node.inputs[1])]
     axis = op.axis % x.ndim
     if any(length < 0 for length in lengths):

@@ -28,7 +28,7 @@ from optdb.codegen.functions.tensors import (
 from optdb.codegen.linalg import operations
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.pytensor.batched import batched
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.runtime.context import Context
 
 _FLOATS = ("float32", "float64")
@@ -54,10 +54,11 @@ def _float_inputs(node: Apply, inputs: Sequence[Value]) -> list[Tensor]:
     dtype = node.outputs[0].type.dtype
     if dtype not in _FLOATS:
         raise OnHost(f"matrices of {dtype} are left to the host")
-    matrix = inputs[0]
+    arrays = tensors_of(inputs)
+    matrix = arrays[0]
     if matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"{node.op} takes square matrices, not an array of shape {matrix.shape}")
-    return [cast(x, dtype) for x in inputs]
+    return [cast(x, dtype) for x in arrays]
 
 
 def _spec(x: Tensor) -> ArraySpec:

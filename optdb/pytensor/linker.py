@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def default_context() -> Context:
     return Context("opencl")
 
 
-class OpenCLLinker(JITLinker):
+class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installed where types are checked
     """A linker whose functions run on an OpenCL device.
 
     Parameters
@@ -63,7 +63,7 @@ class OpenCLLinker(JITLinker):
         """Return what computes a graph's outputs of its inputs."""
         return OpenCLFunction(fgraph, self.context)
 
-    def jit_compile(self, fn: Callable) -> Callable:
+    def jit_compile(self, fn: OpenCLFunction) -> OpenCLFunction:
         """Return the function: each call of new shapes compiles what it needs."""
         return fn
 

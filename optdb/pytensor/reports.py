@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.pytensor.compiled import device_function
+
 
 def explain(function: Any) -> str:
     """Return what a compiled function does on its device, for the shapes of each plan, and what its host computes.
@@ -18,9 +20,7 @@ def explain(function: Any) -> str:
     TypeError
         If the function is of another mode.
     """
-    compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
-    if not hasattr(compiled, "on_host"):
-        raise TypeError(f"{function} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
+    compiled = device_function(function)
     lines: list[str] = []
     for shapes, plan in compiled.function.plans:
         lines.append(f"arguments of shapes {', '.join(map(str, shapes))}:")

@@ -15,23 +15,25 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Constant, cast, joined, reshaped
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.tracing import is_array
 
 
 @described.register(Shape)
 def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    return [Constant(np.asarray(inputs[0].shape, "int64"))]
+    (x,) = tensors_of(inputs)
+    return [Constant(np.asarray(x.shape, "int64"))]
 
 
 @described.register(Shape_i)
 def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    return [Constant(np.asarray(inputs[0].shape[op.i], "int64"))]
+    (x,) = tensors_of(inputs)
+    return [Constant(np.asarray(x.shape[op.i], "int64"))]
 
 
 @described.register(SpecifyShape)
 def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    x = inputs[0]
+    (x,) = tensors_of(inputs[:1])
     for axis, var in enumerate(node.inputs[1:]):
         if not is_array(var):
             continue
@@ -45,7 +47,7 @@ def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace
 
 @described.register(Reshape)
 def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    x = inputs[0]
+    x, _ = tensors_of(inputs)
     shape = [int(length) for length in trace.concrete(node.inputs[1])]
     if shape.count(-1) == 1:
         others = math.prod(length for length in shape if length != -1)
@@ -62,7 +64,7 @@ def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: No
     dtype = node.outputs[0].type.dtype
     if not inputs:
         return [Constant(np.zeros(0, dtype))]
-    return [joined([reshaped(cast(x, dtype), (1,)) for x in inputs], 0)]
+    return [joined([reshaped(cast(x, dtype), (1,)) for x in tensors_of(inputs)], 0)]
 
 
 @described.register(TensorFromScalar)

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import io_toposort
 from pytensor.scalar.basic import ScalarType
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from optdb.codegen.functions import tensors
 from optdb.codegen.functions.function import FunctionTracer, HostValue, Value
@@ -170,7 +170,7 @@ class GraphTrace:
 
 def is_array(var: Variable) -> bool:
     """Tell whether a variable is an array, or a number."""
-    return isinstance(var.type, TensorType | ScalarType)
+    return isinstance(var.type, DenseTensorType | ScalarType)
 
 
 #: Ops whose results are large, though their inputs are small.

@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor
+import pytensor.sparse
 import pytensor.tensor as pt
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
@@ -175,6 +177,18 @@ def test_threads_take_turns():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_sparse_matrices_stay_on_the_host():
+    x, y = pytensor.sparse.csr_matrix("x", dtype="float64"), pt.matrix("y")
+    doubled = pytensor.sparse.csr_from_dense(pt.exp(y)) * 2
+    f = on_device([x, y], [pytensor.sparse.dot(x, y) + 1, pytensor.sparse.dense_from_sparse(doubled), x.shape])
+    for n in (3, 3, 5):
+        a, b = scipy.sparse.random(n, 4, 0.5, "csr", rng=RNG), RNG.normal(size=(4, 2))
+        product, dense, shape = f(a, b)
+        np.testing.assert_allclose(product, a @ b + 1)
+        np.testing.assert_allclose(dense, 2 * np.exp(b))
+        assert tuple(shape) == (n, 4)
 
 
 def test_what_a_function_does_is_explained():
