@@ -46,7 +46,7 @@ def _refuse_helpers() -> None:
         return
     module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
     spec = importlib.util.find_spec(module) if module.startswith("profiles.") else None
-    if spec is None or spec.submodule_search_locations is not None:
+    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
         return
     text = Path(spec.origin).read_text(encoding="utf-8")
     if '__name__ == "__main__"' not in text:

@@ -23,8 +23,8 @@ NO_COMMANDS = ("profiles.__main__", "profiles.isolated")
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the name of each module that is a command line, with the first line of its docstring."""
     for module in pkgutil.walk_packages(profiles.__path__, "profiles."):
-        path = importlib.util.find_spec(module.name).origin
-        text = Path(path).read_text(encoding="utf-8") if path else ""
+        spec = importlib.util.find_spec(module.name)
+        text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
         if START in text and module.name not in NO_COMMANDS:
             yield module.name, text.removeprefix('"""').partition("\n")[0].removesuffix('"""')
 

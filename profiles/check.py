@@ -66,8 +66,9 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
         Values by the name of what they are.
     """
     graph = measurement.graph
-    updated = [spec for spec in specification.inputs if spec.update is not None]
-    outputs = [*specification.outputs, *(SymbolicOutput(spec.update) for spec in updated)]
+    assert graph is not None  # the last measurement of a way keeps it
+    updated = [(spec, spec.update) for spec in specification.inputs if spec.update is not None]
+    outputs = [*specification.outputs, *(SymbolicOutput(update) for _, update in updated)]
     with way.context(), np.errstate(all="ignore"), theano.change_flags(compute_test_value="off"):
         insert_deepcopy(graph, specification.inputs, outputs)
         run, cells, results = Interpreter().accept(graph).make_thunk()
@@ -78,7 +79,7 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
         run()
 
     names = [f"output {position}" for position in range(len(specification.outputs))]
-    names += [f"update {position} ({spec.variable.name})" for position, spec in enumerate(updated)]
+    names += [f"update {position} ({spec.variable.name})" for position, (spec, _) in enumerate(updated)]
     return {name: np.array(result.storage[0]) for name, result in zip(names, results)}
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import click
 
@@ -18,7 +17,7 @@ class ModelName(click.ParamType):
 
     name = "model"
 
-    def convert(self, value, param, ctx) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse names that are not known, and list those that are."""
         if value in models.known():
             return value
@@ -28,20 +27,29 @@ class ModelName(click.ParamType):
         return value
 
 
-class ModelBuilder(ModelName):
-    """The name of a model; turned into a function that builds it."""
+@dataclass(frozen=True)
+class Builder:
+    """Builds a model, each time anew."""
 
-    def convert(self, value, param, ctx) -> Callable[[], models.Model]:
+    name: str
+
+    def __call__(self) -> models.Model:
+        """Build the model."""
+        return models.build(self.name)
+
+
+class ModelBuilder(click.ParamType):
+    """The name of a model; turned into what builds it."""
+
+    name = "model"
+
+    def convert(self, value: str | Builder, param: click.Parameter | None, ctx: click.Context | None) -> Builder:
         """Refuse names that are not known, and list those that are."""
-        if callable(value):
-            return value
-        builder = functools.partial(models.build, super().convert(value, param, ctx))
-        builder.name = builder.args[0]
-        return builder
+        return value if isinstance(value, Builder) else Builder(MODEL_NAME.convert(value, param, ctx))
 
 
-MODEL = ModelBuilder()
 MODEL_NAME = ModelName()
+MODEL = ModelBuilder()
 
 way_option = click.option(
     "--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer."

@@ -179,6 +179,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
     with tempfile.TemporaryDirectory(prefix="optdb-crowd-") as made:
         watch = _Stopwatch()
         expected = Crowd(Path(made, "one"), timeout, tiered).run(names)
+        assert expected is not None  # nothing kills it
         alone = watch.read()
         click.echo(f"one process with {processes} functions: {alone}")
         crowd = Crowd(Path(made, "all"), timeout, tiered)

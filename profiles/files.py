@@ -54,10 +54,11 @@ def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.patches import Rectangle
 
     width = 0.38
     figure, axes = pyplot.subplots(figsize=(3 + 1.3 * len(comparisons), 6), layout="constrained")
-    colors = dict(zip(PHASES, pyplot.get_cmap("tab20").colors))
+    colors = dict(zip(PHASES, pyplot.get_cmap("tab20")(range(len(PHASES)))))
     for position, comparison in enumerate(comparisons):
         whole = comparison.seconds(STOCK)
         for way, offset in ((STOCK, -width / 2), (OPTDB, width / 2)):
@@ -71,7 +72,7 @@ def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None
     axes.set_ylabel(f"CPU seconds, as a share of stock's ({baseline})")
     axes.set_title("Optimization time by phase")
     axes.margins(y=0.12)
-    patches = [pyplot.Rectangle((0, 0), 1, 1, color=colors[phase]) for phase in reversed(PHASES)]
+    patches = [Rectangle((0, 0), 1, 1, color=colors[phase]) for phase in reversed(PHASES)]
     figure.legend(patches, list(reversed(PHASES)), loc="outside right center", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -77,7 +78,9 @@ def parameters(family: Family, sizes: list[int]) -> list[int]:
     return [max(1, round((size - first) / each) + small) for size in sizes]
 
 
-def grow(name: str, sizes: list[int], bearable: float, tell=lambda point: None) -> list[Point]:
+def grow(
+    name: str, sizes: list[int], bearable: float, tell: Callable[[Point], object] = lambda point: None
+) -> list[Point]:
     """Measure one family.
 
     Parameters

@@ -16,11 +16,12 @@ import copy
 import functools
 import importlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from theano import scalar
 from theano.gof.fg import FunctionGraph
-from theano.gof.graph import Apply
+from theano.gof.graph import Apply, Constant, Variable
 from theano.gof.link import Container, LocalLinker, add_clear_storage, map_storage, raise_with_op
 from theano.gof.op import Op, PureOp
 from theano.scalar.basic import Cast, Composite, ScalarOp
@@ -42,10 +43,10 @@ class Interpreter(LocalLinker):
 
     allow_gc = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.fgraph: FunctionGraph | None = None
 
-    def clone(self, allow_gc: bool = False) -> Interpreter:
+    def clone(self, allow_gc: bool | None = False) -> Interpreter:
         """An unbound linker of the same kind."""
         return Interpreter()
 
@@ -57,9 +58,10 @@ class Interpreter(LocalLinker):
 
     def make_all(
         self, input_storage: list | None = None, output_storage: list | None = None, storage_map: dict | None = None
-    ):
+    ) -> tuple[Callable[[], None], list[Container], list[Container], list[Any], list[Apply]]:
         """Build the thunks, as `LocalLinker` asks for."""
         graph = self.fgraph
+        assert graph is not None  # set by `accept`
         order = self.schedule(graph)
         inputs, outputs, storage = map_storage(graph, order, input_storage, output_storage, storage_map)
         computed = {variable: [variable.owner is None] for variable in storage}
@@ -80,8 +82,10 @@ class Interpreter(LocalLinker):
                 for flag in outputs_computed:
                     flag[0] = True
 
-        run.allow_gc = False
-        run.storage_map = storage
+        # Theano looks for attributes of the function.
+        function: Any = run
+        function.allow_gc = False
+        function.storage_map = storage
         add_clear_storage(run, [output for node in order for output in node.outputs], storage)
         return (
             run,
@@ -92,8 +96,8 @@ class Interpreter(LocalLinker):
         )
 
 
-def make_thunk(node: Apply, storage: dict, computed: dict) -> Callable[[], object]:
-    """The function that computes one node.
+def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
+    """The function that computes one node; it has attributes, as Theano's thunks.
 
     Parameters
     ----------
@@ -105,8 +109,9 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Callable[[], objec
         Variable to a list of one element, whether it has been computed.
     """
     op = node.op
+    thunk: Any
     if isinstance(op, Elemwise):
-        thunk = _elementwise(node, storage)
+        thunk = _elementwise(op, node, storage)
     elif isinstance(op, Scan):
         thunk = _interpreted(op).make_thunk(node, storage, computed, [], impl="py")
     else:
@@ -134,12 +139,12 @@ def _interpreted(op: Scan) -> Scan:
     return loop
 
 
-def _elementwise(node: Apply, storage: dict) -> Callable[[], None]:
-    overwritten = node.op.inplace_pattern
+def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]:
+    overwritten = op.inplace_pattern
     sources = [storage[variable] for variable in node.inputs]
     targets = [storage[variable] for variable in node.outputs]
-    dtypes = [variable.dtype for variable in node.outputs]
-    compute = vectorize(node.op.scalar_op, len(node.inputs), dtypes)
+    dtypes = [variable.type.dtype for variable in node.outputs]
+    compute = vectorize(op.scalar_op, len(node.inputs), dtypes)
 
     def thunk() -> None:
         values = [source[0] for source in sources]
@@ -191,13 +196,19 @@ def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays]
 
 def _composite(op: Composite) -> Callable[[Arrays], list]:
     graph = op.fgraph
-    steps = [(node, vectorize(node.op, len(node.inputs), [v.dtype for v in node.outputs])) for node in graph.toposort()]
+    steps = []
+    for node in graph.toposort():
+        assert isinstance(node.op, ScalarOp)  # as all within a Composite
+        steps.append((node, vectorize(node.op, len(node.inputs), [v.type.dtype for v in node.outputs])))
 
     def compute(values: Arrays) -> list:
         known = dict(zip(graph.inputs, values))
 
-        def value(variable) -> np.ndarray:
-            return known[variable] if variable in known else np.asarray(variable.data, dtype=variable.dtype)
+        def value(variable: Variable) -> np.ndarray:
+            if variable in known:
+                return known[variable]
+            assert isinstance(variable, Constant)  # the graph has no other inputs
+            return np.asarray(variable.data, dtype=variable.type.dtype)
 
         for node, step in steps:
             known.update(zip(node.outputs, step([value(variable) for variable in node.inputs])))

@@ -72,7 +72,7 @@ def default_context(device: str = "opencl") -> Iterator[str]:
         if name not in opencl.contexts:
             opencl.contexts.register(name, device)
     with opencl.contexts.as_default(name):
-        yield name
+        yield str(name)
 
 
 def before_the_lift(specification: measure.Specification) -> FunctionGraph:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import sys
 from types import FunctionType
+from typing import Any
 
 import click
 
@@ -62,7 +63,7 @@ def _longest_module(dotted: str) -> tuple[object, list[str]]:
     raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
 
 
-def _inside(found: object) -> object:
+def _inside(found: Any) -> Any:
     """Follow wrappers to the function that they hold."""
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
@@ -78,7 +79,7 @@ def _inside(found: object) -> object:
 @click.argument("function")
 @click.argument("model", type=cli.MODEL)
 @cli.way_option
-def main(function: str, model, way: str) -> None:
+def main(function: str, model: cli.Builder, way: str) -> None:
     """Profile FUNCTION, a dotted name, line by line while MODEL is optimized once."""
     try:
         from line_profiler import LineProfiler
@@ -90,13 +91,13 @@ def main(function: str, model, way: str) -> None:
         raise click.BadParameter(str(error), param_hint="FUNCTION") from None
 
     specification = measure.specify(model())
-    profiler = LineProfiler(profiled)
+    profiler = LineProfiler(profiled)  # type: ignore[call-arg]  # its hints leave the functions out
     profiler.enable_by_count()
     measurement = measure.optimize(specification, cli.way(way))
     profiler.disable_by_count()
 
     click.echo(f"{specification.model.name} ({way}): {measurement.seconds:.2f} s with the profiler on")
-    profiler.print_stats(sys.stdout, stripzeros=False)
+    profiler.print_stats(stripzeros=False)
 
 
 if __name__ == "__main__":

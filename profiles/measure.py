@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import theano
 from theano.compile.function_module import FunctionMaker, std_fgraph
@@ -28,7 +29,7 @@ from theano.compile.io import In, SymbolicOutput
 from theano.compile.pfunc import rebuild_collect_shared
 from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Apply
-from theano.gof.opt import Optimizer
+from theano.gof.opt import Optimizer, SeqOptimizer
 from theano.scalar.basic import Composite
 from theano.scan_module.scan_op import Scan
 from theano.tensor.elemwise import Elemwise
@@ -135,7 +136,7 @@ class Measurement:
     failures
         What Theano logged as errors: rewriters that raised.
     graph
-        The optimized graph.
+        The optimized graph; None where it was dropped to save memory.
     compiled
         Number of C modules that had to be compiled on the way.
     inplace_scalars
@@ -151,7 +152,7 @@ class Measurement:
     inplace: int
     inner: int
     failures: list[str]
-    graph: FunctionGraph = field(repr=False)
+    graph: FunctionGraph | None = field(repr=False)
     compiled: int = 0
     inplace_scalars: int = 0
 
@@ -175,7 +176,7 @@ class Stopwatch(Optimizer):
     def __str__(self) -> str:
         return str(self.member)
 
-    def optimize(self, fgraph: FunctionGraph, *args, **kwargs):
+    def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         """Run the member, requirements included."""
         start = time.process_time()
         try:
@@ -187,7 +188,7 @@ class Stopwatch(Optimizer):
 class _Complaints(logging.Handler):
     """Keeps the errors that Theano logs instead of raising."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
@@ -212,12 +213,12 @@ def _as_when_compiling() -> Iterator[list[str]]:
         logger.removeHandler(complaints)
 
 
-def _with_stopwatches(optimizer: Optimizer, seconds: dict[str, float]) -> Optimizer:
+def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> SeqOptimizer:
     """A copy of a sequence of optimizers whose members add their seconds to their phases in `seconds`."""
     timed = copy.copy(optimizer)
     destroying = False
     for position, member in enumerate(optimizer):
-        name = getattr(member, "name", None)
+        name = getattr(member, "name", None) or ""
         destroying = destroying or name == "add_destroy_handler"
         phase = PHASE_OF.get(name, INPLACE if destroying else OTHERS)
 
@@ -261,6 +262,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         start = time.process_time()
         optimizer = way.mode().optimizer
         seconds["query"] = time.process_time() - start
+        assert isinstance(optimizer, SeqOptimizer)  # what a query of Theano's database gives
         _with_stopwatches(optimizer, seconds).optimize(graph)
         whole = time.process_time() - start
         # Within the context: optdb has a module cache of its own.

@@ -103,8 +103,8 @@ def _by_batch_normalization(context: Context, x: Array, dy: Array) -> list[np.nd
     _, mean, inverse = training.compute(x, one, one, np.array(EPSILON), np.array(0.5), outputs=3)
     gradient = BatchNormGradient(context, spec, AXES)
     _, by_scale, by_bias = gradient.compute(x, dy, one, mean, inverse, np.array(EPSILON), outputs=3)
-    mean, inverse, by_scale, by_bias = (to_host(array).ravel() for array in (mean, inverse, by_scale, by_bias))
-    return [mean, inverse, by_bias, by_scale / inverse.astype("float64")]
+    on_host = [to_host(array).ravel() for array in (mean, inverse, by_scale, by_bias)]
+    return [on_host[0], on_host[1], on_host[3], on_host[2] / on_host[1].astype("float64")]
 
 
 def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarray]]:

@@ -40,8 +40,6 @@ def exp_times(x: np.ndarray, y: np.ndarray) -> Callable[[], np.ndarray]:
         library.exp_times(*pointers, ctypes.c_long(x.size))
         return z
 
-    # The pointers do not keep them.
-    run.arrays = (x, y, z)
     return run
 
 

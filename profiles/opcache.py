@@ -16,6 +16,7 @@ import click
 import theano
 from rich.table import Table
 from theano.gof.fg import FunctionGraph
+from theano.gof.op import PureOp
 from theano.scan_module.scan_op import Scan
 
 from profiles import cli, measure, models, report, screen, ways
@@ -49,9 +50,9 @@ def count_ops(graph: FunctionGraph) -> Ops:
     return Ops(len(found), len(set(found.values())))
 
 
-def _parts(op: object) -> list[object]:
+def _parts(op: PureOp) -> list[PureOp]:
     """The ops that an op holds."""
-    parts = [op.scalar_op] if hasattr(op, "scalar_op") else []
+    parts: list[PureOp] = [op.scalar_op] if hasattr(op, "scalar_op") else []
     if isinstance(op, Scan | theano.scalar.Composite):
         parts.extend(node.op for node in theano.gof.graph.ops(op.inputs, op.outputs))
     return parts
@@ -77,6 +78,7 @@ def measure_model(
     for _ in range(repeat):
         for way in four:
             run = measure.optimize_warm(specifications[way.name], way)
+            assert run.graph is not None
             ops[way.name] = count_ops(run.graph)
             run.graph = None
             runs[way.name].append(run)

@@ -14,7 +14,7 @@ import numpy as np
 import theano
 import theano.tensor as tt
 from theano.compile.mode import get_default_mode
-from theano.gof.graph import Variable
+from theano.tensor.var import TensorVariable
 
 import optdb
 from optdb import opencl
@@ -111,7 +111,7 @@ def _numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-1, 1, shape).astype("float32")
 
 
-Expression = Callable[..., Variable]
+Expression = Callable[..., TensorVariable]
 
 
 def _by_theano(device: str, values: Sequence[np.ndarray], expression: Expression) -> dict[str, Contender]:

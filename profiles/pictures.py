@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,11 +17,11 @@ class Picture(click.Path):
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
-    def convert(self, value, param, ctx) -> Path:
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Refuse any file where Matplotlib is missing."""
         if find_spec("matplotlib") is None:
             self.fail("there is no Matplotlib to draw it with. The cure: pip install 'optdb[profiles]'", param, ctx)
-        return super().convert(value, param, ctx)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 PICTURE = Picture()

@@ -21,7 +21,7 @@ from profiles import cli, measure
 @click.option("--top", default=30, show_default=True, help="How many functions to print.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the profile there, for pstats or a viewer.")
 @click.option("--callers", help="Print also who calls the functions whose name matches this expression.")
-def main(model, way: str, top: int, save: str | None, callers: str | None) -> None:
+def main(model: cli.Builder, way: str, top: int, save: str | None, callers: str | None) -> None:
     """Profile one optimization of MODEL."""
     specification = measure.specify(model())
     # A clock of CPU seconds leaves out the waits for compilers.

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import theano
@@ -23,6 +24,9 @@ from rich.table import Table
 
 from profiles import cli, cold, files, isolated, operations, screen, stopwatch
 from profiles.starts import Start
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MODELS = ("mlp", "cifar_resnet", "lstm", "gru30", "transformer")
 
@@ -55,9 +59,9 @@ class Race:
     task: str
     seconds: dict[str, list[float]]
 
-    def median(self, contender: str) -> float | None:
-        """Median seconds of a contender; None where it did not take part."""
-        return statistics.median(self.seconds[contender]) if contender in self.seconds else None
+    def median(self, contender: str) -> float:
+        """Median seconds of a contender that took part."""
+        return statistics.median(self.seconds[contender])
 
     @property
     def ratio(self) -> float:
@@ -79,8 +83,7 @@ def render(races: Sequence[Race]) -> Table:
         table.add_column(contender, justify="right")
     table.add_column("ratio", justify="right")
     for race in races:
-        medians = [race.median(contender) for contender in operations.CONTENDERS]
-        cells = ["" if seconds is None else f"{seconds * 1000:.2f}" for seconds in medians]
+        cells = [f"{race.median(name) * 1000:.2f}" if name in race.seconds else "" for name in operations.CONTENDERS]
         table.add_row(race.task, *cells, f"{race.ratio:.2f}x")
     return table
 
@@ -146,7 +149,7 @@ def write_plot_of_starts(model: str, starts: Sequence[Start], path: Path) -> Non
     _save(figure, path)
 
 
-def _save(figure: object, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     from matplotlib import pyplot
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +159,8 @@ def _save(figure: object, path: Path) -> None:
 
 def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], device: str) -> Iterator[operations.Task]:
     if single:
-        yield from operations.tasks(*(SMALL if small else LARGE), device)
+        elements, side, products = SMALL if small else LARGE
+        yield from operations.tasks(elements, side, products, device)
     for name in chosen:
         yield operations.training_step(name, device)
         if larger and name in LARGER:
@@ -199,7 +203,7 @@ def main(
         except isolated.Failed as failure:
             raise click.ClickException(f"{cold_model}: {failure}") from None
         console.print(render_starts(cold_model, starts))
-        numbers = {"model": cold_model, "starts": [asdict(start) for start in starts]}
+        numbers: dict[str, object] = {"model": cold_model, "starts": [asdict(start) for start in starts]}
     else:
         with theano.change_flags(floatX="float32"):
             races = _with_progress(_tasks(small, single, larger, chosen or MODELS, device), repeat)

@@ -72,7 +72,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
                 start = time.perf_counter()
                 enqueue()
                 enqueued[name].append(time.perf_counter() - start)
-    contenders = {name: lambda f=function: np.asarray(f()) for name, function in chains.items()}
+    contenders: dict[str, Callable[[], object]] = {name: _waiting(function) for name, function in chains.items()}
     contenders["bound"] = lambda: _finished(bound, queue)
     taking_turns = race(contenders, repeat)
     looped = {name: race({name: contender}, _LOOPS, _LOOP)[name] for name, contender in contenders.items()}
@@ -142,7 +142,12 @@ _DESCRIPTIONS = {
 }
 
 
-def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> Callable[[], object]:
+def _waiting(function: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that waits for the result of another one."""
+    return lambda: np.asarray(function())
+
+
+def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> theano.compile.Function:
     """Return a function that computes one operation after the other, each by itself, and has been called."""
     with theano.change_flags(**{"optdb.merge_launches": merge}):
         function = _compiled_chain(kernels, elements, tanh, target)
@@ -151,7 +156,7 @@ def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: s
     return function
 
 
-def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None) -> Callable[[], object]:
+def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None) -> theano.compile.Function:
     start = np.linspace(-1, 1, elements, dtype="float32")
     value = theano.shared(start, "x", target=target) if target else theano.shared(start, "x")
     for number in range(kernels):

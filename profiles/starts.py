@@ -118,7 +118,7 @@ def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[s
     model = models.build(name)
     moments.append(_Moment.now())
     optimizing = _Stopwatch()
-    FunctionMaker.__init__ = optimizing.around(FunctionMaker.__init__)
+    FunctionMaker.__init__ = optimizing.around(FunctionMaker.__init__)  # type: ignore[method-assign]  # to measure it
     function = theano.function(model.inputs, model.outputs, updates=model.updates)
     moments.append(_Moment.now())
     values = [[np.asarray(out, "float64").tolist() for out in function(*model.data)] for _ in range(calls)]

@@ -7,8 +7,10 @@ other. This is how Theano lifted before its GraphToGPU (PR 4570).
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from theano.gof.fg import FunctionGraph
-from theano.gof.graph import Apply
+from theano.gof.graph import Apply, Variable
 from theano.gof.opt import EquilibriumOptimizer, LocalOptimizer
 from theano.gof.toolbox import ReplaceValidate
 
@@ -28,7 +30,7 @@ class CutTransfers(LocalOptimizer):
         """Both ends of a detour."""
         return [self.device.from_host, self.device.to_host]
 
-    def transform(self, node: Apply):
+    def transform(self, node: Apply) -> list[Variable] | Literal[False]:
         """Cut a detour over the other side."""
         [var] = node.inputs
         opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
@@ -41,9 +43,10 @@ class CutTransfers(LocalOptimizer):
 def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
     """Lift a graph in place."""
     fgraph.attach_feature(ReplaceValidate())
+    to_device: Any = device.from_host  # each device's op takes the name of a context
     for var in fgraph.inputs:
         if device.moves(var) and any(client != "output" for client, _ in var.clients):
-            there = device.from_host(device.default_context())(var)
+            there = to_device(device.default_context())(var)
             fgraph.replace_validate(var, device.to_host()(there), reason="input to device")
     rewriters = [*lifters, CutTransfers(device)]
     EquilibriumOptimizer(rewriters, max_use_ratio=USE_RATIO).optimize(fgraph)

@@ -144,9 +144,10 @@ class Size(click.ParamType):
 
     name = "size"
 
-    def convert(self, value, param, ctx) -> tuple[str, float]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Refuse what is not a name and a number."""
         name, _, number = value.partition("=")
+        size: float | None
         try:
             size = int(number) if number.isdigit() else float(number)
         except ValueError:

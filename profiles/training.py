@@ -211,6 +211,7 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
     state = [(variable, variable.get_value()) for variable in function.get_shared()] if nudge else []
     outputs, seconds = _steps(function, model.data, steps)
     explanation = optdb.explain(function, *model.data)
+    assert explanation.traffic is not None  # counted where arguments are given
     counts = dict(explanation.places)
     on_host = counts.pop("host", 0)
     stayed = [[op, why, n] for report in explanation.reports for (op, why), n in report.by_reason().most_common()]
@@ -266,14 +267,14 @@ def calmed(name: str, settings: Settings) -> Settings:
 
 
 def _compare(name: str, settings: Settings) -> Comparison:
-    about = {"floatX": settings.floatX, "sizes": settings.sizes}
-    sides = {}
+    comparison = Comparison(name, floatX=settings.floatX, sizes=settings.sizes)
+    sides: dict[str, Any] = {}
     for side, where in (("host", "cpu"), ("device", settings.device)):
         flags = f"floatX={settings.floatX},optdb.topo={settings.topo},optdb.device={where}"
         try:
             arguments = (name, settings.sizes, settings.steps, side == "host")
             answer = isolated.call("profiles.training:train", *arguments, flags=flags, timeout=settings.timeout)
         except isolated.Failed as failure:
-            return Comparison(name, error=f"on the {side}: {failure}", **about)
+            return replace(comparison, error=f"on the {side}: {failure}")
         sides[side] = Training(**answer)
-    return Comparison(name, **sides, **about)
+    return replace(comparison, **sides)

@@ -101,9 +101,10 @@ def write_plot(starts: Sequence[Start], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.patches import Rectangle
 
     figure, rows = pyplot.subplots(len(CACHES), 1, figsize=(11, 8), layout="constrained")
-    colors = dict(zip(PARTS, pyplot.get_cmap("tab10").colors))
+    colors = dict(zip(PARTS, pyplot.get_cmap("tab10")(range(len(PARTS)))))
     for axes, cache in zip(rows, CACHES, strict=True):
         pairs = _pairs(starts, cache)
         for position, pair in enumerate(pairs):
@@ -119,7 +120,7 @@ def write_plot(starts: Sequence[Start], path: Path) -> None:
         axes.set_ylabel("CPU seconds, share of stock's")
         axes.set_title(f"From the start of a process to a function, {cache} caches")
         axes.margins(y=0.15)
-    patches = [pyplot.Rectangle((0, 0), 1, 1, color=colors[part]) for part in reversed(PARTS)]
+    patches = [Rectangle((0, 0), 1, 1, color=colors[part]) for part in reversed(PARTS)]
     figure.legend(patches, list(reversed(PARTS)), loc="outside right center", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

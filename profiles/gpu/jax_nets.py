@@ -209,6 +209,7 @@ def trainer(model: Model, **sizes: int) -> tuple[Callable[..., Any], Any]:
     net = NETS[model.name]
     loss = functools.partial(net.loss, **sizes)
     values = _values(model)
+    state: tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray] | np.float32]
     if net.rule == "adam":
         parameters = values[2::3]
         state = parameters, [np.zeros_like(value) for value in parameters * 2], np.float32(0)

@@ -213,10 +213,10 @@ def report(
         )
     worst = sorted(range(1, len(seconds)), key=lambda number: seconds[number] - normal[number], reverse=True)[:6]
     origin = begins[0]
-    over = [begins[number] - origin for number in range(1, len(seconds)) if seconds[number] > 2 * normal[number]]
-    if over:
-        more = f", and {len(over) - _MOST_SHOWN} more" * (len(over) > _MOST_SHOWN)
-        say(f"   calls over twice began after {', '.join(f'{when:.2f}' for when in over[:_MOST_SHOWN])} s{more}")
+    slow = [begins[number] - origin for number in range(1, len(seconds)) if seconds[number] > 2 * normal[number]]
+    if slow:
+        more = f", and {len(slow) - _MOST_SHOWN} more" * (len(slow) > _MOST_SHOWN)
+        say(f"   calls over twice began after {', '.join(f'{when:.2f}' for when in slow[:_MOST_SHOWN])} s{more}")
     for number in sorted(worst):
         begin, length = begins[number], seconds[number]
         say(f"   call {number} at {begin - origin:.3f} s: {length * 1e3:.3f} ms, {length / normal[number]:.1f} times")

@@ -27,13 +27,14 @@ import theano.tensor as tt
 
 import optdb
 from optdb.codegen.kernels import persistent_launches
+from optdb.codegen.kernels.persistent import PERSISTENT
 from optdb.opencl.planning import plan as planning
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
 from optdb.runtime.timing import seconds_of, timed_beside
 from profiles import models
-from profiles.gpu.steps import SIZES
+from profiles.gpu.steps import SIZES, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 
 _STARTED = time.monotonic()
@@ -121,7 +122,7 @@ class CompilerNotes(logging.Handler):
         """Print the lines about the persistent kernel."""
         lines = record.getMessage().splitlines()
         for number, line in enumerate(lines):
-            if persistent_launches.PERSISTENT in line:
+            if PERSISTENT in line:
                 say("    compiler:", " | ".join(text.strip() for text in lines[number : number + 4])[:500])
 
 
@@ -142,7 +143,8 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
                 say(f"{name} {wish}: call {number} took {time.perf_counter() - begun:.2f} s")
             numbered = enumerate(function.get_shared())
             found[wish] = results, {f"{number} {var}": np.array(sim.get(var)) for number, var in numbered}
-            plan = sim._executable.run.plans[-1]
+            plan = last_plan(sim)
+            assert plan is not None  # of the calls above
             say(f"{name} {wish}: {plan.commands} commands, {plan.enqueued} enqueued")
     _compare(name, found["never"], found["always"])
     with turn(*wait):
@@ -151,7 +153,7 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
             step, call = _times_ms(sim, data, repeat)
             say(f"{name} {wish}: {step:.3f} ms a step of many, {call:.3f} a call")
         for wish, sim in simulators.items():
-            _time_commands(name, wish, sim._executable.run.plans[-1])
+            _time_commands(name, wish, last_plan(sim))
 
 
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
@@ -175,7 +177,7 @@ def _time_commands(name: str, wish: str, plan: Any) -> None:
         event.wait()
         key = command.name.partition("__")[0]
         seconds.setdefault(key, []).append(seconds_of(event))
-        if key == persistent_launches.PERSISTENT:
+        if key == PERSISTENT:
             launches.append((command.args[4], seconds_of(event)))
     total = sum(map(sum, seconds.values()))
     say(f"{name} {wish}: {total * 1e6:.0f} us on the device, of {len(commands)} commands")
@@ -193,9 +195,9 @@ def _compare(name: str, one: Any, other: Any) -> None:
             f"{name}: results of call {number} differ by {max(differences, default=0):.2e}",
             [float(np.sum(x)) for x in b][:2],
         )
-    differences = {var: _difference(one[1][var], other[1][var]) for var in one[1]}
-    worst = sorted(differences.items(), key=lambda item: -item[1])[:5]
-    right = max(differences.values(), default=0) < 1e-2
+    by_variable = {var: _difference(one[1][var], other[1][var]) for var in one[1]}
+    worst = sorted(by_variable.items(), key=lambda item: -item[1])[:5]
+    right = max(by_variable.values(), default=0) < 1e-2
     say(
         f"{name}: shared variables differ by",
         {var: f"{value:.1e}" for var, value in worst},
@@ -292,7 +294,8 @@ def random(device: str, seed: int, count: int) -> None:
             ):
                 results = [np.concatenate([np.ravel(part) for part in sim(one)]) for one in data]
                 got.append(np.concatenate([*results, np.ravel(sim.get(w))]))
-                plan = sim._executable.run.plans[-1]
+                plan = last_plan(sim)
+                assert plan is not None  # of the calls above
                 enqueued = plan.commands, plan.enqueued
         differences = [_difference(got[0], other) for other in got[1:]]
         right = max(differences) < 1e-3

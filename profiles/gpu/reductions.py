@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import numpy as np
@@ -96,7 +97,8 @@ def measure(case: ReductionCase, context: Context) -> tuple[float, int, float]:
 
 def _timed(operation: Reduction, context: Context, arrays: Sequence[Array]) -> tuple[float, np.ndarray]:
     kernels = compile_kernels(operation.kernels(), context)
-    cells, timer, seconds = [[None]], Timer(), []
+    cells: list[list[Any]] = [[None]]
+    timer, seconds = Timer(), []
     operation.run(arrays, cells, kernels)
     result = to_host(cells[0][0])
     for _ in range(REPEAT):
@@ -112,7 +114,7 @@ def copy_bandwidth(context: Context, nbytes: int) -> float:
     """Return the bytes per second that a copy on the device reads and writes."""
     queue = timed_beside(context.queue)
     source, target = (cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(2))
-    cl.enqueue_fill_buffer(queue, source, np.uint8(1), 0, nbytes)
+    cl.enqueue_fill_buffer(queue, source, np.ones(1, np.uint8), 0, nbytes)
     events = [cl.enqueue_copy(queue, target, source, byte_count=nbytes) for _ in range(REPEAT)]
     queue.finish()
     return 2 * nbytes / statistics.median(map(seconds_of, events))

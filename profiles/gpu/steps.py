@@ -94,11 +94,11 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
         call = _median_ms(lambda: sim(*data), repeat)
         resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
         returned, done = [], []
+        pending: list[Any] = []
         for _ in range(repeat):
-            pending: list[Any] = []
-            begin = _elapsed_ms(lambda queue=pending: queue.append(sim.run_async(*data)))
+            begin = _elapsed_ms(lambda: pending.append(sim.run_async(*data)))
             returned.append(begin)
-            done.append(begin + _elapsed_ms(pending[0].wait))
+            done.append(begin + _elapsed_ms(pending.pop().wait))
         queued = _elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
     return Step(name, commands, resident, call, statistics.median(returned), statistics.median(done), queued, costs)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import theano.tensor as tt
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
+from theano.tensor.sharedvar import TensorSharedVariable
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
@@ -27,17 +27,17 @@ class _Blocks:
 
     def __init__(self, width: int, heads: int):
         self.rng = np.random.RandomState(12)
-        self.parameters: list[SharedVariable] = []
+        self.parameters: list[TensorSharedVariable] = []
         self._width, self._heads = width, heads
 
-    def dense(self, x: Variable, narrow: int, wide: int) -> Variable:
+    def dense(self, x: TensorVariable, narrow: int, wide: int) -> TensorVariable:
         """Multiply by a matrix, and add a bias."""
         matrix = parts.weights(self.rng, narrow, wide, scale=narrow**-0.5)
         bias = parts.constant(0.0, wide)
         self.parameters += [matrix, bias]
         return x.dot(matrix) + bias
 
-    def normalization(self, x: Variable) -> Variable:
+    def normalization(self, x: TensorVariable) -> TensorVariable:
         """Layer normalization (Ba et al., 2016), over the features of each token."""
         scale, offset = parts.constant(1.0, self._width), parts.constant(0.0, self._width)
         self.parameters += [scale, offset]
@@ -45,7 +45,7 @@ class _Blocks:
         variance = tt.sqr(centered).mean(axis=-1, keepdims=True)
         return centered / tt.sqrt(variance + EPSILON) * scale + offset
 
-    def attention(self, x: Variable) -> Variable:
+    def attention(self, x: TensorVariable) -> TensorVariable:
         """Let each token attend to all tokens of its sequence (Vaswani et al., 2017)."""
         batch, tokens, width = x.shape[0], x.shape[1], self._width
         each = width // self._heads
@@ -58,17 +58,17 @@ class _Blocks:
         mixed = tt.batched_dot(weights, value).reshape((batch, self._heads, tokens, each))
         return self.dense(mixed.dimshuffle(0, 2, 1, 3).reshape((batch, tokens, width)), width, width)
 
-    def feed_forward(self, x: Variable) -> Variable:
+    def feed_forward(self, x: TensorVariable) -> TensorVariable:
         """Two dense layers, of which the first is four times as wide."""
         return self.dense(gelu(self.dense(x, self._width, 4 * self._width)), 4 * self._width, self._width)
 
-    def block(self, x: Variable) -> Variable:
+    def block(self, x: TensorVariable) -> TensorVariable:
         """Attention and dense layers, each beside a shortcut."""
         x = x + self.attention(self.normalization(x))
         return x + self.feed_forward(self.normalization(x))
 
 
-def gelu(x: Variable) -> Variable:
+def gelu(x: TensorVariable) -> TensorVariable:
     """The Gaussian error linear unit (Hendrycks and Gimpel, 2016), by its approximation with tanh."""
     return 0.5 * x * (1 + tt.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
 

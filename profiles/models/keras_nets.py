@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 from collections import OrderedDict
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -50,19 +51,19 @@ def _keras() -> ModuleType:
     return keras
 
 
-def _initial_weights(rng: np.random.RandomState) -> dict[str, object]:
+def _initial_weights(rng: np.random.RandomState) -> dict[str, Any]:
     """Stand-ins for the random functions of the backend, which would compile one graph per weight."""
 
-    def uniform(shape, minval=0.0, maxval=1.0, dtype=None, seed=None):
+    def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0, **options: Any) -> np.ndarray:
         return rng.uniform(minval, maxval, shape)
 
-    def normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
+    def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, **options: Any) -> np.ndarray:
         return rng.normal(mean, stddev, shape)
 
     return {"random_uniform": uniform, "random_normal": normal, "truncated_normal": normal}
 
 
-def _train_function(name: str, keras: ModuleType, net, inputs: list[np.ndarray], optimizer: str) -> Model:
+def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndarray], optimizer: str) -> Model:
     """The symbolic train function of a classifier of `CLASSES`."""
     backend = keras.backend
     net.compile(optimizer=optimizer, loss="categorical_crossentropy")

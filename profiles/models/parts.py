@@ -11,8 +11,8 @@ from collections import OrderedDict
 import numpy as np
 import theano
 import theano.tensor as tt
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
+from theano.tensor.sharedvar import TensorSharedVariable
+from theano.tensor.var import TensorVariable
 
 
 def floats(value: np.ndarray | float) -> np.ndarray:
@@ -22,7 +22,7 @@ def floats(value: np.ndarray | float) -> np.ndarray:
 
 def weights(
     rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None
-) -> SharedVariable:
+) -> TensorSharedVariable:
     """A shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
     if scale is None:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
@@ -30,28 +30,30 @@ def weights(
     return theano.shared(floats(scale * rng.standard_normal(shape)), name=name)
 
 
-def constant(value: float, *shape: int, name: str | None = None) -> SharedVariable:
+def constant(value: float, *shape: int, name: str | None = None) -> TensorSharedVariable:
     """A shared variable filled with `value`."""
     return theano.shared(floats(np.full(shape, value)), name=name)
 
 
-def like(parameter: SharedVariable) -> SharedVariable:
+def like(parameter: TensorSharedVariable) -> TensorSharedVariable:
     """A shared variable of zeros, of the type and shape of `parameter`: the state a training rule keeps for it."""
     value = parameter.get_value(borrow=True)
     return theano.shared(np.zeros_like(value), broadcastable=parameter.broadcastable)
 
 
-def cross_entropy(logits: Variable, labels: Variable) -> Variable:
+def cross_entropy(logits: TensorVariable, labels: TensorVariable) -> TensorVariable:
     """Mean cross-entropy of the softmax of `logits`."""
     return tt.nnet.categorical_crossentropy(tt.nnet.softmax(logits), labels).mean()
 
 
-def l2(parameters: list[SharedVariable], strength: float) -> Variable:
+def l2(parameters: list[TensorSharedVariable], strength: float) -> TensorVariable:
     """The usual penalty on the squares of the weights."""
     return strength * sum(tt.sqr(p).sum() for p in parameters)
 
 
-def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.01, decay: float = 0.9) -> OrderedDict:
+def momentum(
+    cost: TensorVariable, parameters: list[TensorSharedVariable], rate: float = 0.01, decay: float = 0.9
+) -> OrderedDict:
     """Updates of stochastic gradient descent with momentum."""
     updates: OrderedDict = OrderedDict()
     for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
@@ -63,8 +65,8 @@ def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.0
 
 
 def adam(
-    cost: Variable,
-    parameters: list[SharedVariable],
+    cost: TensorVariable,
+    parameters: list[TensorSharedVariable],
     rate: float = 1e-3,
     decay: float = 0.9,
     decay_squares: float = 0.999,

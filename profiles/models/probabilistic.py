@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import theano
 import theano.tensor as tt
-from theano.gof.graph import Variable
 from theano.sandbox.rng_mrg import MRG_RandomStreams
 from theano.tensor.slinalg import cholesky, solve_lower_triangular
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
@@ -29,12 +29,12 @@ def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8
     x = tt.matrix("x")
     parameters = []
 
-    def dense(y: Variable, before: int, after: int) -> Variable:
+    def dense(y: TensorVariable, before: int, after: int) -> TensorVariable:
         matrix, bias = parts.weights(rng, before, after), parts.constant(0.0, after)
         parameters.extend([matrix, bias])
         return y.dot(matrix) + bias
 
-    def stack(y: Variable, before: int) -> Variable:
+    def stack(y: TensorVariable, before: int) -> TensorVariable:
         for _ in range(hidden):
             y, before = tt.tanh(dense(y, before, width)), width
         return y
@@ -61,17 +61,17 @@ class Point:
         How much of it was given out.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.vector = tt.vector("point")
         self.size = 0
 
-    def take(self, length: int) -> Variable:
+    def take(self, length: int) -> TensorVariable:
         """The next `length` numbers."""
         start, self.size = self.size, self.size + length
         return self.vector[start : self.size].reshape((length,))
 
 
-def _bounded(density: Variable, *conditions: Variable) -> Variable:
+def _bounded(density: TensorVariable, *conditions: TensorVariable) -> TensorVariable:
     """Minus infinity wherever a condition fails, as PyMC3's distributions have it."""
     holds = tt.constant(1, dtype="int8")
     for condition in conditions:
@@ -79,38 +79,38 @@ def _bounded(density: Variable, *conditions: Variable) -> Variable:
     return tt.switch(holds, density, -np.inf)
 
 
-def _constant(value: float) -> Variable:
+def _constant(value: float) -> TensorVariable:
     """A constant of floatX: Theano would make a float32 of 0.5, and take its logarithm to seven digits."""
     return tt.constant(parts.floats(value))
 
 
-def _normal(x: Variable, mean: Variable, deviation: Variable) -> Variable:
+def _normal(x: TensorVariable, mean: TensorVariable, deviation: TensorVariable) -> TensorVariable:
     precision = 1.0 / tt.sqr(deviation)
     density = (-precision * tt.sqr(x - mean) + tt.log(precision / (2 * np.pi))) / 2
     return _bounded(density, tt.gt(deviation, 0))
 
 
-def _gamma(x: Variable, shape: Variable, rate: Variable) -> Variable:
+def _gamma(x: TensorVariable, shape: TensorVariable, rate: TensorVariable) -> TensorVariable:
     density = -tt.gammaln(shape) + shape * tt.log(rate) - rate * x + (shape - 1) * tt.log(x)
     return _bounded(density, tt.gt(x, 0), tt.gt(shape, 0), tt.gt(rate, 0))
 
 
-def _dirichlet(x: Variable, concentration: Variable) -> Variable:
+def _dirichlet(x: TensorVariable, concentration: TensorVariable) -> TensorVariable:
     density = ((concentration - 1) * tt.log(x) - tt.gammaln(concentration)).sum() + tt.gammaln(concentration.sum())
     return _bounded(density, tt.ge(x, 0), tt.le(x, 1), tt.gt(concentration, 0))
 
 
-def _log_sum_exp(x: Variable, axis: int) -> Variable:
+def _log_sum_exp(x: TensorVariable, axis: int) -> TensorVariable:
     largest = tt.max(x, axis=axis, keepdims=True)
     return tt.log(tt.sum(tt.exp(x - largest), axis=axis, keepdims=True)) + largest
 
 
-def _positive(free: Variable) -> tuple[Variable, Variable]:
+def _positive(free: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Exponential transform and the logarithm of its Jacobian."""
     return tt.exp(free), free.sum()
 
 
-def _simplex(free: Variable) -> tuple[Variable, Variable]:
+def _simplex(free: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Softmax transform with the last score at zero, and the logarithm of its Jacobian."""
     scores = tt.concatenate([free, tt.zeros((1,), dtype=theano.config.floatX)])
     log_weights = scores - _log_sum_exp(scores, 0)
@@ -118,7 +118,7 @@ def _simplex(free: Variable) -> tuple[Variable, Variable]:
 
 
 def _density_and_gradient(
-    name: str, point: Point, terms: list[Variable], data: list, inputs: list, start: Callable
+    name: str, point: Point, terms: list[TensorVariable], data: list, inputs: list, start: Callable
 ) -> Model:
     total = tt.add(*[term.sum() for term in terms])
     gradient = tt.grad(total, point.vector)

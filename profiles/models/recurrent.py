@@ -7,20 +7,24 @@ from collections.abc import Callable
 import numpy as np
 import theano
 import theano.tensor as tt
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
+from theano.tensor.sharedvar import TensorSharedVariable
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
 
 
-def _lstm_layer(rng: np.random.RandomState, x: Variable, width: int) -> tuple[Variable, list[SharedVariable]]:
+def _lstm_layer(
+    rng: np.random.RandomState, x: TensorVariable, width: int
+) -> tuple[TensorVariable, list[TensorSharedVariable]]:
     """Run one layer over a (time, batch, feature) sequence; all four gates come from one product."""
     inward = parts.weights(rng, width, 4 * width, scale=0.3)
     across = parts.weights(rng, width, 4 * width, scale=0.3)
     bias = parts.constant(0.0, 4 * width)
 
-    def step(drive: Variable, hidden: Variable, cell: Variable, across: Variable) -> list[Variable]:
+    def step(
+        drive: TensorVariable, hidden: TensorVariable, cell: TensorVariable, across: TensorVariable
+    ) -> list[TensorVariable]:
         gates = drive + hidden.dot(across)
         enter, forget, leave, new = (gates[:, k * width : (k + 1) * width] for k in range(4))
         cell = tt.nnet.sigmoid(forget) * cell + tt.nnet.sigmoid(enter) * tt.tanh(new)
@@ -54,7 +58,7 @@ def lstm(name: str, layers: int, width: int = 8, steps: int = 6, batch: int = 3,
     return Model(name, [words, following], [cost], parts.momentum(cost, parameters), data)
 
 
-def _written_out_sigmoid(x: Variable) -> Variable:
+def _written_out_sigmoid(x: TensorVariable) -> TensorVariable:
     return 1 / (1 + tt.exp(-x))
 
 
@@ -66,7 +70,7 @@ def gru(
     width: int = 8,
     batch: int = 4,
     classes: int = 5,
-    sigmoid: Callable[[Variable], Variable] = tt.nnet.sigmoid,
+    sigmoid: Callable[[TensorVariable], TensorVariable] = tt.nnet.sigmoid,
 ) -> Model:
     """Train step of a GRU whose `steps` are written out one after another, trained by Adam.
 

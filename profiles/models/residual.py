@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import theano.tensor as tt
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
 from theano.tensor.nnet.bn import batch_normalization_train
+from theano.tensor.sharedvar import TensorSharedVariable
 from theano.tensor.signal.pool import pool_2d
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
@@ -43,17 +43,17 @@ class Network:
 
     def __init__(self, seed: int):
         self.rng = np.random.RandomState(seed)
-        self.decayed: list[SharedVariable] = []
-        self.plain: list[SharedVariable] = []
+        self.decayed: list[TensorSharedVariable] = []
+        self.plain: list[TensorSharedVariable] = []
         self.averages: OrderedDict = OrderedDict()
 
-    def convolution(self, x: Variable, channels: tuple[int, int], size: int, stride: int = 1) -> Variable:
+    def convolution(self, x: TensorVariable, channels: tuple[int, int], size: int, stride: int = 1) -> TensorVariable:
         """Convolve without a bias, which the following normalization would cancel."""
         kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
         self.decayed.append(kernel)
         return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
 
-    def normalization(self, x: Variable, channels: int) -> Variable:
+    def normalization(self, x: TensorVariable, channels: int) -> TensorVariable:
         """Batch normalization over pictures and pixels, in training mode."""
         scale, offset = parts.constant(1.0, channels), parts.constant(0.0, channels)
         mean, variance = parts.constant(0.0, channels), parts.constant(1.0, channels)
@@ -65,7 +65,7 @@ class Network:
         self.averages[variance] = new_variance
         return y
 
-    def bottleneck(self, x: Variable, channels: tuple[int, int], stride: int, project: bool) -> Variable:
+    def bottleneck(self, x: TensorVariable, channels: tuple[int, int], stride: int, project: bool) -> TensorVariable:
         """1x1, 3x3 and 1x1 convolutions beside a shortcut, which is a projection where the shape changes."""
         narrow = channels[1] // 4
         y = self.normalization(self.convolution(x, (channels[0], narrow), 1, stride), narrow)
@@ -75,7 +75,7 @@ class Network:
             x = self.normalization(self.convolution(x, channels, 1, stride), channels[1])
         return tt.nnet.relu(x + y)
 
-    def stages(self, x: Variable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> Variable:
+    def stages(self, x: TensorVariable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> TensorVariable:
         """Stages of `counts` blocks; each but the first halves the picture."""
         for stage, (count, width) in enumerate(zip(counts, widths)):
             for block in range(count):
@@ -85,7 +85,14 @@ class Network:
         return x
 
     def train_step(
-        self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, rate: float, classes: int = 10
+        self,
+        name: str,
+        x: TensorVariable,
+        features: TensorVariable,
+        width: int,
+        data: np.ndarray,
+        rate: float,
+        classes: int = 10,
     ) -> Model:
         """Pool `features`, classify them and train everything by momentum at a `rate`."""
         y = tt.ivector("y")

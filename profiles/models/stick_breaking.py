@@ -15,9 +15,9 @@ import numpy as np
 import theano
 import theano.tensor as tt
 from scipy.special import betaln
-from theano.compile.sharedvalue import SharedVariable
-from theano.gof.graph import Variable
 from theano.sandbox.rng_mrg import MRG_RandomStreams
+from theano.tensor.sharedvar import TensorSharedVariable
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
@@ -30,17 +30,17 @@ LAYERS_PER_BLOCK = 3
 class Normalization:
     """Parameters and running averages of one batch normalization."""
 
-    scale: SharedVariable
-    offset: SharedVariable
-    mean: SharedVariable
-    inverse_deviation: SharedVariable
+    scale: TensorSharedVariable
+    offset: TensorSharedVariable
+    mean: TensorSharedVariable
+    inverse_deviation: TensorSharedVariable
 
     @classmethod
     def make(cls, channels: int) -> Normalization:
         """The identity, to start with."""
         return cls(*(parts.constant(value, channels) for value in (1.0, 0.0, 0.0, 1.0)))
 
-    def __call__(self, x: Variable, averages: OrderedDict) -> Variable:
+    def __call__(self, x: TensorVariable, averages: OrderedDict) -> TensorVariable:
         """Normalize `x` over pictures and pixels, and leave the new running averages in `averages`."""
         mean, inverse = x.mean(axis=(0, 2, 3)), tt.inv(tt.sqrt(x.var(axis=(0, 2, 3)) + 1e-4))
         averages[self.mean] = 0.9 * self.mean + 0.1 * mean
@@ -56,9 +56,9 @@ class Block:
     """Parameters of one bottleneck block and of the two numbers that shape its share of the stick."""
 
     normalizations: list[Normalization]
-    kernels: list[SharedVariable]
-    projection: SharedVariable | None
-    kumaraswamy: SharedVariable
+    kernels: list[TensorSharedVariable]
+    projection: TensorSharedVariable | None
+    kumaraswamy: TensorSharedVariable
     stride: int
 
     @classmethod
@@ -75,14 +75,14 @@ class Block:
             stride=stride,
         )
 
-    def posterior(self, x: Variable) -> list[Variable]:
+    def posterior(self, x: TensorVariable) -> list[TensorVariable]:
         """Both Kumaraswamy parameters as columns, kept between 1e-6 and 30."""
         both = tt.nnet.softplus(x.flatten(2).dot(self.kumaraswamy))
         return [tt.minimum(30, tt.maximum(1e-6, both[:, k : k + 1])) for k in range(2)]
 
     def __call__(
-        self, x: Variable, stick: Variable, random: MRG_RandomStreams, averages: OrderedDict
-    ) -> tuple[Variable, list[Variable], Variable]:
+        self, x: TensorVariable, stick: TensorVariable, random: MRG_RandomStreams, averages: OrderedDict
+    ) -> tuple[TensorVariable, list[TensorVariable], TensorVariable]:
         """Apply the block; return its output, its posterior and what remains of the stick."""
         active = tt.nnet.relu(self.normalizations[0](x, averages))
         y = tt.nnet.conv2d(active, self.kernels[0], subsample=(self.stride, self.stride))
@@ -99,7 +99,7 @@ class Block:
             shortcut = tt.nnet.conv2d(active, self.projection, subsample=(self.stride, self.stride))
         return remaining.reshape((-1, 1, 1, 1)) * y + shortcut, [a, b], remaining
 
-    def parameters(self) -> list[SharedVariable]:
+    def parameters(self) -> list[TensorSharedVariable]:
         """Everything that is trained."""
         scales = [p for n in self.normalizations for p in (n.scale, n.offset)]
         projection = [] if self.projection is None else [self.projection]
@@ -139,7 +139,9 @@ class StickBreakingNet:
         self.last = Normalization.make(channels)
         self.matrix, self.bias = parts.weights(self.rng, channels, classes), parts.constant(0.0, classes)
 
-    def __call__(self, x: Variable, averages: OrderedDict) -> tuple[Variable, list[Variable], list[Variable]]:
+    def __call__(
+        self, x: TensorVariable, averages: OrderedDict
+    ) -> tuple[TensorVariable, list[TensorVariable], list[TensorVariable]]:
         """Apply the net.
 
         Returns
@@ -166,18 +168,18 @@ class StickBreakingNet:
         y = tt.nnet.relu(self.last(y, averages)).mean(axis=(2, 3))
         return y.dot(self.matrix) + self.bias, divergences, layers
 
-    def parameters(self) -> list[SharedVariable]:
+    def parameters(self) -> list[TensorSharedVariable]:
         """Everything that is trained."""
         blocks = [p for blocks in self.phases for block in blocks for p in block.parameters()]
         return [self.stem, *blocks, self.last.scale, self.last.offset, self.matrix, self.bias]
 
 
-def beta_function(a: Variable, b: Variable) -> Variable:
+def beta_function(a: TensorVariable, b: TensorVariable) -> TensorVariable:
     """Euler's Beta, through logarithms of Gamma."""
     return tt.exp(tt.gammaln(a) + tt.gammaln(b) - tt.gammaln(a + b))
 
 
-def digamma_by_series(x: Variable) -> Variable:
+def digamma_by_series(x: TensorVariable) -> TensorVariable:
     """Digamma by its series at zero and at infinity, so that its own gradient is an ordinary one."""
     near = -1 / x - EULER + (np.pi**2 / 6) * x - 1.20205690315959 * x**2 + (np.pi**4 / 90) * x**3
     far = tt.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
@@ -185,8 +187,8 @@ def digamma_by_series(x: Variable) -> Variable:
 
 
 def kumaraswamy_divergence(
-    a: Variable, b: Variable, alpha: float = 1.0, beta: float = 5.0, terms: int = 10
-) -> Variable:
+    a: TensorVariable, b: TensorVariable, alpha: float = 1.0, beta: float = 5.0, terms: int = 10
+) -> TensorVariable:
     """Kullback-Leibler divergence of Kumaraswamy(`a`, `b`) from Beta(`alpha`, `beta`), summed over the columns."""
     series = sum(1 / (m + a * b) * beta_function(m / a, b) for m in range(1, terms + 1))
     divergence = (beta - 1) * b * series
@@ -210,6 +212,6 @@ def sb_resnet(name: str, depth: int, width: int = 4, batch: int = 4, size: int =
     updates = parts.adam(cost, net.parameters(), rate=3e-4, decay=0.95)
     updates.update(averages)
 
-    outputs = [likelihood.mean(), sum(divergences).mean(), *layers, *(d.mean() for d in divergences)]
+    outputs = [likelihood.mean(), tt.mean(sum(divergences)), *layers, *(d.mean() for d in divergences)]
     data = [parts.images(net.rng, batch, 3, size), parts.labels(net.rng, batch, classes)]
     return Model(name, [x, y], outputs, updates, data)

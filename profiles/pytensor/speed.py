@@ -97,8 +97,8 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
     """Return a table of models, with each side's milliseconds and their ratio to the reference."""
     chosen = list(dict.fromkeys(row.side for row in evaluations))
     by_model: dict[tuple[str, int], dict[str, Evaluation]] = {}
-    for row in evaluations:
-        by_model.setdefault((row.model, row.size), {})[row.side] = row
+    for one in evaluations:
+        by_model.setdefault((one.model, one.size), {})[one.side] = one
     others = [side for side in chosen if side != reference]
     meaning = "CPU milliseconds of all threads" if clock == "cpu" else "milliseconds of the clock"
     table = Table(title="An evaluation of logp and dlogp", caption=f"{meaning}, medians; ratios to {reference}")

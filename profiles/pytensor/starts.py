@@ -126,8 +126,8 @@ def measure(
 def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
     """Return a table of models: seconds of each side and cache, and how many times sooner than the reference."""
     by_model: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
-    for row in starts:
-        by_model.setdefault((row.model, row.size), {})[row.side, row.cache] = row.first_s
+    for start in starts:
+        by_model.setdefault((start.model, start.size), {})[start.side, start.cache] = start.first_s
     columns = [(side, cache) for cache in CACHES for side in dict.fromkeys(row.side for row in starts)]
     compared = [column for column in columns if column[0] != reference]
     table = Table(
@@ -145,15 +145,15 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
         table.add_column(f"{column[0]} sooner, {column[1]}", justify="right", footer=footer)
     for (name, size), row in by_model.items():
         seconds = [f"{row[column]:.2f}" if column in row else "-" for column in columns]
-        ratios = [_sooner(row, column, reference) for column in compared]
-        table.add_row(name, f"{size:,}", *seconds, *(f"{ratio:.1f}x" if ratio else "-" for ratio in ratios))
+        sooner = [_sooner(row, column, reference) for column in compared]
+        table.add_row(name, f"{size:,}", *seconds, *(f"{ratio:.1f}x" if ratio else "-" for ratio in sooner))
     return table
 
 
 def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
     """Return the reference's seconds by those of a side and a cache; None if one of them was not measured."""
-    both = seconds.get((reference, column[1])), seconds.get(column)
-    return None if None in both else both[0] / both[1]
+    theirs, ours = seconds.get((reference, column[1])), seconds.get(column)
+    return None if theirs is None or ours is None else theirs / ours
 
 
 @click.command()

@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -125,7 +125,7 @@ def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
     return (time.process_time() - began_cpu) / calls, taken / calls
 
 
-def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, Sequence[Seconds]]:
+def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, list[Seconds]]:
     """Let each worker evaluate in turn.
 
     Parameters

@@ -1,3 +1,5 @@
+from typing import Any
+
 from _typeshed import Incomplete
 from theano.gof.op import OpenMPOp
 
@@ -28,6 +30,10 @@ class MaxPoolRop(OpenMPOp):
     ) -> None: ...
 
 class Pool(OpenMPOp):
+    @staticmethod
+    def out_shape(
+        imgshape: Any, ws: Any = ..., ignore_border: bool = ..., stride: Any = ..., pad: Any = ..., ndim: int = ...
+    ) -> list[Any]: ...
     ignore_border: bool
     mode: str
     ndim: int
