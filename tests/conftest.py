@@ -36,6 +36,8 @@ def _set_environment() -> None:
         os.environ[variable] = ",".join(filter(None, [flags, *ours]))
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
+    # Processors run a process of tests each; the threads of a BLAS would only wait for work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
