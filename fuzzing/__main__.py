@@ -152,8 +152,9 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
     """Return why a process excludes all values that a switch is confined to; None if it does so for no switch."""
     for name, values in only.items():
-        rules = [exclusion((name, value), dataclasses.asdict(process)) for value in values]
-        if all(rules):
+        excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
+        rules = [rule for rule in excluded if rule is not None]
+        if rules and len(rules) == len(values):
             return f"{name}={', '.join(values)}: {rules[0].reason}"
     return None
 
@@ -164,7 +165,8 @@ _NEXT_SEED = 500_000
 
 def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
     """Run some examples; return what was found, and what differs or ended a process."""
-    whole, troubles = Found(), []
+    whole = Found()
+    troubles: list[str] = []
     while whole.drawn < task.examples and len(troubles) < task.differences:
         rest = dataclasses.replace(task, examples=task.examples - whole.drawn)
         found, new_troubles = _run_process(rest, timeout)

@@ -95,7 +95,7 @@ class Case:
 def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
     """Compute an op by its own Python."""
     node = op.make_node(*[TensorType(array.dtype, (False,) * array.ndim)() for array in arrays])
-    storage = [[None]]
+    storage: list[list[Any]] = [[None]]
     params = getattr(op, "params_type", None)
     extra = [] if params is None else [op.get_params(node)]
     op.perform(node, list(arrays), storage, *extra)
@@ -111,6 +111,7 @@ def compare(case: Case, device: str = "auto") -> str:
         If the device computes something else, or where one of the two raises.
     """
     arrays = case.arrays()
+    expected: np.ndarray | Exception
     try:
         expected = performed(case.op, [*_wide(case, arrays), *case.host_numbers()])
         if case.kind in ("weights", "inputs") and expected.shape[-len(case.numbers[0]) :] != case.numbers[0]:
@@ -267,8 +268,8 @@ class Chunk:
 
 def _run(chunk: Chunk, timeout: float) -> End:
     """Compare some examples in a process."""
-    options = ("--worker", "--seed", chunk.seed, "--examples", chunk.examples, "--device", chunk.device)
-    options += ("--kernels", chunk.kernels)
+    options = ["--worker", "--seed", chunk.seed, "--examples", chunk.examples, "--device", chunk.device]
+    options += ["--kernels", chunk.kernels]
     return run_worker("fuzzing.convolutions", options, timeout, without_compiler())
 
 

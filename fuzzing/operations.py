@@ -335,7 +335,7 @@ _SLICES = (
 def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
     """Return the gradient of a product of slices with regard to what they are slices of."""
     columns = _exact(tt.outer(_narrow(var).flatten(), tt.arange(1, _COLUMNS + 1, dtype="int8") % 3 - 1), var)
-    product = 1
+    product: Any = 1
     for start, stop in slices:
         product = product * (columns[:, start:stop] + 1)
     return tt.grad(product.sum(), columns)

@@ -155,7 +155,7 @@ class Switches:
         parts = dataclasses.asdict(self.process) | dataclasses.asdict(self.surroundings)
         return {"python": self.python, **parts}
 
-    def differing(self) -> dict[str, object]:
+    def differing(self) -> dict[str, dict[str, object]]:
         """Return the parts that are not the usual ones, as Python prints them."""
         return {
             part.name: {

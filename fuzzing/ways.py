@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 import numpy as np
@@ -329,11 +330,8 @@ def scripted_beginnings() -> Iterator[None]:
     def begun(machine: PlannedVM, before: Any = None) -> None:
         call(machine, before or _enqueue_by_script)
 
-    PlannedVM.__call__ = begun
-    try:
+    with mock.patch.object(PlannedVM, "__call__", begun):
         yield
-    finally:
-        PlannedVM.__call__ = call
 
 
 def _enqueue_by_script(commands: CommandList) -> bool:

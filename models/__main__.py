@@ -24,7 +24,7 @@ class Select(click.ParamType):
 
     name = "name"
 
-    def convert(self, value, param, ctx) -> list[str]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         """Refuse what is in no name, and list those that there are."""
         chosen = [name for name in registry.known() if value in name]
         # A whole name is that model, whatever others have it as a part.
@@ -80,7 +80,7 @@ def main(
         )
     ways = ways or OTHERS
     settings = Settings(ways, steps, timeout, float_x or "", timed)
-    kept = read_json(json_file) if resume and json_file.exists() else []
+    kept = read_json(json_file) if resume and json_file is not None and json_file.exists() else []
     reports = {report.model: report for report in kept if report.results.keys() >= {*ways}}
     chosen = [name for name in chosen if not _is_done(reports.get(name), timed)]
 

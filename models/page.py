@@ -63,22 +63,22 @@ def _difference(report: Report, way: str) -> str:
 
 
 def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
-    timed = [report for report in reports if report.times is not None]
+    timed = [(report, report.times) for report in reports if report.times is not None]
     if not timed:
         return
     yield "## Time of a step\n"
-    devices = ", ".join(dict.fromkeys(report.times.device for report in timed if report.times.device))
+    devices = ", ".join(dict.fromkeys(times.device for _, times in timed if times.device))
     yield "Milliseconds of a step by Theano's C code, and the speed of each way relative to it, measured in turns in"
     yield "one process. The models are as small as a comparison of values allows, so a launch costs more than its work."
     yield "[How fast a device is](device-time.md) has steps of larger models, and of GPUs.\n"
     yield f"The device: {devices or 'not recorded'}.\n"
     yield f"| model | C | {' | '.join(ways)} | launches | why the device is slower |"
     yield "|---|---|" + "---|" * (len(ways) + 2)
-    for report in timed:
-        ratios = " | ".join(f"{report.times.ratio(way):.2f}x" for way in ways)
+    for report, times in timed:
+        ratios = " | ".join(f"{times.ratio(way):.2f}x" for way in ways)
         reasons = next((reasons for way in reversed(ways) if (reasons := report.reasons(way))), [""])
-        seconds = f"{1e3 * report.times.seconds[STOCK]:.2f}"
-        yield f"| {report.model} | {seconds} | {ratios} | {report.times.launches} | {reasons[0].replace('|', '/')} |"
+        seconds = f"{1e3 * times.seconds[STOCK]:.2f}"
+        yield f"| {report.model} | {seconds} | {ratios} | {times.launches} | {reasons[0].replace('|', '/')} |"
     yield ""
 
 

@@ -62,9 +62,9 @@ def _values(reports: Sequence[Report], ways: Sequence[str]) -> Table:
 
 def _cells(report: Report, ways: Sequence[str]) -> list[str | Text]:
     stock, engine = report.results.get(STOCK), report.results.get(ENGINE)
-    both = stock is not None and engine is not None
-    nodes = f"{stock.nodes} / {engine.nodes}" if both else "-"
-    inplace = f"{stock.inplace} / {engine.inplace}" if both else "-"
+    nodes = inplace = "-"
+    if stock is not None and engine is not None:
+        nodes, inplace = f"{stock.nodes} / {engine.nodes}", f"{stock.inplace} / {engine.inplace}"
     placed = next((result for way, result in report.results.items() if result.on_device), None)
     counts = [placed.on_device, placed.on_host, placed.transfers] if placed is not None else ["-"] * 3
     branches = stock.branches if stock is not None else "-"
@@ -86,16 +86,16 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1),
     )
-    timed = [report for report in reports if report.times is not None]
+    timed = [(report.model, report.times) for report in reports if report.times is not None]
     table.add_column("model", "geometric mean")
     table.add_column("C", justify="right")
     for way in ways:
-        mean = geometric_mean(report.times.ratio(way) for report in timed)
+        mean = geometric_mean(times.ratio(way) for _, times in timed)
         table.add_column(way, "-" if math.isnan(mean) else f"{mean:.2f}x", justify="right")
     table.add_column("launches", justify="right")
-    for report in timed:
-        cells = [f"{1e3 * report.times.seconds[way]:.2f} {report.times.ratio(way):.2f}x" for way in ways]
-        table.add_row(report.model, f"{1e3 * report.times.seconds[STOCK]:.2f}", *cells, str(report.times.launches))
+    for model, times in timed:
+        cells = [f"{1e3 * times.seconds[way]:.2f} {times.ratio(way):.2f}x" for way in ways]
+        table.add_row(model, f"{1e3 * times.seconds[STOCK]:.2f}", *cells, str(times.launches))
     return table
 
 

@@ -47,7 +47,9 @@ def measure(name: str, ways: list[str]) -> dict[str, Any]:
         medians = {way: statistics.median(seconds) for way, seconds in turns.items()}
         times = Times(medians, device=get_context(context_of()).profile.name)
         if SIMULATOR in compiled:
-            profile = compiled[SIMULATOR].profile(*model.data, n=PROFILED)
+            profiler = compiled[SIMULATOR].profile
+            assert profiler is not None  # simulators have one
+            profile = profiler(*model.data, n=PROFILED)
             times.launches = sum(row.kind == "launch" for row in profile.rows)
             times.kernels = profile.device_seconds
             hosts: Counter[str] = Counter()

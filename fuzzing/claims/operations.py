@@ -5,7 +5,7 @@ An :class:`Operation` takes variables of Theano's, and asks only for their types
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class Resized(Op):
         """Return the node for an array and the vector of lengths."""
         return Apply(self, [x, lengths], [tt.TensorType("float32", self.pattern)()])
 
-    def perform(self, node: Apply, inputs: list, outputs: list, params: Any = None) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         x, lengths = inputs
         shape = tuple(abs(int(lengths[axis % len(lengths)])) for axis in range(len(self.pattern)))
         outputs[0][0] = np.resize(x, shape).astype("float32") if x.size else np.ones(shape, "float32")

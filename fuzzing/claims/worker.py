@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from fuzzing.claims.cases import Case
 from fuzzing.claims.comparing import compare
 from fuzzing.claims.strategies import cases
 from fuzzing.profiles import use_smallest_batches
@@ -50,7 +51,7 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
         phases=(Phase.generate, Phase.shrink),
     )
     @given(cases(without=without))
-    def examine(case: object) -> None:
+    def examine(case: Case) -> None:
         compare(case, way, device)
 
     examine()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from fuzzing.files.mutants import Mutant
@@ -35,10 +36,21 @@ def write(made: Mutant, path: Path) -> None:
     elif made.form == "loop":
         path.symlink_to(path)
     elif made.form == "socket":
-        with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):
+        with socket.socket(socket.AF_UNIX) as server, _working_in(path.parent):
             server.bind(path.name)
     elif made.form != "missing":
         path.symlink_to(_LINKS[made.form])
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Work in a folder: the path of a socket is short."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def remove(path: Path) -> None:

@@ -29,7 +29,7 @@ _NUMBERS = (
     *(0, 1, -1, 2, 3, 4, 5, 8, 12, 13, 16, 31, 32, 64, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32),
     *(2**40, 2**48, 2**53, 2**58, 2**60, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**31), -(2**63), 10**30),
 )
-_OTHERS = (
+_OTHERS: tuple[Any, ...] = (
     *(
         None,
         True,
@@ -364,7 +364,8 @@ def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
     """Alter the archive's own list of members, which is read before any of them, or what surrounds it."""
     content = io.BytesIO(packed(original.manifest, original.members))
     with zipfile.ZipFile(content, "a") as file:
-        file._didModify = True  # so that the list is written again
+        # So that the list is written again.
+        file._didModify = True  # type: ignore[attr-defined]  # private: its hints leave it out
         for _ in range(rng.choice((1, 1, 2, 4))):
             _change_list(file, rng)
     return Mutant(original, kind, rng.choice(_PREFIXES) + content.getvalue(), True, False)

@@ -109,6 +109,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     stage = line["stage"]
                     ran_kernels = number if stage == "kernels" else ran_kernels
                 elif "outcome" in line:
+                    assert number is not None  # a worker names a mutant first
                     with lock:
                         report.outcomes[kind, line["outcome"]] += 1
                         report.seconds += line["seconds"]
@@ -120,7 +121,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     return
         if number is None:
             raise RuntimeError(f"a worker does not start: {trouble}\n{_end_of_log(settings, first)}")
-        if ran_kernels not in (None, number):
+        if ran_kernels is not None and ran_kernels != number:
             # Kernels of an earlier mutant may have written anywhere in the process: this one is loaded by another.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
             first = number
@@ -170,8 +171,11 @@ def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[d
     """Yield a worker's output, and at last, if it does not finish, how it ended."""
     lines: queue.Queue[str] = queue.Queue()
 
+    output = process.stdout
+    assert output is not None  # a pipe
+
     def read() -> None:
-        for line in process.stdout:
+        for line in output:
             lines.put(line)
         lines.put("")
 

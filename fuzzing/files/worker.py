@@ -172,7 +172,7 @@ def main(
         context.profile = context.profile.as_kind(device_kind)
         contexts.append(context)
     path = folder / f"{os.getpid()}.optdb"
-    opened = Opened(path, folder, "/dev/null", "/proc", "/sys", "/tmp", *_caches())
+    opened = Opened(path, folder, *map(Path, ("/dev/null", "/proc", "/sys", "/tmp")), *_caches())
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()

@@ -93,8 +93,9 @@ class _Model:
         return [values[0], *(self._first(value) for value in values[1:])]
 
     def data(self, low: float, high: float, whole: bool = False) -> Any:
-        value = self.numbers.randint(low, high, COUNT) if whole else self.numbers.uniform(low, high, COUNT)
-        return tt.constant(value.astype("int64" if whole else theano.config.floatX))
+        if whole:
+            return tt.constant(self.numbers.randint(int(low), int(high), COUNT).astype("int64"))
+        return tt.constant(self.numbers.uniform(low, high, COUNT).astype(theano.config.floatX))
 
 
 def _bound(density: Any, *conditions: Any) -> Any:

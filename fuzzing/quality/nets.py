@@ -48,6 +48,8 @@ class _Net:
         self.weights: list[Any] = []
         self.updates: OrderedDict[Any, Any] = OrderedDict()
         self.is_phased = False
+        #: Of the value, without the batch.
+        self.shape: tuple[int, ...] = ()
 
     def drawn(self) -> Drawn:
         x = self._start()

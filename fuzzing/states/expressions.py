@@ -6,7 +6,7 @@ integers, so every operation is exact in every dtype, or wraps around as it does
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +61,15 @@ class TroubleOp(theano.Op):
         """Return a node that copies a variable."""
         return theano.Apply(self, [x], [x.type()])
 
-    def perform(self, node: theano.Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: theano.Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Copy the value, or raise."""
         if trouble.error is not None:
             raise trouble.error("no luck")
         outputs[0][0] = inputs[0].copy()
 
-    def infer_shape(self, node: theano.Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: theano.Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         """Return the shape of the input."""
         return shapes
 

@@ -325,11 +325,12 @@ class SharedVariables(RuleBasedStateMachine):
         if any(output.borrow for used in calls for output in used.spec.outputs):
             return  # the second call may overwrite the first one's
         arguments = [self._argument(used, "new", seed + position, 0).copy() for position, used in enumerate(calls)]
-        orders = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
-        if None in orders:
+        both = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
+        orders = [order for order in both if order is not None]
+        if len(orders) < len(both):
             return
         results = _in_threads(
-            [lambda used=used, x=x: used.call(x.copy(), index) for used, x in zip(calls, arguments, strict=True)]
+            [functools.partial(used.call, x.copy(), index) for used, x in zip(calls, arguments, strict=True)]
         )
         for expected, states in orders:
             if all(_same(ours, theirs) for ours, theirs in zip(map(_listed, results), expected, strict=True)):
@@ -369,7 +370,9 @@ class SharedVariables(RuleBasedStateMachine):
             function = with_private_state(kind, names, like, "mode" if twin else "simulator", self.device)
         else:
             function = on_device(spec, self.kinds, values, compiled, self.device)
-        for number, attempt in enumerate(attempts if function is not None else ()):
+        if function is None:
+            return
+        for number, attempt in enumerate(attempts):
             shape = (like.shape[0] + attempt.longer, *like.shape[1:]) if like.ndim else ()
             difference = function.difference(contents(kind, shape, attempt.seed), attempt.index)
             if difference is not None:
@@ -531,12 +534,12 @@ class SharedVariables(RuleBasedStateMachine):
 
     def _is_seen(self, used: Used) -> bool:
         """Tell whether the variables of a function are what its model says now."""
-        get: Callable[[int], Any] = (
-            (lambda k: self.shared[k].get_value())
-            if used.simulator is None
-            else (lambda k: used.simulator.sim.get(self.shared[k]))
-        )
-        return all(np.array_equal(get(k), value) for k, value in used.values.items())
+        simulator = used.simulator
+
+        def value_of(k: int) -> Any:
+            return self.shared[k].get_value() if simulator is None else simulator.sim.get(self.shared[k])
+
+        return all(np.array_equal(value_of(k), value) for k, value in used.values.items())
 
     def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
         """Compare the results of a call, keep them, and let its model's next values be the present ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,10 +50,10 @@ class Adds(Op):
 
     def make_node(self, *terms: Any) -> Apply:
         """Return a node that adds two vectors."""
-        terms = [tt.as_tensor_variable(term) for term in terms]
-        return Apply(self, terms, [terms[0].type()])
+        variables = [tt.as_tensor_variable(term) for term in terms]
+        return Apply(self, variables, [variables[0].type()])
 
-    def perform(self, node: Apply, inputs: list[np.ndarray], outputs: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: Sequence[list[Any]]) -> None:
         """Add by NumPy."""
         first, second = inputs
         if self.in_place:
@@ -68,7 +68,7 @@ class Adds(Op):
         """Return the flags of the C code."""
         return ["-DAPART"] if self.kind == "apart" else []
 
-    def c_code(self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: dict[str, str]) -> str:
         """Return the C code."""
         if self.kind == "python":
             raise MethodNotDefined("c_code")

@@ -229,7 +229,7 @@ class TieredFunctions(RuleBasedStateMachine):
         except (KeyboardInterrupt, TimeoutError):
             pass
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert _in_thread(lambda: turn.acquire(timeout=SECONDS_FOR_TURN) and not turn.release())
+        assert _in_thread(_turn_is_free)
         after = used.pair.read()[0]
         made = [before] if waits else [before, before + term]
         assert any(np.array_equal(after, value) for value in made), (before, term, after)
@@ -325,6 +325,14 @@ def _switching_often() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(usual)
+
+
+def _turn_is_free() -> bool:
+    """Take the turn, and leave it to others; return whether it could be taken."""
+    is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
+    if is_free:
+        turn.release()
+    return is_free
 
 
 def _in_thread(call: Callable[[], Any]) -> Any:

@@ -19,8 +19,10 @@ from models.registry import Entry, register
 from models.zoo.captured import unique_updates
 from profiles.models import Model
 
-#: Makes a compiled net of Keras; returns it with arrays for its inputs, and for its targets.
-Maker = Callable[..., tuple[Any, list[np.ndarray], list[np.ndarray]]]
+#: A compiled net of Keras, and arrays for its inputs, and for its targets.
+CompiledNet = tuple[Any, list[np.ndarray], list[np.ndarray]]
+#: Makes one.
+Maker = Callable[..., CompiledNet]
 
 TRAINING = 1
 """The learning phase."""
@@ -70,10 +72,10 @@ class _WithoutGraphs:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def random_uniform(self, shape, minval=0.0, maxval=1.0, dtype=None, seed=None) -> np.ndarray:
+    def random_uniform(self, shape: Any, minval: float = 0.0, maxval: float = 1.0, **options: Any) -> np.ndarray:
         return self._rng.uniform(minval, maxval, shape)
 
-    def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, seed=None) -> np.ndarray:
+    def random_normal(self, shape: Any, mean: float = 0.0, stddev: float = 1.0, **options: Any) -> np.ndarray:
         return self._rng.normal(mean, stddev, shape)
 
     truncated_normal = random_normal

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from models.zoo.keras_base import keras_model, pictures
+from models.zoo.keras_base import CompiledNet, keras_model, pictures
 
 
 @keras_model("keras_vae")
-def vae(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 2):
+def vae(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 2) -> CompiledNet:
     """A variational autoencoder with a loss of its own, and noise that a Lambda layer draws."""
     layers, backend = keras.layers, keras.backend
     x = layers.Input((width,))
     hidden = layers.Dense(width, activation="relu")(x)
     mean, log_variance = layers.Dense(latent)(hidden), layers.Dense(latent)(hidden)
 
-    def draw(parameters):
+    def draw(parameters: Any) -> Any:
         mean, log_variance = parameters
         return mean + backend.exp(0.5 * log_variance) * backend.random_normal(backend.shape(mean))
 
@@ -31,7 +32,9 @@ def vae(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, width: in
 
 
 @keras_model("keras_autoencoder")
-def autoencoder(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 12, width: int = 4):
+def autoencoder(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 12, width: int = 4
+) -> CompiledNet:
     """A convolutional autoencoder: strides down, upsampling, cropping and transposed convolutions up."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -52,7 +55,7 @@ def autoencoder(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, s
 
 
 @keras_model("keras_gan")
-def gan(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, latent: int = 6):
+def gan(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, latent: int = 6) -> CompiledNet:
     """The step of a generator through a discriminator that is not trained by it."""
     layers = keras.layers
     generator = keras.models.Sequential(
@@ -83,7 +86,7 @@ def gan(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int
 
 
 @keras_model("keras_style")
-def style(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 4):
+def style(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 4) -> CompiledNet:
     """Gram matrices of a convolution's channels, made to match those of another picture, and total variation."""
     layers, backend = keras.layers, keras.backend
     x, reference = layers.Input((size, size, 3)), layers.Input((size, size, 3))
@@ -91,7 +94,7 @@ def style(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: i
         [layers.Conv2D(width, 3, activation="relu", input_shape=(size, size, 3)), layers.MaxPooling2D(2)]
     )
 
-    def gram(picture):
+    def gram(picture: Any) -> Any:
         channels = backend.permute_dimensions(features(picture), (0, 3, 1, 2))
         flat = backend.reshape(channels, (batch, width, -1))
         return backend.batch_dot(flat, backend.permute_dimensions(flat, (0, 2, 1)))

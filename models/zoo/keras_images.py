@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from models.zoo.keras_base import keras_model, one_hot, pictures
+from models.zoo.keras_base import CompiledNet, keras_model, one_hot, pictures
 
 
-def _classifier(net, rng, batch, size, classes, optimizer="adam", channels=3):
+def _classifier(
+    net: Any,
+    rng: np.random.RandomState,
+    batch: int,
+    size: int,
+    classes: int,
+    optimizer: Any = "adam",
+    channels: int = 3,
+) -> CompiledNet:
     """Compile a net that classifies pictures; return it with its data."""
     net.compile(optimizer, "categorical_crossentropy", metrics=["accuracy"])
     return net, [pictures(rng, batch, size, channels)], [one_hot(rng, batch, classes)]
 
 
 @keras_model("keras_mnist_cnn")
-def mnist_cnn(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4):
+def mnist_cnn(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4
+) -> CompiledNet:
     """Two convolutions, max-pooling, dropout, two dense layers, Adadelta: Keras's own first example."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -35,7 +46,7 @@ def mnist_cnn(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, siz
 
 
 @keras_model("keras_activations")
-def activations(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16):
+def activations(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16) -> CompiledNet:
     """Dense layers with every kind of activation and of noise between them, Nadam, constraints and regularizers."""
     layers = keras.layers
     hidden = x = layers.Input((width,))
@@ -65,7 +76,9 @@ def activations(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, w
 
 
 @keras_model("keras_residual")
-def residual(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, width: int = 4):
+def residual(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, width: int = 4
+) -> CompiledNet:
     """Residual blocks with batch normalization before a global pooling, by momentum."""
     layers = keras.layers
     x = layers.Input((size, size, 3))
@@ -82,7 +95,9 @@ def residual(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size
 
 
 @keras_model("keras_separable")
-def separable(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, size: int = 10, width: int = 4):
+def separable(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, size: int = 10, width: int = 4
+) -> CompiledNet:
     """Separable and depthwise convolutions with batch normalization, and spatial dropout, after Xception."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -103,7 +118,9 @@ def separable(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, siz
 
 
 @keras_model("keras_densenet")
-def densenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32, blocks: tuple = (2,) * 4):
+def densenet(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32, blocks: tuple = (2,) * 4
+) -> CompiledNet:
     """Keras's DenseNet, with few and short dense blocks."""
     from keras_applications.densenet import DenseNet
 
@@ -117,7 +134,7 @@ def _parts(keras: ModuleType) -> dict[str, ModuleType]:
 
 
 @keras_model("keras_mobilenet")
-def mobilenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32):
+def mobilenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32) -> CompiledNet:
     """Keras's MobileNet, a quarter as wide."""
     net = keras.applications.mobilenet.MobileNet(
         input_shape=(size, size, 3), alpha=0.25, weights=None, classes=10, dropout=0.1
@@ -126,14 +143,14 @@ def mobilenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, siz
 
 
 @keras_model("keras_mobilenet_v2")
-def mobilenet_v2(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32):
+def mobilenet_v2(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 32) -> CompiledNet:
     """Keras's MobileNetV2, a third as wide."""
     net = keras.applications.mobilenet_v2.MobileNetV2(input_shape=(size, size, 3), alpha=0.35, weights=None, classes=10)
     return _classifier(net, rng, batch, size, 10, "sgd")
 
 
 @keras_model("keras_unet")
-def unet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 16, width: int = 4):
+def unet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 16, width: int = 4) -> CompiledNet:
     """A U-net: convolutions down, transposed ones up, with what lies between joined, and a loss for each pixel."""
     layers = keras.layers
     x = layers.Input((size, size, 1))
@@ -154,7 +171,7 @@ def unet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: in
 
 
 @keras_model("keras_conv3d")
-def conv3d(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 8, width: int = 3):
+def conv3d(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 8, width: int = 3) -> CompiledNet:
     """Three-dimensional convolutions and pooling."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -172,7 +189,7 @@ def conv3d(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: 
 
 
 @keras_model("keras_siamese")
-def siamese(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12):
+def siamese(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12) -> CompiledNet:
     """Two inputs through shared layers, their distance, and the contrastive loss."""
     layers, backend = keras.layers, keras.backend
     shared = keras.models.Sequential(
@@ -184,11 +201,11 @@ def siamese(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width
     )
     left, right = layers.Input((width,)), layers.Input((width,))
 
-    def distance(pair):
+    def distance(pair: Any) -> Any:
         squares = backend.sum(backend.square(pair[0] - pair[1]), axis=1, keepdims=True)
         return backend.sqrt(backend.maximum(squares, backend.epsilon()))
 
-    def contrastive(truth, predicted):
+    def contrastive(truth: Any, predicted: Any) -> Any:
         near, far = backend.square(predicted), backend.square(backend.maximum(1 - predicted, 0))
         return backend.mean(truth * near + (1 - truth) * far)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from models.zoo.keras_base import keras_model, one_hot
+from models.zoo.keras_base import CompiledNet, keras_model, one_hot
 
 
 @keras_model("keras_masked_lstm")
-def masked_lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 6, width: int = 8):
+def masked_lstm(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 6, width: int = 8
+) -> CompiledNet:
     """Embedded words behind a mask, two LSTM layers, and a class for each word."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -34,7 +37,7 @@ def _words(rng: np.random.RandomState, batch: int, steps: int, vocabulary: int) 
 
 
 @keras_model("keras_lstm")
-def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 8):
+def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 8) -> CompiledNet:
     """Two LSTM layers under a softmax, with clipped gradients."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -49,7 +52,9 @@ def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: i
 
 
 @keras_model("keras_cnn_lstm")
-def cnn_lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, vocabulary: int = 20):
+def cnn_lstm(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, vocabulary: int = 20
+) -> CompiledNet:
     """Embedded words with dropout, a convolution, max-pooling, and an LSTM: Keras's own example."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -67,7 +72,9 @@ def cnn_lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, step
 
 
 @keras_model("keras_bidirectional")
-def bidirectional(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6):
+def bidirectional(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6
+) -> CompiledNet:
     """GRU layers both ways over masked sequences, with dropout between and inside of them."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -86,7 +93,9 @@ def bidirectional(keras: ModuleType, rng: np.random.RandomState, batch: int = 3,
 
 
 @keras_model("keras_convlstm")
-def convlstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 3, size: int = 6):
+def convlstm(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 3, size: int = 6
+) -> CompiledNet:
     """ConvLSTM2D layers with batch normalization, and a three-dimensional convolution: the next frame of a film."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -105,12 +114,12 @@ def convlstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, step
 @keras_model("keras_memory_network")
 def memory_network(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, story: int = 8, query: int = 3, vocabulary: int = 12
-):
+) -> CompiledNet:
     """An end-to-end memory network: a question is matched with a story, an LSTM reads the answer."""
     layers = keras.layers
     told, asked = layers.Input((story,)), layers.Input((query,))
 
-    def encoder(width: int, length: int):
+    def encoder(width: int, length: int) -> Any:
         return keras.models.Sequential([layers.Embedding(vocabulary, width, input_length=length), layers.Dropout(0.3)])
 
     memories, outputs, question = encoder(8, story)(told), encoder(query, story)(told), encoder(8, query)(asked)
@@ -124,7 +133,9 @@ def memory_network(
 
 
 @keras_model("keras_attention")
-def attention(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6):
+def attention(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6
+) -> CompiledNet:
     """An LSTM both ways whose states are weighed by attention."""
     layers, backend = keras.layers, keras.backend
     x = layers.Input((steps, width))
@@ -139,7 +150,9 @@ def attention(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, ste
 
 
 @keras_model("keras_transformer")
-def transformer(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 8):
+def transformer(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 8
+) -> CompiledNet:
     """Self-attention with two heads, residual paths and position-wise dense layers."""
     layers, backend = keras.layers, keras.backend
     words = layers.Input((steps,))
@@ -158,7 +171,9 @@ def transformer(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, s
 
 
 @keras_model("keras_seq2seq")
-def seq2seq(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6):
+def seq2seq(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6
+) -> CompiledNet:
     """An encoder whose states a decoder begins with."""
     layers = keras.layers
     source, target = layers.Input((steps, width)), layers.Input((steps + 1, width))
@@ -171,7 +186,9 @@ def seq2seq(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps
 
 
 @keras_model("keras_stateful_rnn")
-def stateful_rnn(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 5):
+def stateful_rnn(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 5
+) -> CompiledNet:
     """Recurrent layers that keep their states from call to call, one of them unrolled."""
     layers = keras.layers
     net = keras.models.Sequential(
@@ -186,7 +203,9 @@ def stateful_rnn(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, 
 
 
 @keras_model("keras_wavenet")
-def wavenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 16, width: int = 6):
+def wavenet(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 16, width: int = 6
+) -> CompiledNet:
     """Dilated causal convolutions with gates, residual paths and skipped ones."""
     layers = keras.layers
     x = layers.Input((steps, 1))
@@ -205,7 +224,9 @@ def wavenet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps
 
 
 @keras_model("keras_text_cnn")
-def text_cnn(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, width: int = 6):
+def text_cnn(
+    keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, width: int = 6
+) -> CompiledNet:
     """Embedded words, convolutions of several lengths over them, and locally connected ones."""
     layers = keras.layers
     words = layers.Input((steps,))

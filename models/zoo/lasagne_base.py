@@ -44,7 +44,7 @@ def lasagne_model(name: str) -> Callable[[Maker], Maker]:
         def build(name: str, **sizes: object) -> Model:
             rng = np.random.RandomState(13)
             step = maker(import_lasagne(), rng, **sizes)
-            typed = [np.asarray(value, symbol.dtype) for symbol, value in zip(step.inputs, step.data, strict=True)]
+            typed = [np.asarray(value, symbol.type.dtype) for symbol, value in zip(step.inputs, step.data, strict=True)]
             return Model(name, step.inputs, step.outputs, unique_updates(step.updates), typed)
 
         build.__doc__ = maker.__doc__

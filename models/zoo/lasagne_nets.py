@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import theano
@@ -12,7 +14,15 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 from models.zoo.lasagne_base import Step, lasagne_model
 
 
-def _classifier_step(lasagne: ModuleType, net, inputs, data, rng, classes, update) -> Step:
+def _classifier_step(
+    lasagne: ModuleType,
+    net: Any,
+    inputs: list[Any],
+    data: list[np.ndarray],
+    rng: np.random.RandomState,
+    classes: int,
+    update: Callable[[Any, Any], Any],
+) -> Step:
     """Return the step of a net with a softmax at its end, with weight decay and accuracy."""
     y = tt.ivector("y")
     predicted = lasagne.layers.get_output(net)
@@ -25,7 +35,7 @@ def _classifier_step(lasagne: ModuleType, net, inputs, data, rng, classes, updat
 
 
 @lasagne_model("lasagne_mlp")
-def mlp(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16):
+def mlp(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16) -> Step:
     """Dense layers with dropout, by Nesterov's momentum."""
     x = tt.matrix("x")
     net = lasagne.layers.dropout(lasagne.layers.InputLayer((None, width), x), 0.2)
@@ -33,14 +43,14 @@ def mlp(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: 
         net = lasagne.layers.dropout(lasagne.layers.DenseLayer(net, width), 0.5)
     net = lasagne.layers.DenseLayer(net, 10, nonlinearity=lasagne.nonlinearities.softmax)
 
-    def update(loss, parameters):
+    def update(loss: Any, parameters: Any) -> Any:
         return lasagne.updates.nesterov_momentum(loss, parameters, 0.01, 0.9)
 
     return _classifier_step(lasagne, net, [x], [rng.standard_normal((batch, width))], rng, 10, update)
 
 
 @lasagne_model("lasagne_maxout")
-def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12):
+def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12) -> Step:
     """Maxout layers, winners that take all, Gaussian noise and norm constraints, by Adadelta."""
     layers = lasagne.layers
     x = tt.matrix("x")
@@ -51,7 +61,7 @@ def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, widt
     )
     net = layers.DenseLayer(net, 5, nonlinearity=lasagne.nonlinearities.softmax)
 
-    def update(loss, parameters):
+    def update(loss: Any, parameters: Any) -> Any:
         updates = lasagne.updates.adadelta(loss, parameters)
         for parameter in parameters:
             if parameter.ndim == 2:
@@ -62,7 +72,7 @@ def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, widt
 
 
 @lasagne_model("lasagne_cnn")
-def cnn(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4):
+def cnn(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4) -> Step:
     """Convolutions with max-pooling, response normalization and dropout, by momentum: Lasagne's own first example."""
     layers = lasagne.layers
     x = tt.tensor4("x")
@@ -73,14 +83,14 @@ def cnn(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: i
     net = layers.DenseLayer(layers.dropout(net, 0.5), 4 * width)
     net = layers.DenseLayer(layers.dropout(net, 0.5), 10, nonlinearity=lasagne.nonlinearities.softmax)
 
-    def update(loss, parameters):
+    def update(loss: Any, parameters: Any) -> Any:
         return lasagne.updates.momentum(loss, parameters, 0.01)
 
     return _classifier_step(lasagne, net, [x], [rng.standard_normal((batch, 1, size, size))], rng, 10, update)
 
 
 @lasagne_model("lasagne_inception")
-def inception(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 3):
+def inception(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 3) -> Step:
     """Blocks of convolutions side by side, joined, with a residual path and a global pooling, by Adam."""
     layers = lasagne.layers
     x = tt.tensor4("x")
@@ -100,7 +110,7 @@ def inception(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 2, s
 
 
 @lasagne_model("lasagne_signal")
-def signal(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 20, width: int = 4):
+def signal(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 20, width: int = 4) -> Step:
     """One-dimensional convolutions and pooling over a signal, by Adagrad."""
     layers = lasagne.layers
     x = tt.tensor3("x")
@@ -108,7 +118,7 @@ def signal(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, step
     net = layers.MaxPool1DLayer(layers.PadLayer(net, 1, batch_ndim=2), 2)
     net = layers.DenseLayer(net, 4, nonlinearity=lasagne.nonlinearities.softmax)
 
-    def update(loss, parameters):
+    def update(loss: Any, parameters: Any) -> Any:
         return lasagne.updates.adagrad(loss, parameters, 0.01)
 
     return _classifier_step(lasagne, net, [x], [rng.standard_normal((batch, 2, steps))], rng, 4, update)
@@ -122,7 +132,7 @@ def lstm(
     steps: int = 5,
     width: int = 6,
     unroll: bool = False,
-):
+) -> Step:
     """LSTM layers both ways with peepholes, masks and clipped gradients, by Adagrad."""
     layers = lasagne.layers
     words, mask = tt.imatrix("words"), tt.matrix("mask")
@@ -133,7 +143,7 @@ def lstm(
     summed = layers.ElemwiseSumLayer([forwards, backwards])
     net = layers.DenseLayer(layers.SliceLayer(summed, -1, 1), 4, nonlinearity=lasagne.nonlinearities.softmax)
 
-    def update(loss, parameters):
+    def update(loss: Any, parameters: Any) -> Any:
         return lasagne.updates.adagrad(loss, parameters, 0.1)
 
     lengths = 1 + np.arange(batch) % steps
@@ -142,13 +152,13 @@ def lstm(
 
 
 @lasagne_model("lasagne_unrolled")
-def unrolled(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6):
+def unrolled(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6) -> Step:
     """The same LSTM layers without a Scan."""
     return lstm(lasagne, rng, batch, steps, width, unroll=True)
 
 
 @lasagne_model("lasagne_gru")
-def gru(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6):
+def gru(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6) -> Step:
     """GRU layers with learned first states, a value for each step, and total norms constrained, by RMSprop."""
     layers = lasagne.layers
     x, target = tt.tensor3("x"), tt.matrix("target")
@@ -166,7 +176,7 @@ def gru(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: 
 
 
 @lasagne_model("lasagne_recurrent")
-def recurrent(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6):
+def recurrent(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6) -> Step:
     """A recurrence through layers of one's own, then a plain one that keeps its last state, by SGD."""
     layers = lasagne.layers
     x, y = tt.tensor3("x"), tt.matrix("y")
@@ -183,7 +193,7 @@ def recurrent(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, s
 
 
 @lasagne_model("lasagne_vae")
-def vae(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 3):
+def vae(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 3) -> Step:
     """A variational autoencoder: the noise comes from Theano's own streams, the loss is written by hand, by Adam."""
     layers = lasagne.layers
     x = tt.matrix("x")
@@ -203,7 +213,7 @@ def vae(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, width: 
 
 
 @lasagne_model("lasagne_autoencoder")
-def autoencoder(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 6, width: int = 5):
+def autoencoder(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 6, width: int = 5) -> Step:
     """A denoising autoencoder with tied weights and a batch of fixed size, by Nesterov's momentum upon SGD."""
     layers = lasagne.layers
     x = tt.tensor4("x")
