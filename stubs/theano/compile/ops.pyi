@@ -1,6 +1,5 @@
 from _typeshed import Incomplete
 from theano.gof.op import Op
-from theano.gof.type import _Axis
 
 class DeepCopyOp(Op):
     def __init__(self) -> None: ...

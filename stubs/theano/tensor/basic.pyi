@@ -4,7 +4,6 @@ from typing import Any
 from _typeshed import Incomplete
 from theano.gof.graph import Variable
 from theano.gof.op import Op
-from theano.gof.type import _Axis
 
 class ARange(Op):
     dtype: str
