@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import optdb
+from fuzzing.machines import in_threads
 from fuzzing.states.expressions import OPERATIONS, Kind, Undefined, trouble
 from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
@@ -329,9 +329,12 @@ class SharedVariables(RuleBasedStateMachine):
         orders = [order for order in both if order is not None]
         if len(orders) < len(both):
             return
-        results = _in_threads(
-            [functools.partial(used.call, x.copy(), index) for used, x in zip(calls, arguments, strict=True)]
-        )
+        try:
+            results = in_threads(
+                [functools.partial(used.call, x.copy(), index) for used, x in zip(calls, arguments, strict=True)]
+            )
+        except Exception as error:
+            raise Differs(f"a thread raises {type(error).__name__}: {error}") from error
         for expected, states in orders:
             if all(_same(ours, theirs) for ours, theirs in zip(map(_listed, results), expected, strict=True)):
                 present = [dict(used.values) for used in calls]
@@ -574,27 +577,6 @@ def _listed(results: Any) -> list[Any]:
 
 def _same(ours: Sequence[Any], theirs: Sequence[np.ndarray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return what calls in threads of their own return; raise what one of them raises."""
-    results: list[Any] = [None] * len(calls)
-    errors: list[BaseException] = []
-
-    def run(position: int) -> None:
-        try:
-            results[position] = calls[position]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(position,)) for position in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise Differs(f"a thread raises {type(errors[0]).__name__}: {errors[0]}") from errors[0]
-    return results
 
 
 def _check(what: str, ours: Any, theirs: np.ndarray, spec: Spec | None = None) -> None:

@@ -5,12 +5,10 @@ It ends with status 1 where a run differs, and prints the shortest one that was 
 
 from __future__ import annotations
 
+import functools
 import sys
-import traceback
 
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
-
+from fuzzing.machines import end_with_failure, make_runs
 from fuzzing.profiles import replace_profile, use_smallest_batches
 from fuzzing.states.machine import SharedVariables
 
@@ -38,19 +36,7 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
     Exception
         What the shortest run that fails raises, or the first one.
     """
-    machine = seed(number)(type("SharedVariables", (SharedVariables,), {"device": device}))
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=runs,
-            stateful_step_count=steps,
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.shrink) if shorten else (Phase.generate,),
-        ),
-    )
+    make_runs(type("SharedVariables", (SharedVariables,), {"device": device}), number, runs, steps, shorten)
 
 
 def main() -> None:
@@ -58,11 +44,7 @@ def main() -> None:
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
     use_smallest_batches(device)
-    try:
-        run(int(number), int(runs), int(steps), device)
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        raise SystemExit(1) from None
+    end_with_failure(functools.partial(run, int(number), int(runs), int(steps), device))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ import gc
 import pickle
 import signal
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +26,7 @@ from theano.gof import vm
 
 import optdb
 from fuzzing.interrupts import interrupt_at
+from fuzzing.machines import in_threads
 from fuzzing.tiers.functions import LENGTH, WAYS, Spec, compiled, specs, variables
 from fuzzing.tiers.gate import Gate
 from optdb.host.clinker import plug
@@ -229,7 +229,7 @@ class TieredFunctions(RuleBasedStateMachine):
         except (KeyboardInterrupt, TimeoutError):
             pass
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert _in_thread(_turn_is_free)
+        assert in_threads([_turn_is_free])[0]
         after = used.pair.read()[0]
         made = [before] if waits else [before, before + term]
         assert any(np.array_equal(after, value) for value in made), (before, term, after)
@@ -254,7 +254,7 @@ class TieredFunctions(RuleBasedStateMachine):
                 self._check(used, results, term + position, length, is_alone=False)
 
         with _switching_often():
-            _in_threads([functools.partial(work, position) for position in range(THREADS)])
+            in_threads([functools.partial(work, position) for position in range(THREADS)])
         for position, used in enumerate(functions):
             used.pair.value = used.pair.value + CALLS * (term + position)
 
@@ -333,28 +333,3 @@ def _turn_is_free() -> bool:
     if is_free:
         turn.release()
     return is_free
-
-
-def _in_thread(call: Callable[[], Any]) -> Any:
-    return _in_threads([call])[0]
-
-
-def _in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
-    """Return what calls in threads of their own return; raise what one of them raises."""
-    results: list[Any] = [None] * len(calls)
-    errors: list[BaseException] = []
-
-    def run(position: int) -> None:
-        try:
-            results[position] = calls[position]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(position,)) for position in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results

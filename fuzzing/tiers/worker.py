@@ -5,14 +5,12 @@ It ends with status 1 where a run differs, and prints the run.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
-import traceback
 import warnings
 
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
-
+from fuzzing.machines import end_with_failure, make_runs
 from fuzzing.tiers.machine import TieredFunctions
 from optdb.host.clinker.tiers.thunks import CompilerWarning
 
@@ -41,28 +39,13 @@ def run(number: int, runs: int, steps: int) -> None:
     gc.freeze()  # which makes collections quicker
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)
-        run_state_machine_as_test(
-            seed(number)(type("TieredFunctions", (TieredFunctions,), {})),
-            settings=settings(
-                max_examples=runs,
-                stateful_step_count=steps,
-                database=None,
-                deadline=None,
-                report_multiple_bugs=False,
-                suppress_health_check=list(HealthCheck),
-                phases=(Phase.generate,),
-            ),
-        )
+        make_runs(type("TieredFunctions", (TieredFunctions,), {}), number, runs, steps, shorten=False)
 
 
 def main() -> None:
     """Run what the command line says."""
     number, runs, steps = map(int, sys.argv[1:])
-    try:
-        run(number, runs, steps)
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        raise SystemExit(1) from None
+    end_with_failure(functools.partial(run, number, runs, steps))
 
 
 if __name__ == "__main__":

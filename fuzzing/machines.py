@@ -1,0 +1,128 @@
+"""What the fuzzers that are state machines share: chunks of runs, how Hypothesis makes them, and calls in threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from fuzzing.runner import report_chunks
+
+__all__ = ["Runs", "end_with_failure", "in_threads", "make_runs", "report_runs", "seeds"]
+
+#: Runs of one process: what a process compiles stays in its memory.
+_RUNS_OF_A_PROCESS = 50
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Some runs, and the seed that they come from."""
+
+    seed: int
+    runs: int
+    steps: int
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, {self.runs} runs of up to {self.steps} steps"
+
+
+Chunk = TypeVar("Chunk", bound=Runs)
+
+
+def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
+    """Yield the seed and the number of the runs of each process."""
+    for number, first in enumerate(range(0, runs, _RUNS_OF_A_PROCESS)):
+        yield seed * 1_000_000 + number, min(runs - first, _RUNS_OF_A_PROCESS)
+
+
+def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
+    """Make runs, some chunks at a time, and print which of them differ; return how many chunks do.
+
+    Parameters
+    ----------
+    chunks, run, processes
+        As of `fuzzing.runner.report_chunks`.
+    runs : int
+        How many there are in all.
+    """
+    begun = time.monotonic()
+    done = 0
+
+    def progress(chunk: Chunk, failures: int) -> str:
+        nonlocal done
+        done += chunk.runs
+        took = f"{time.monotonic() - begun:.0f} s"
+        return f"{done} of {runs} runs, {failures} processes with a difference, {took}"
+
+    return report_chunks(chunks, run, processes, progress)
+
+
+def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, steps: int, shorten: bool) -> None:
+    """Make random runs of a state machine.
+
+    Parameters
+    ----------
+    machine : type
+        The machine, a class that no other runs have: Hypothesis notes the seed there.
+    number : int
+        The seed.
+    runs : int
+        How many.
+    steps : int
+        The most steps of a run.
+    shorten : bool
+        Whether to search for the shortest run that fails, which takes many times as long as to find one.
+
+    Raises
+    ------
+    Exception
+        What the shortest run that fails raises, or the first one.
+    """
+    run_state_machine_as_test(
+        seed(number)(machine),
+        settings=settings(
+            max_examples=runs,
+            stateful_step_count=steps,
+            database=None,
+            deadline=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink) if shorten else (Phase.generate,),
+        ),
+    )
+
+
+def end_with_failure(run: Callable[[], None]) -> None:
+    """Call a function; if it raises, print the error to standard output, and end the process with status 1."""
+    try:
+        run()
+    except Exception as error:
+        print("".join(traceback.format_exception(error)), end="")
+        raise SystemExit(1) from None
+
+
+def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what calls in threads of their own return; raise what one of them raises."""
+    results: list[Any] = [None] * len(calls)
+    errors: list[BaseException] = []
+
+    def run(position: int) -> None:
+        try:
+            results[position] = calls[position]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(position,)) for position in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
