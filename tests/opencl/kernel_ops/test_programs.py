@@ -394,8 +394,8 @@ def test_a_thread_adds_a_kernel_to_a_unit_that_another_one_builds(monkeypatch):
         kernel.call(1, 1, value)
         results.append(int(value.get()[0]))
 
-    def slow_attach(unit, launcher):
-        attach(unit, launcher)
+    def slow_attach(unit, launcher, program):
+        attach(unit, launcher, program)
         if not others:
             others.append(threading.Thread(target=add))
             others[0].start()
