@@ -210,10 +210,11 @@ class _Images:
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
         self._context, self._plan, self._images = context, plan, images
-        in_place = plan.readings if images.dtype.name == work and is_contiguous(images) else None
+        readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
+        in_place = readings is not None
         #: The products to compute.
         self.readings: Sequence[Reading] = (
-            [reading_of(product) for product in plan.products] if in_place is None else in_place
+            [reading_of(product) for product in plan.products] if readings is None else readings
         )
         #: Elements of a channel, and of an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel

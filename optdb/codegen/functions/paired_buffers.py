@@ -73,8 +73,10 @@ class Resident:
         flat = np.ascontiguousarray(value).reshape(-1)
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
+            copy = from_host(self._context, flat)
             # Without a buffer in the host's memory, changes of the array itself are not seen where that is possible.
             self._source = None if self._context.profile.shares_host_memory else value
-            return from_host(self._context, flat)
+            return copy
+        wrapped = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
-        return DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
+        return wrapped

@@ -180,7 +180,6 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
     if ASKS.search(body) or _OTHER_QUERIES.search("".join(found) + body):
         return None
     queries = tuple((param, _normal(query)) for query, param in params_of.items())
-
     may_be_team = synchronizes and not together and not _OTHER_BARRIERS.search(_BARRIER.sub("", body))
     return KernelBody(name, declared, queries, body, tuple(shared), synchronizes, may_be_team)
 
