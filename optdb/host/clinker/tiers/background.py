@@ -331,7 +331,9 @@ class Background:
             self.finished += 1
 
     def _build_extension(self, job: ExtensionJob) -> set[Job]:
-        return {job} if self.run(job.command, lambda: job.is_needed, job.env) else set()
+        # Twice: Theano writes several files, and one that another process is about to write breaks its import.
+        is_built = any(self.run(job.command, lambda: job.is_needed, job.env) for _ in range(2))
+        return {job} if is_built else set()
 
     def _build_modules(self, jobs: list[ModuleJob]) -> set[Job]:
         cache = module_cache()

@@ -50,6 +50,24 @@ def test_a_thread_that_ends_is_not_relied_on():
     resume.set()
 
 
+@pytest.mark.parametrize("failures, is_built", [(1, True), (2, False)])
+def test_an_extension_that_another_process_disturbs_is_built_again(failures, is_built):
+    runs = []
+
+    def run(command, is_needed, env=None):
+        runs.append(command)
+        return len(runs) > failures
+
+    queue = Background(run)
+    job = queue.extension("one", [], {})
+    thunk = Waiting()
+    job.add(thunk)
+    queue.start()
+    assert wait(queue, job)
+    assert (job.state == "done") is is_built
+    assert len(runs) == 2
+
+
 def test_a_job_whose_thunk_is_being_made_is_not_dropped():
     queue = Background(built)
     job = queue.extension("one", [], {})
