@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -97,8 +97,9 @@ class ModuleBuilder:
                     # One module does not compile, or not with the others: compile each alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
-                for module in unit if library is not None else ():
-                    done(module, library)
+                if library is not None:
+                    for module in unit:
+                        done(module, library)
                 finished += len(unit)
                 if tell is not None:
                     tell(finished, len(modules))
@@ -154,7 +155,7 @@ class ModuleBuilder:
             self._running.discard(process)
 
     def _precompiled(
-        self, units: Sequence[Sequence[Translation]], pool: ThreadPoolExecutor
+        self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
         """Return the precompiled headers by flags: existing ones, and new ones where enough units use them."""
         if not _is_gcc(config.cxx):
@@ -164,11 +165,11 @@ class ModuleBuilder:
             environment = unit[0].environment
             if unit[0].can_share and environment.includes == LIGHT_HEADERS:
                 environments.setdefault(_header_key(environment), []).append(environment)
-        headers = {}
+        headers: dict[tuple[str, ...], Future[Path | None]] = {}
         for key, members in environments.items():
             folder = self._store.folder / "headers" / _digest(key)
             if (folder / "common.h.gch").exists():
-                headers[key] = pool.submit(lambda folder=folder: folder / "common.h")
+                headers[key] = pool.submit(folder.joinpath, "common.h")
             elif _count(folder.with_suffix(".uses"), len(members)) >= MIN_UNITS_TO_PRECOMPILE:
                 headers[key] = pool.submit(self._precompile, folder, members[0])
         return headers

@@ -174,9 +174,7 @@ class SharedModuleCache(ModuleCache):
                 continue
             done = total - len(missing)
             claimed = [missing.pop(name) for name in locks]
-            self._build(
-                claimed, locks, lambda n, _, done=done: tell and tell(done + n, total), builder or self._builder
-            )
+            self._build(claimed, locks, _counting_on(tell, done, total), builder or self._builder)
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
         """Lock the modules that no other process compiles; drop those that another process has compiled by now."""
@@ -201,7 +199,9 @@ class SharedModuleCache(ModuleCache):
                 if self.find(wanted) is not None:
                     del missing[name]
 
-    def _build(self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell, builder: ModuleBuilder) -> None:
+    def _build(
+        self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
+    ) -> None:
         # Modules of the same code and flags, with other keys, are one in a translation unit.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
@@ -254,7 +254,9 @@ class SharedModuleCache(ModuleCache):
             error.args += (str(linker.fgraph),)
             raise
         self._keep(wanted, folder / f"{wanted.translation.name}.{cmodule.get_lib_extension()}")
-        return self.find(wanted)
+        path = self.find(wanted)
+        assert path is not None, "the module was kept"
+        return path
 
     def _loaded(self, wanted: Wanted) -> ModuleType | None:
         key_data = self.module_hash_to_key_data.get(wanted.module_hash)
@@ -335,6 +337,10 @@ def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = 
     return _caches[dirname]
 
 
+def _counting_on(tell: Tell | None, done: int, total: int) -> Tell | None:
+    return None if tell is None else lambda number, _: tell(done + number, total)
+
+
 def _read_keys(path: Path) -> KeyData | None:
     """Read a module's keys; return None if they cannot be read, as when an op's class is not imported."""
     try:
@@ -359,6 +365,7 @@ def load(path: Path) -> ModuleType:
     name = f"{path.parent.name}.{path.stem}"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
+    assert spec is not None, "a loader of extensions tells its file's name"
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     sys.modules[name] = module

@@ -39,7 +39,7 @@ class _Postponed(Exception):
 class _Request:
     """A request to optimize the inner function of a Scan now and link it later."""
 
-    def __init__(self, op: Scan) -> None:
+    def __init__(self, op: Scan | None) -> None:
         self.op = op
         self.start = time.time()
         self.seconds = 0.0
@@ -140,16 +140,21 @@ class Collector(threading.local):
             self._wanted[wanted.module_hash] = wanted
 
     def make_c_thunk(
-        self, node: Apply, storage_map: dict[Variable, list[Any]], *rest: Any
+        self,
+        node: Apply,
+        storage_map: dict[Variable, list[Any]],
+        compute_map: dict[Variable, list[Any]],
+        no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
         """Make a node's thunk, see `NodeLinker.make_c_thunk`; compute small test values in Python."""
         if not self._depth:
             if is_quick_in_python(node, storage_map):
-                return node.op.make_thunk(node, storage_map, *rest, impl="py")
+                return node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
             self.nodes.begin()
         link = self._links[-1] if self._links else None
-        changing = None if link is None or has_unsafe_halves(node) else link.thunk(node, storage_map, *rest)
-        return changing or self.nodes.make_c_thunk(node, storage_map, *rest)
+        rest = storage_map, compute_map, no_recycling
+        changing = None if link is None or has_unsafe_halves(node) else link.thunk(node, *rest)
+        return changing or self.nodes.make_c_thunk(node, *rest)
 
     # Wrapped around Scan.
 
@@ -242,6 +247,7 @@ def _finish(request: _Request) -> Any:
     """Link a postponed function: the rest of Theano's ``orig_function``."""
     start = time.time()
     maker = request.maker
+    assert maker is not None, "a request is postponed when it has a maker"
     with theano.change_flags(compute_test_value="off"):
         function = maker.create(*request.args, **request.options)
     if maker.profile:

@@ -80,6 +80,7 @@ class Linked:
             raise type(self.no_code)(*self.no_code.args)
         wanted = self.wanted  # None once another thread has the module
         if self._module is None:
+            assert wanted is not None, "the caller asks for code that has a key"
             self._module = module_cache().module(wanted, lambda: _linker_of(node, no_recycling))
             self.wanted = None  # the source code is long
         error: list[Any] = [None, None, None]
@@ -206,12 +207,13 @@ class NodeLinker:
             for cell in computed:
                 cell[0] = True
 
-        compute.thunk = thunk
-        compute.cthunk = thunk.cthunk
-        compute.inputs = inputs
-        compute.outputs = outputs
-        compute.lazy = False
-        return compute
+        made: Any = compute  # Theano's thunks are functions with attributes
+        made.thunk = thunk
+        made.cthunk = thunk.cthunk
+        made.inputs = inputs
+        made.outputs = outputs
+        made.lazy = False
+        return made
 
 
 def has_unsafe_halves(node: Apply) -> bool:

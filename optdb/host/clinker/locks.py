@@ -106,8 +106,10 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 def _leave_to_parent() -> None:
     """Close a forked process's copies of descriptors, which would keep its parent's locks when the parent is dead."""
     for lock in list(_held):
-        os.close(lock._descriptor)
-        lock._descriptor = None
+        # Another thread of the parent may have been about to discard the lock.
+        if lock._descriptor is not None:
+            os.close(lock._descriptor)
+            lock._descriptor = None
     _held.clear()
 
 

@@ -135,7 +135,7 @@ def _with_shared_comparisons(body: str) -> str:
     """Let all comparisons of lengths that follow each other fail in one place."""
     parts, end = [], 0
     while start := _COMPARISON_START.search(body, end):
-        run = []
+        run: list[re.Match[str]] = []
         at = start.start()
         while (match := _ONE_COMPARISON.match(body, at)) and (not run or match["fail"] == run[0]["fail"]):
             run.append(match)

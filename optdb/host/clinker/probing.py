@@ -100,7 +100,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
     signature = inspect.signature(trial)
 
     @functools.wraps(trial)
-    def remembered(cls: type, *args: Any, **options: Any) -> Any:
+    def remembered(cls: Any, *args: Any, **options: Any) -> Any:
         bound = signature.bind(cls, *args, **options)
         bound.apply_defaults()
         arguments = {

@@ -179,10 +179,9 @@ def _called(function: str, failed: str) -> str:
 
 def _share_thunks(body: str) -> str:
     """Make and delete the thunks of a module by shared functions, if its struct holds storage alone."""
-    matches = [pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE)]
-    if None in matches:
+    struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
+    if struct is None or destructor is None or instantiate is None:
         return body
-    struct, destructor, instantiate = matches
     name, fields = struct["struct"], re.findall(r"storage_\w+", struct["fields"])
     orders = [re.findall(r"storage_\w+", struct[part]) for part in ("parameters", "held", "dropped")]
     assigned = re.findall(r"this->(storage_\w+) = (storage_\w+)", struct["assigned"])

@@ -118,14 +118,15 @@ class Toolchain:
             return {}
         answers = content.get("answers") if isinstance(content, dict) else None
         # A damaged answer would be a flag of the compiler.
-        is_whole = isinstance(answers, dict) and content.get("digest") == _digest(answers)
-        return answers if is_whole else {}
+        if not isinstance(answers, dict) or content.get("digest") != _digest(answers):
+            return {}
+        return answers
 
     def _write(self) -> None:
         """Write all answers, including those of other processes, atomically."""
         if not _compiler_has_room():
             return
-        answers = {**self._read(), **self._answers}
+        answers = {**self._read(), **(self._answers or {})}
         try:
             replace_file(self._file, json.dumps({"digest": _digest(answers), "answers": answers}).encode())
         except OSError as error:

@@ -20,6 +20,7 @@ from theano.scalar import Scalar
 from theano.tensor import TensorType
 
 from optdb.host.api.destroy import viewed_slots
+from optdb.numpy_types import HostArray
 
 __all__ = ["CallMemory", "InputValue", "call_memory", "live_bytes"]
 
@@ -43,7 +44,7 @@ class InputValue:
 
     shape: tuple[int, ...] | None
     nbytes: int
-    value: np.ndarray | None
+    value: HostArray | None
 
     @staticmethod
     def of(value: Any) -> InputValue:
@@ -165,7 +166,7 @@ def live_bytes(
         end = len(order) - 1 if memory in kept or not frees else ends[memory]
         change[begin] += sizes[memory] or 0
         change[end + 1] -= sizes[memory] or 0
-    live = []
+    live: list[int] = []
     for number in range(len(order)):
         live.append(change[number] + (live[-1] if live else 0))
     return live, sum(sizes[memory] or 0 for memory in begins)
@@ -189,7 +190,7 @@ class _Lengths:
         self._inputs = inputs
         feature = getattr(fgraph, "shape_feature", None)
         self._shape_of: Mapping[Variable, Any] = {} if feature is None else feature.shape_of
-        self._values: dict[Variable, np.ndarray | None] = {}
+        self._values: dict[Variable, HostArray | None] = {}
 
     def nbytes(self, var: Variable) -> int | None:
         """Return the size of a variable's value; None if it is not known."""
@@ -205,8 +206,9 @@ class _Lengths:
         """Return the shape of a variable's value; raise _NotKnown if it is not known."""
         if var.type.ndim == 0:
             return ()
-        if var in self._inputs and self._inputs[var].shape is not None:
-            return self._inputs[var].shape
+        known = self._inputs.get(var)
+        if known is not None and known.shape is not None:
+            return known.shape
         if isinstance(var, Constant):
             return var.data.shape
         lengths = self._shape_of.get(var)
@@ -214,7 +216,7 @@ class _Lengths:
             raise _NotKnown
         return tuple(int(self._value(length)) for length in lengths)
 
-    def _value(self, var: Variable) -> np.ndarray:
+    def _value(self, var: Variable) -> HostArray:
         """Return the value of an integer variable, from lengths, constants and small inputs."""
         waiting = [var]
         while waiting:
@@ -228,9 +230,10 @@ class _Lengths:
                 continue
             self._values[current] = self._computed(current)
             waiting.pop()
-        if self._values[var] is None:
+        value = self._values[var]
+        if value is None:
             raise _NotKnown
-        return self._values[var]
+        return value
 
     def _needed(self, var: Variable) -> list[Variable]:
         """Return the variables whose values come first."""
@@ -239,7 +242,7 @@ class _Lengths:
             return []
         return node.inputs
 
-    def _computed(self, var: Variable) -> np.ndarray | None:
+    def _computed(self, var: Variable) -> HostArray | None:
         """Return a variable's value, if those that it needs are known; None otherwise."""
         if isinstance(var, Constant):
             return np.asarray(var.data) if var.data is not None and _may_be_length(var) else None
@@ -250,12 +253,12 @@ class _Lengths:
             return None
         if isinstance(node.op, (Shape, Shape_i)):
             return self._length_of_input(node)
-        values = [self._values[needed] for needed in node.inputs]
-        if any(value is None for value in values):
+        values = [value for needed in node.inputs if (value := self._values[needed]) is not None]
+        if len(values) < len(node.inputs):
             return None
         return _performed(node, values, node.outputs.index(var))
 
-    def _length_of_input(self, node: Apply) -> np.ndarray | None:
+    def _length_of_input(self, node: Apply) -> HostArray | None:
         [source] = node.inputs
         known = self._inputs.get(source)
         shape = known.shape if known is not None else getattr(getattr(source, "data", None), "shape", None)
@@ -269,7 +272,7 @@ def _may_be_length(var: Variable) -> bool:
     return is_number and getattr(var.type, "ndim", 0) <= 1 and np.dtype(var.type.dtype).kind in "iub"
 
 
-def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> np.ndarray | None:
+def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostArray | None:
     """Compute one output of a node from integers; None if its op refuses them."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     perform: Callable[..., Any] = node.op.perform

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from theano.tensor import TensorType, as_tensor_variable, constant, mul
+from theano.tensor.var import TensorVariable
 
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op
 
 __all__ = ["NUMBERS", "ChannelGradientSums", "ChannelMoments", "of_channels"]
 
@@ -37,14 +38,14 @@ class _ChannelStatistics(Op):
             raise TypeError(f"{self} normalizes floats, not arrays of {dtype}")
         return Apply(self, arrays, [TensorType("float32" if dtype == "float16" else dtype, [False])()])
 
-    def perform(self, node: Apply, inputs: list[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         """Compute in double precision."""
         with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
             numbers = self._numbers(*(np.asarray(x, "float64") for x in inputs), node.outputs[0].type.dtype)
         vector = np.concatenate([np.ravel(number) for number in numbers])
         output_storage[0][0] = vector.astype(node.outputs[0].type.dtype)
 
-    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the length of the vector."""
         kept = [length for axis, length in enumerate(shapes[0]) if axis not in self.axes]
         return [(mul(*kept, constant(NUMBERS, dtype="int64"), constant(1, dtype="int64")),)]
@@ -82,11 +83,13 @@ class ChannelGradientSums(_ChannelStatistics):
         return [self._sum(dy * off) * inverse, self._sum(dy), self._sum(off)]
 
 
-def of_channels(x: Variable, axes: Sequence[int], vector: Variable, number: int, count: int) -> Variable:
+def of_channels(
+    x: TensorVariable, axes: Sequence[int], vector: TensorVariable, number: int, count: int
+) -> TensorVariable:
     """Return one of the `count` numbers of each channel in a vector, as an array of length 1 along the axes."""
-    lengths = [x.shape[axis] for axis in range(x.ndim) if axis not in axes]
+    lengths = [x.shape[axis] for axis in range(x.type.ndim) if axis not in axes]
     size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
-    part = vector.reshape((count, size))[number] if count > 1 else vector
+    part: TensorVariable = vector.reshape((count, size))[number] if count > 1 else vector
     kept = part.reshape(lengths, ndim=len(lengths))
     order = iter(range(len(lengths)))
-    return kept.dimshuffle(*("x" if axis in axes else next(order) for axis in range(x.ndim)))
+    return kept.dimshuffle(*("x" if axis in axes else next(order) for axis in range(x.type.ndim)))

@@ -7,7 +7,7 @@ as parameters, and raises ValueError for other ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from theano.tensor import as_tensor_variable
@@ -27,7 +27,7 @@ class DeclaredLengths(Op):
     """
 
     __props__ = ("lengths",)
-    view_map: ClassVar = {0: [0]}
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
     # It runs no commands of its own.
     repeatable = True
     _f16_ok = True
@@ -41,7 +41,7 @@ class DeclaredLengths(Op):
             raise TypeError(f"there are {len(self.lengths)} lengths for an array of {x.type.ndim} axes")
         return Apply(self, [x], [x.type()])
 
-    def perform(self, node: Apply, inputs: list[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         """Pass the array on; raise ValueError if its shape is another one."""
         (x,) = inputs
         if not self.admits(x.shape):
@@ -52,7 +52,7 @@ class DeclaredLengths(Op):
         """Tell whether a shape has the declared lengths."""
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
-    def infer_shape(self, node: Apply, shapes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the declared lengths, and those of the input for the others."""
         return [
             tuple(

@@ -134,6 +134,8 @@ class ObservedFunction:
 
     def call_memory(self) -> CallMemory | None:
         """Return the memory of the first call on the host, of the last recorded one on a device; None if unknown."""
+        if self.function is None:
+            return None
         of_device = getattr(self.function.fn, "call_memory", None)
         if of_device is not None:
             return of_device()

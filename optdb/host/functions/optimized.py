@@ -36,14 +36,14 @@ from theano.tensor.raw_random import RandomFunction
 from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
 from optdb.host.api.control_flow import Scan, scan_overwriting
-from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Op, PureOp, Variable
 from optdb.host.api.traces import copy_trace
 from optdb.host.functions.declared import declare_lengths
 
 __all__ = ["change_output", "plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
 
 
-Plain = Mapping[type, Callable[[Any], Op]]
+Plain = Mapping[type, Callable[[Any], PureOp]]
 """The class of an op that may work in place, to a function that takes one and returns the same op, not in place."""
 
 
@@ -144,11 +144,11 @@ def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> lis
     return node.clone_with_new_inputs(inputs).outputs
 
 
-def _without_inplace(op: Op) -> Op:
+def _without_inplace(op: Any) -> Op:
     return type(op)(inplace=False)
 
 
-def _plain_change(op: Op) -> Op:
+def _plain_change(op: AdvancedIncSubtensor1) -> Op:
     return type(op)(inplace=False, set_instead_of_inc=op.set_instead_of_inc)
 
 
@@ -179,7 +179,7 @@ _PLAIN: Plain = {
 
 def _has_abstract(node: Apply) -> bool:
     """Tell whether a convolution is one that a user may write."""
-    op = node.op
+    op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
     # Theano's own rule for the shape of a gradient that was not given ignores dilation.
@@ -187,7 +187,7 @@ def _has_abstract(node: Apply) -> bool:
     return has_shape or set(op.filter_dilation) == {1}
 
 
-def _convolution(op: Any, inputs: Sequence[Variable], abstract: type[Op]) -> Variable:
+def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
     """Return what a convolution by products of matrices computes, or a gradient of one."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
@@ -218,7 +218,7 @@ def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
     return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)
 
 
-_ABSTRACT = {
+_ABSTRACT: dict[type, Callable[..., Op]] = {
     CorrMM: AbstractConv2d,
     CorrMM_gradWeights: AbstractConv2d_gradWeights,
     CorrMM_gradInputs: AbstractConv2d_gradInputs,

@@ -133,8 +133,8 @@ def held_variable(var: Variable, name: str) -> SharedVariable:
 
     A function that gives its next value does not read the present one, and may overwrite it even if it raises.
     """
-    shape = [int(is_one) for is_one in var.broadcastable]
-    held = _shared(np.zeros(shape, var.dtype), name, broadcastable=var.broadcastable)
+    shape = [int(is_one) for is_one in var.type.broadcastable]
+    held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)
     held.tag.is_scratch = True
     return held
 

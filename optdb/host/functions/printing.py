@@ -61,7 +61,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 def _steps(graph: FunctionGraph) -> list[str]:
     """Return the variables that are used more than once, each of them once, and the outputs."""
     shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
-    steps = []
+    steps: list[str] = []
     for node in graph.toposort():
         copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])
         for var, copy in zip(node.outputs, copied.outputs, strict=True):

@@ -62,10 +62,12 @@ def _counting(zero: Callable[..., None]) -> Callable[..., None]:
 
 def _counting_property(value: property) -> property:
     """Return a property of containers that counts assignments; `set_value` makes one, and so does ``f[variable] =``."""
+    set_value = value.fset
+    assert set_value is not None, "Theano's containers can be assigned to"
 
     def set_and_count(self: Container, new_value: Any) -> None:
         try:
-            value.fset(self, new_value)
+            set_value(self, new_value)
         finally:
             self.optdb_version = next(_versions)
 

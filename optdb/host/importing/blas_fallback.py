@@ -87,8 +87,7 @@ def install(blas_headers: ModuleType) -> None:
     def complete_version() -> tuple[object, ...]:
         return header_version() if config.blas.ldflags else (*header_version(), "optdb", VERSION)
 
-    blas_headers.blas_header_text = complete_text
-    blas_headers.blas_header_version = complete_version
+    vars(blas_headers).update(blas_header_text=complete_text, blas_header_version=complete_version)
 
 
 def stay_in_one_thread(op_class: Any) -> None:

@@ -35,7 +35,7 @@ from optdb.host.clinker import hooks
 from optdb.host.importing import blas_fallback, flags, support
 from optdb.host.importing.compat import ccode, deferring, libraries, versions
 from optdb.host.importing.compat.finder import TranslatingFinder
-from optdb.host.importing.importhook import ImportHook
+from optdb.host.importing.importhook import Around, ImportHook
 from optdb.host.importing.support import UnsupportedHost, UnusableCompiledir
 
 __all__ = ["UnsupportedHost", "finish", "prepare", "start"]
@@ -53,7 +53,7 @@ def start(compose: Callable[[], None]) -> None:
     """
     if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
         return
-    around = {"theano": functools.partial(_theano, compose), **AROUND}
+    around: dict[str, Around] = {"theano": functools.partial(_theano, compose), **AROUND}
     sys.meta_path.insert(0, TranslatingFinder(("theano",)))
     sys.meta_path.insert(0, TranslatingFinder(libraries.PACKAGES, libraries.is_translated))
     sys.meta_path.insert(0, ImportHook(around, missing=lambda name: support.check()))
@@ -268,12 +268,12 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
         yield
 
 
-def _parameter(section: object, name: str) -> object:
+def _parameter(section: object, name: str) -> Any:
     """Return a Theano flag itself; the attribute of that name gives its value."""
     return vars(type(section))[name]
 
 
-AROUND = {
+AROUND: dict[str, Around] = {
     "theano.configparser": _configparser,
     "theano.configdefaults": _configdefaults,
     "theano.gof.cmodule": _cmodule,

@@ -24,10 +24,10 @@ class _FlagReader:
         self.flag = flag
 
     def __call__(self, value: object) -> object:
-        value = self.flag.parse(value)
+        parsed = self.flag.parse(value)
         if self.flag.name == "optdb.trace":
-            trace_log.use(flags.traced_topics(value))
-        return value
+            trace_log.use(flags.traced_topics(parsed))
+        return parsed
 
     def __str__(self) -> str:
         return self.flag.allowed

@@ -74,6 +74,7 @@ class _AroundLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         # From here on the module shows its true loader: inspect, linecache and
         # importlib.resources ask it for more than a Loader must have.
+        assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):
             self.loader.exec_module(module)

@@ -112,7 +112,7 @@ def has_alloc(node: Apply) -> bool:
 def has_switch_with_zero(node: Apply) -> bool:
     """Tell whether an input is a switch with a branch that is zero."""
     for var in node.inputs:
-        if isinstance(_scalar_op_of(var), scalar.Switch):
+        if var.owner is not None and isinstance(_scalar_op_of(var), scalar.Switch):
             _, left, right = var.owner.inputs
             if _is_zero(left) or _is_zero(right):
                 return True
@@ -167,7 +167,7 @@ def has_sigmoid_as_factor(node: Apply) -> bool:
         scalar_op = _scalar_op_of(var)
         if isinstance(scalar_op, sigm.ScalarSigmoid):
             return True
-        if isinstance(scalar_op, (scalar.Mul, scalar.Neg)):
+        if var.owner is not None and isinstance(scalar_op, (scalar.Mul, scalar.Neg)):
             pending.extend(var.owner.inputs)
     return False
 
@@ -237,7 +237,7 @@ def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type)
             continue
         if has_unknown_simplifiers():
             return True
-        cost = len(terms) - 1
+        cost: float = len(terms) - 1
         if any(sum(_most_saved([*num, var], denum, out_type) for num, denum in terms) > cost for var in others):
             return True
         cost *= _DIVISION

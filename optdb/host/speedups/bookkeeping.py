@@ -184,7 +184,7 @@ def nodes_by_op(fgraph: FunctionGraph) -> NodesByOp:
 
 
 def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
-    grouped: defaultdict[type, defaultdict[int, list[Apply]]] = defaultdict(lambda: defaultdict(list))
+    grouped: defaultdict[type, dict[int, list[Apply]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes:
         op = node.op
         grouped[type(op)][id(op)].append(node)
@@ -301,7 +301,7 @@ def change_input(self: FunctionGraph, node: Apply | str, i: int, new_r: Variable
 
 def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
     """Return the inputs of a node of `fgraph`, or the outputs of `fgraph`."""
-    if node.__class__ is str:
+    if isinstance(node, str):
         return fgraph.outputs
     if node.fgraph is not fgraph:
         raise Exception(f"Cannot operate on {node} because it does not belong to this FunctionGraph")
@@ -328,7 +328,7 @@ def remove_client(
     self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
 ) -> None:
     """Remove a user of `r`, and from the graph what has no user then."""
-    todo = [(r, *client_to_remove)]
+    todo: list[tuple[Variable, Apply | str, int]] = [(r, *client_to_remove)]
     reason_text = None
     while todo:
         var, user, slot = todo.pop()
@@ -342,23 +342,23 @@ def remove_client(
             raise ValueError(f"{user} does not use {var} at {slot}")
         if users:
             continue
-        node = var.owner
-        if node is None:
+        owner = var.owner
+        if owner is None:
             self.variables.remove(var)
             del var.fgraph
             continue
-        outputs = node.outputs
+        outputs = owner.outputs
         if len(outputs) > 1 and any(output.clients for output in outputs):
             continue
         if reason_text is None:
             reason_text = str(reason)
-        _note(node, "removed_by", reason_text)
-        self.apply_nodes.remove(node)
+        _note(owner, "removed_by", reason_text)
+        self.apply_nodes.remove(owner)
         self.variables.difference_update(outputs)
         for listen in _change_listeners(self, "on_prune"):
-            listen(self, node, reason)
-        for i, operand in enumerate(node.inputs):
-            todo.append((operand, node, i))
+            listen(self, owner, reason)
+        for i, operand in enumerate(owner.inputs):
+            todo.append((operand, owner, i))
 
 
 def keep_for_revert(
@@ -386,7 +386,9 @@ def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     try:
         fgraph.execute_callbacks("validate")
     except Exception as error:
-        caller = inspect.currentframe().f_back
+        frame = inspect.currentframe()
+        assert frame is not None and frame.f_back is not None
+        caller = frame.f_back
         name, variables = caller.f_code.co_name, caller.f_locals
         if name != "replace_all_validate" and variables.get("verbose", False):
             print(f"validate failed on node {variables.get('r', '')}.\n Reason: {name}, {error}")

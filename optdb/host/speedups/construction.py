@@ -206,9 +206,14 @@ def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) 
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
     pairs = list(zip(variables, before, strict=True))
     if all(var is other or _is_shuffled(var, other) for var, other in pairs):
-        shuffles = [None if var is other else var.owner.op for var, other in pairs]
+        shuffles = [None if var is other else _shuffle_of(var) for var, other in pairs]
         _plan_of[key] = (self, shuffles if any(shuffles) else None, types)
     return new_node(self, variables, [output_type() for output_type in types])
+
+
+def _shuffle_of(var: Variable) -> DimShuffle:
+    assert var.owner is not None and isinstance(var.owner.op, DimShuffle)
+    return var.owner.op
 
 
 def _is_shuffled(var: Variable, before: Variable) -> bool:
@@ -223,7 +228,7 @@ def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
     if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
         return _stock_make_shuffled(self, _input)
     flags = type_.broadcastable
-    pattern = tuple([True if axis == "x" else flags[axis] for axis in self.new_order])
+    pattern = tuple([True if isinstance(axis, str) else flags[axis] for axis in self.new_order])
     return new_node(self, [_input], [tensor_type(type_.dtype, pattern)()])
 
 

@@ -29,7 +29,7 @@ def forget() -> None:
 
 def pre_greedy_local_optimizer(list_optimizations: Sequence[LocalOptimizer], out: Variable) -> Variable:
     """Apply node rewriters once to the ancestors of `out` that are in no graph, operands first."""
-    if out.owner is None:
+    if out.owner is None or out.index is None:
         return out
     key = tuple(map(id, list_optimizations))
     if key not in _unchanged:

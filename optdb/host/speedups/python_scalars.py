@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from theano.scalar.basic import Composite, Invert
+from theano.scalar.basic import Composite, Invert, ScalarOp
 
-from optdb.host.api.graph import Constant, FunctionGraph, Variable, io_toposort
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, io_toposort
 from optdb.host.api.patching import Patch, PatchGroup
 
 __all__ = ["install"]
@@ -35,13 +35,18 @@ def _init_py_impls(self: Composite) -> None:
     self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
 
 
+def _impl_of(node: Apply) -> Callable[..., Any]:
+    assert isinstance(node.op, ScalarOp)
+    return node.op.impl
+
+
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
     """Return a function that computes an output; it looks up nothing, because it is called for each array element."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]
     indices = {var: index for index, var in enumerate(variables)}
-    steps = [(node.op.impl, [indices[var] for var in node.inputs]) for node in needed]
+    steps = [(_impl_of(node), [indices[var] for var in node.inputs]) for node in needed]
     constant_values, wanted = [var.data for var in constants], indices[out]
 
     def compute(inputs: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ from theano.scan_module.scan_op import Scan
 from theano.tensor.basic import Dot
 from theano.tensor.elemwise import DimShuffle, Elemwise
 
+from optdb.host.api.control_flow import scan_of
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, io_toposort, node_ancestors
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.speedups.bookkeeping import nodes_by_op
@@ -93,7 +94,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
-    op = node.op
+    op = scan_of(node)
     known = set(op.inner_non_seqs(op.inputs))
     return any(
         not isinstance(inner.op, (ViewOp, DeepCopyOp)) and _are_known(inner.inputs, known)
@@ -102,7 +103,7 @@ def _has_node_of_nonsequences(node: Apply) -> bool:
 
 
 def _has_node_of_sequences(node: Apply) -> bool:
-    op = node.op
+    op = scan_of(node)
     sequences = set(op.inner_seqs(op.inputs))
     known = sequences.union(op.inner_non_seqs(op.inputs))
     return any(
@@ -118,7 +119,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 def _adds_up_products(node: Apply) -> bool:
     """Tell whether an output of a Scan may be a sum of products over the steps, of which the last is used."""
-    op = node.op
+    op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(
         after.owner is not None

@@ -50,7 +50,9 @@ def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
         if not issubclass(cls, Elemwise):
             continue
         for nodes in nodes_of.values():
-            scalar_op = nodes[0].op.scalar_op
+            op = nodes[0].op
+            assert isinstance(op, Elemwise)
+            scalar_op = op.scalar_op
             if isinstance(scalar_op, (Add, Mul)) and any(_takes(node, type(scalar_op)) for node in nodes):
                 return True
     return False

@@ -14,8 +14,7 @@ Flow::
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, ValuesView
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from theano.compile.ops import Shape_i
 from theano.gof.graph import ancestors
@@ -26,6 +25,9 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, reachable
 from optdb.host.api.patching import Patch
 from optdb.host.api.testvalues import shape_test_values
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
 
 _UNKNOWN = object()
 
@@ -180,10 +182,10 @@ class _Shapes(dict):
     def _inferred(self) -> dict:
         return {var: self[var] for var in self}
 
-    def values(self) -> ValuesView:
+    def values(self) -> dict_values[Any, Any]:
         return self._inferred().values()
 
-    def items(self) -> ItemsView:
+    def items(self) -> dict_items[Any, Any]:
         return self._inferred().items()
 
 
@@ -262,7 +264,7 @@ class LazyShapeFeature(ShapeFeature):
     ) -> None:
         self.init_r(new)
         self.update_shape(new, old)
-        if isinstance(getattr(node, "op", None), Shape_i):
+        if not isinstance(node, str) and isinstance(node.op, Shape_i):
             self._asking.get(old, {}).pop(node, None)
             self._asking.setdefault(new, {})[node] = None
             self._schedule(node, new)
@@ -274,6 +276,7 @@ class LazyShapeFeature(ShapeFeature):
 
     def _schedule(self, node: Apply, new: Variable) -> None:
         """Schedule that a length of a replaced variable is taken from its replacement."""
+        assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
         if owner is node:
@@ -376,7 +379,7 @@ class LazyShapeFeature(ShapeFeature):
             self.shape_of = shapes
         return dict(scratch)
 
-    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle as Theano's own feature, with everything worked out."""
         stock = ShapeFeature.__new__(ShapeFeature)
         for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):

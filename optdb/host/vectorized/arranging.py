@@ -20,6 +20,7 @@ _MOST_AXES = 32
 @computes(DimShuffle)
 def _make(node: Apply) -> Compute | None:
     op = node.op
+    assert isinstance(op, DimShuffle)
     if len(op.new_order) > _MOST_AXES:
         return None
     order, kept = [*op.shuffle, *op.drop], len(op.shuffle)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class Geometry:
     @classmethod
     def of(cls, node: Apply) -> Geometry | None:
         """Return the geometry of a node; None if its columns cannot be laid out here."""
-        op, dtype = node.op, node.outputs[0].type.dtype
+        op: Any = node.op  # of one of several classes with the same attributes
+        dtype = node.outputs[0].type.dtype
         if getattr(op, "unshared", False) or not dtype.startswith("float"):
             return None
         return cls(
@@ -74,7 +76,8 @@ class Geometry:
 
     def flipped(self, kernel: np.ndarray) -> np.ndarray:
         """Return filters as a correlation takes them."""
-        return kernel[(..., *(slice(None, None, -1),) * self.dimensions)] if self.flips else kernel
+        backwards: tuple[slice | EllipsisType, ...] = (..., *(slice(None, None, -1),) * self.dimensions)
+        return kernel[backwards] if self.flips else kernel
 
 
 def forward(geometry: Geometry, images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -120,7 +123,7 @@ def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, insi
         columns = np.matmul(weights, grouped[chunk]).reshape(windows[chunk].shape)
         for offset in np.ndindex(*size):
             # One offset at a time: within it, no two windows share an element.
-            at = (slice(None), slice(None), *offset)
+            at: tuple[slice | int, ...] = (slice(None), slice(None), *offset)
             windows[chunk][at] += columns[at]
     whole = (slice(None), slice(None))
     kept = tuple(slice(before, before + length) for length, (before, _) in zip(inside, pads, strict=True))

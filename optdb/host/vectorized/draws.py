@@ -25,7 +25,9 @@ _M1, _M2 = 2**31 - 1, 2**31 - 21069
 
 @computes(mrg_uniform)
 def _uniform(node: Apply) -> Compute:
-    in_place, sample_type = node.op.inplace, node.outputs[1].type
+    op = node.op
+    assert isinstance(op, mrg_uniform)
+    in_place, sample_type = op.inplace, node.outputs[1].type
 
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         state, shape = inputs
@@ -104,7 +106,9 @@ def _multinomial(node: Apply) -> Compute:
 
 @computes(ChoiceFromUniform)
 def _choice(node: Apply) -> Compute:
-    dtype, replace = node.outputs[0].type.dtype, node.op.replace
+    op = node.op
+    assert isinstance(op, ChoiceFromUniform)
+    dtype, replace = node.outputs[0].type.dtype, op.replace
 
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         weights, draws, samples = inputs[0].copy(), inputs[1], int(inputs[2])

@@ -38,6 +38,7 @@ class ElementwiseFunction:
 
     def __init__(self, node: Apply) -> None:
         op = node.op
+        assert isinstance(op, Elemwise)
         self._patterns = [var.type.broadcastable for var in node.inputs]
         self._dimensions = node.outputs[0].type.ndim
         #: For each output, its dtype and the input that it is written over; None if it gets an array of its own.
@@ -47,7 +48,8 @@ class ElementwiseFunction:
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
         #: An input with the shape of the outputs, if there is one, and the others.
-        self._first, self._others = (full[0], full[1:]) if full else (None, [])
+        self._first = full[0] if full else None
+        self._others = full[1:]
         #: The inputs of which some dimensions are broadcast, with the dimensions that are not.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])

@@ -17,7 +17,9 @@ __all__: list[str] = []
 
 @computes(AdvancedIncSubtensor1)
 def _make(node: Apply) -> Compute:
-    in_place, sets = node.op.inplace, node.op.set_instead_of_inc
+    op = node.op
+    assert isinstance(op, AdvancedIncSubtensor1)
+    in_place, sets = op.inplace, op.set_instead_of_inc
 
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         x, y, indices = inputs

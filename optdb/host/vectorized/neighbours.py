@@ -16,7 +16,9 @@ __all__: list[str] = []
 
 @computes(Images2Neibs)
 def _make(node: Apply) -> Compute:
-    mode = node.op.mode
+    op = node.op
+    assert isinstance(op, Images2Neibs)
+    mode = op.mode
 
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         images, sizes, steps = inputs

@@ -92,11 +92,12 @@ def _thunk(compute: Compute, node: Apply, storage_map: Any, compute_map: Any) ->
         for flag in flags:
             flag[0] = True
 
-    thunk.inputs = inputs
-    thunk.outputs = outputs
-    thunk.perform = node.op.perform
-    thunk.lazy = False
-    return thunk
+    made: Any = thunk  # Theano's thunks are functions with attributes
+    made.inputs = inputs
+    made.outputs = outputs
+    made.perform = node.op.perform
+    made.lazy = False
+    return made
 
 
 def _as_reference(make_all: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from optdb.host.vectorized.scalar_kernels import kernel_of, known_ops
 
 __all__: list[str] = []
 
-_UFUNCS = {
+_UFUNCS: dict[type, np.ufunc] = {
     scalars.Add: np.add,
     scalars.Mul: np.multiply,
     scalars.Maximum: np.maximum,
@@ -45,7 +45,9 @@ def _make(node: Apply) -> Compute | None:
 
 
 def _reduction(node: Apply, dtype: np.dtype) -> Reduction | None:
-    op, dimensions = node.op, node.inputs[0].type.ndim
+    op = node.op
+    assert isinstance(op, CAReduce)
+    dimensions = node.inputs[0].type.ndim
     axes = tuple(range(dimensions)) if op.axis is None else tuple(op.axis)
     if not axes:
         return lambda array: np.array(array, dtype)  # a copy

@@ -34,7 +34,8 @@ def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
 def function_of(node: Apply) -> Compute | None:
     """Return the function of arrays that computes `node`; None where ``perform`` has to."""
     op_type = type(node.op)
-    for base in op_type.__mro__:
+    bases: tuple[Any, ...] = op_type.__mro__  # those that are registered have ``perform``
+    for base in bases:
         make = _makers.get(base) or _makers.get(f"{base.__module__}.{base.__qualname__}")
         if make is not None:
             inherits = op_type.perform is base.perform and "perform" not in vars(node.op)

@@ -34,7 +34,7 @@ class Function:
     finder: Any
     def __init__(
         self,
-        fn: Callable[[], Any],
+        fn: Callable[[], Any] | None,
         input_storage: Sequence[Container],
         output_storage: Sequence[Container],
         indices: Any,
@@ -78,6 +78,8 @@ class FunctionMaker:
     unpack_single: bool
     return_none: bool
     refeed: list[bool]
+    # Set by optdb while functions are observed.
+    observed: Any
     def __init__(self, inputs: Any, outputs: Any, mode: Any = ..., **kwargs: Any) -> None: ...
     @staticmethod
     def wrap_out(output: SymbolicOutput | Variable) -> SymbolicOutput: ...

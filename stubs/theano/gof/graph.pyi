@@ -1,5 +1,5 @@
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from _typeshed import Incomplete
 from theano.gof.fg import FunctionGraph
@@ -37,12 +37,18 @@ class Variable(Node):
     owner: Apply | None
     index: int | None
     auto_name: str
+    __count__: ClassVar[Iterator[int]]
+    construction_observers: ClassVar[list[Callable[[Variable], object]]]
     # Set while the variable is in a graph. The user is a node, or the string "output".
     clients: list[tuple[Apply | str, int]]
     fgraph: FunctionGraph
     def __init__(
         self, type: Type, owner: Apply | None = ..., index: int | None = ..., name: str | None = ...
     ) -> None: ...
+    @classmethod
+    def append_construction_observer(cls, observer: Callable[[Variable], object]) -> None: ...
+    @classmethod
+    def remove_construction_observer(cls, observer: Callable[[Variable], object]) -> None: ...
     def clone(self) -> Self: ...
     def __getstate__(self) -> dict[str, Any]: ...
     def get_parents(self) -> list[Apply]: ...

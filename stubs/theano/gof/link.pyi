@@ -19,6 +19,9 @@ class Container:
     implicit: bool
     provided: int
     allow_downcast: bool | None
+    # Set by optdb where a device has a copy of the value.
+    optdb_version: int
+    optdb_written: bool
     def __init__(
         self,
         r: Variable | Type,

@@ -72,6 +72,9 @@ class PatternSub(LocalOptimizer):
     in_pattern: Incomplete
     out_pattern: Incomplete
     op: PureOp
+    skip_identities_fn: Callable[..., Any] | None
+    get_nodes: Callable[..., Any] | None
+    pdb: bool
     def __init__(self, in_pattern: Any, out_pattern: Any, *args: Any, **kwargs: Any) -> None: ...
 
 class NavigatorOptimizer(Optimizer):

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from _typeshed import Incomplete
@@ -16,14 +17,18 @@ class VM:
     storage_map: dict[Variable, list[Any]]
     compute_map: dict[Variable, list[bool]]
     allow_gc: bool
+    # An attribute of Theano's machine in C.
+    position_of_error: int
+    # Set by optdb where functions wait for their C code.
+    turn: Callable[[], AbstractContextManager[object]]
     def __init__(self, nodes: Sequence[Apply], thunks: Sequence[Any], pre_call_clear: list[list[Any]]) -> None: ...
-    def __call__(self) -> Any: ...
+    # Machines take different arguments.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def clear_storage(self) -> None: ...
     def update_profile(self, profile: Any) -> None: ...
 
 class Loop(VM):
     post_thunk_clear: Any
-    def __call__(self) -> None: ...
 
 class LoopGC(VM): ...
 class Stack(VM): ...

@@ -5,6 +5,7 @@ from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Constant, Variable
 from theano.gof.op import Op
 from theano.gof.type import Type
+from typing_extensions import Self
 
 class ScalarOp(Op):
     name: str | None
@@ -17,6 +18,7 @@ class ScalarOp(Op):
     def impl(self, *inputs: Incomplete) -> Incomplete: ...
     def output_types(self, types: Sequence[Incomplete]) -> Incomplete: ...
     def __init__(self, output_types_preference: Incomplete = ..., name: str | None = ...) -> None: ...
+    def make_new_inplace(self, output_types_preference: Incomplete = ..., name: str | None = ...) -> Self: ...
 
 class BinaryScalarOp(ScalarOp): ...
 class BinaryBitOp(BinaryScalarOp): ...
@@ -54,6 +56,8 @@ class Composite(ScalarOp):
     init_fgraph: Callable[[], None]
     init_py_impls: Callable[[], None]
     inner_float16: bool
+    # Set by init_py_impls.
+    _impls: list[Callable[[Sequence[Incomplete]], Incomplete]]
     prepare_node_called: set[str]
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None: ...
 

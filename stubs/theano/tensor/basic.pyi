@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from _typeshed import Incomplete
 from theano.gof.graph import Variable
@@ -73,8 +73,14 @@ class Tri(Op):
     dtype: str
     def __init__(self, dtype: str | None = ...) -> None: ...
 
+# A function with an attribute.
+class _Constant(Protocol):
+    enable: bool
+    def __call__(self, x: Any, name: str | None = ..., ndim: int | None = ..., dtype: Any = ...) -> Any: ...
+
+constant: _Constant
+
 def as_tensor_variable(x: Any, name: str | None = ..., ndim: int | None = ...) -> Any: ...
-def constant(x: Any, name: str | None = ..., ndim: int | None = ..., dtype: Any = ...) -> Any: ...
 def get_scalar_constant_value(
     orig_v: Any, elemwise: bool = ..., only_process_constants: bool = ..., max_recur: int = ...
 ) -> Any: ...

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from _typeshed import Incomplete
+from theano.gof.graph import Variable
 from theano.gof.op import COp, Op, OpenMPOp
 from theano.gof.type import _Axis
 from theano.scalar.basic import BinaryScalarOp, ScalarOp
@@ -35,6 +36,8 @@ class DimShuffle(COp):
     drop: list[int]
     shuffle: list[int]
     augment: list[int]
+    # A property.
+    params_type: Incomplete
     def __init__(
         self, input_broadcastable: Sequence[bool], new_order: Sequence[int | str], inplace: bool = ...
     ) -> None: ...
@@ -54,6 +57,9 @@ class Elemwise(OpenMPOp):
         nfunc_spec: tuple[str, int, int] | None = ...,
         openmp: bool | None = ...,
     ) -> None: ...
+    def get_output_info(
+        self, dim_shuffle: type[DimShuffle], *inputs: Variable
+    ) -> tuple[list[str], list[Sequence[bool]], list[Variable]]: ...
 
 class MulWithoutZeros(BinaryScalarOp): ...
 

@@ -8,9 +8,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optdb.host.clinker import building
 from optdb.host.clinker.building import ModuleBuilder
@@ -20,6 +20,8 @@ from optdb.host.clinker.tiers.turns import deferred_interrupts
 from optdb.host.clinker.units import Translation
 
 __all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
+
+_Result = TypeVar("_Result")
 
 #: How often a waiting thread looks at its jobs. An interrupt in a method of `threading.Condition` may leave its lock
 #: locked.
@@ -107,12 +109,18 @@ class ModuleJob(Job):
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.module_hash, wanted.translation.ops)
         #: Dropped when the job is over, as the source code is long.
-        self.wanted: Wanted | None = wanted
+        self._wanted: Wanted | None = wanted
         self.effort = wanted.translation.effort
+
+    @property
+    def wanted(self) -> Wanted:
+        """The module, until the job is over."""
+        assert self._wanted is not None, f"module {self.name} is no longer wanted"
+        return self._wanted
 
     def drop_text(self) -> None:
         """Drop the source code, which is long."""
-        self.wanted = None
+        self._wanted = None
 
 
 class ExtensionJob(Job):
@@ -137,12 +145,12 @@ class ExtensionJob(Job):
         self.env = env
 
 
-class _Inline:
+class _Inline(Executor):
     """Runs what is submitted at once, in place of a pool of threads."""
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*args))
+    def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        future: Future[_Result] = Future()
+        future.set_result(function(*args, **kwargs))
         return future
 
 
@@ -159,7 +167,10 @@ class BackgroundBuilder(ModuleBuilder):
 
     def __init__(self, store: Any, run: Callable[[list[str]], bool]) -> None:
         super().__init__(store)
-        self._run_untraced = run
+        self._run_by_server = run
+
+    def _run_untraced(self, command: list[str]) -> bool:
+        return self._run_by_server(command)
 
     def build(
         self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Any = None
@@ -335,14 +346,15 @@ class Background:
         is_built = any(self.run(job.command, lambda: job.is_needed, job.env) for _ in range(2))
         return {job} if is_built else set()
 
-    def _build_modules(self, jobs: list[ModuleJob]) -> set[Job]:
+    def _build_modules(self, jobs: list[Job]) -> set[Job]:
         cache = module_cache()
+        modules = [job for job in jobs if isinstance(job, ModuleJob)]
 
         def run(command: list[str]) -> bool:
             return self.run(command, lambda: any(job.is_needed for job in jobs))
 
-        cache.build([job.wanted for job in jobs], builder=BackgroundBuilder(cache.store, run))
-        return {job for job in jobs if cache.find(job.wanted) is not None}
+        cache.build([job.wanted for job in modules], builder=BackgroundBuilder(cache.store, run))
+        return {job for job in modules if cache.find(job.wanted) is not None}
 
 
 #: The part of the remaining code, for each processor, that one compiler gets: later units are chosen by what nodes
@@ -367,11 +379,12 @@ def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
         return []
     ordered = sorted(queued, key=lambda job: (-job.seconds, -job.effort, job.name))
     first = ordered[0]
-    if isinstance(first, ExtensionJob) or not first.wanted.translation.can_share:
+    if not isinstance(first, ModuleJob) or not first.wanted.translation.can_share:
         return [first]
     modules = [job for job in ordered if isinstance(job, ModuleJob)]
     most = max(_MIN_EFFORT, _SHARE * sum(job.effort for job in modules) / processors)
-    unit, effort = [], 0
+    unit: list[Job] = []
+    effort = 0
     for job in modules:
         translation = job.wanted.translation
         if not translation.can_share or translation.environment != first.wanted.translation.environment:

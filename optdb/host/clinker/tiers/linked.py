@@ -79,7 +79,7 @@ class TieredLink:
             self._machine_arguments = args
             return type(linker).make_vm(linker, *args)
 
-        linker.make_vm = make_vm
+        vars(linker)["make_vm"] = make_vm
         try:
             yield
         finally:

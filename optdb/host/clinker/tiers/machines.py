@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from theano.compile.function_module import Function
 from theano.gof import vm
@@ -24,6 +24,12 @@ __all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchan
 
 #: Theano's machines, which keep nothing between two calls but the storage, counters and settings.
 _EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
+
+# `TieredMachine` is always a base beside one of Theano's classes.
+if TYPE_CHECKING:
+    _Machine = VM
+else:
+    _Machine = object
 
 #: Attributes that each machine gets for itself.
 _OWN = ("exchange", "turn")
@@ -55,7 +61,8 @@ class MachineExchange:
         overwrites_state: bool,
     ) -> None:
         self.thunks = list(thunks)
-        self.machine: VM | None = None
+        #: The machine in force, from `begin` on.
+        self.machine: VM
         #: The function that calls the machine, once it exists.
         self.function: weakref.ref[Function] | None = None
         self._make_machine = make_machine
@@ -77,12 +84,12 @@ class MachineExchange:
         self.machine = self._protected(machine)
         return self.machine
 
-    def call(self, machine: VM, *args: Any, **options: Any) -> Any:
+    def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
         """Change over what is ready, unless the function is running, and call the machine that is in force.
 
         Parameters
         ----------
-        machine : VM
+        machine : TieredMachine
             The machine that is called, which may be out of force.
         *args, **options
             As Theano's machine takes them.
@@ -124,7 +131,7 @@ class MachineExchange:
         new = self._make_machine([thunk if _is_pending(thunk) else _settled(thunk) for thunk in self.thunks])
         _carry_over(old, new)
         self.machine = self._protected(new)
-        function = self.function and self.function()
+        function = None if self.function is None else self.function()
         if function is not None and function.fn is old:
             function.fn = self.machine
 
@@ -136,11 +143,12 @@ class MachineExchange:
         if self._has_updates and (self._overwrites_state or machine.need_update_inputs):
             machine.turn = uninterrupted
         machine.__class__ = _tiered(type(machine))
+        assert isinstance(machine, TieredMachine)
         machine.exchange = self
         return machine
 
 
-class TieredMachine:
+class TieredMachine(_Machine):
     """What a machine that computes in Python, at least in part, has beside Theano's class."""
 
     exchange: MachineExchange
@@ -150,10 +158,10 @@ class TieredMachine:
         return self.exchange.call(self, *args, **options)
 
 
-_classes: dict[type, type] = {}
+_classes: dict[type[VM], type[TieredMachine]] = {}
 
 
-def _tiered(kind: type[VM]) -> type[VM]:
+def _tiered(kind: type[VM]) -> type[TieredMachine]:
     if kind not in _classes:
         _classes[kind] = type(kind.__name__, (TieredMachine, kind), {"__doc__": kind.__doc__})
     return _classes[kind]
@@ -178,7 +186,7 @@ def _settled(thunk: Any) -> Any:
     """Return the thunk itself, without the time that is taken in the first tier."""
     if not isinstance(thunk, ChangingThunk):
         return thunk
-    settled = thunk.current
+    settled: Any = thunk.current
     settled.inputs, settled.outputs, settled.lazy = thunk.inputs, thunk.outputs, thunk.lazy
     settled.failed_module = thunk.failed_module
     return settled

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 __all__ = ["Cancelled", "CompilerServer"]
 
@@ -72,7 +73,7 @@ class CompilerServer:
                 request.is_cancelled = True
             self._end_requests()
         if process is not None:
-            process.stdin.close()
+            _pipes(process)[0].close()
             process.wait()
 
     def forget(self) -> None:
@@ -82,8 +83,8 @@ class CompilerServer:
         self._requests.clear()
         if process is not None:
             # Through the descriptors: the file objects may be locked by threads that this process lacks.
-            os.close(process.stdin.fileno())
-            os.close(process.stdout.fileno())
+            for pipe in _pipes(process):
+                os.close(pipe.fileno())
             _abandoned.append(process)
 
     def _send(self, command: Sequence[str], env: Mapping[str, str] | None) -> tuple[int, _SentCommand]:
@@ -103,8 +104,9 @@ class CompilerServer:
             if process is None:
                 return
             try:
-                process.stdin.write(f"{json.dumps(message)}\n")
-                process.stdin.flush()
+                pipe, _ = _pipes(process)
+                pipe.write(f"{json.dumps(message)}\n")
+                pipe.flush()
             except BrokenPipeError:
                 self._end_requests()
 
@@ -123,7 +125,7 @@ class CompilerServer:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         """Receive answers until the server ends."""
-        for line in process.stdout:
+        for line in _pipes(process)[1]:
             answer = json.loads(line)
             with self._lock:
                 request = self._requests.pop(answer["id"], None)
@@ -140,6 +142,12 @@ class CompilerServer:
         for request in self._requests.values():
             request.ended.set()
         self._requests.clear()
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    """Return a server's input and output."""
+    assert process.stdin is not None and process.stdout is not None
+    return process.stdin, process.stdout
 
 
 #: Servers of a parent process: their finalizers would wait for processes that are not this one's children.

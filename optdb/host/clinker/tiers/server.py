@@ -41,10 +41,16 @@ class Server:
         self._kill_all()
 
     def _start(self, number: int, command: list[str], env: dict[str, str] | None) -> None:
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
             # A session of its own: g++ starts other programs, which are killed with it.
-            process = subprocess.Popen(command, env=env, start_new_session=True, **quiet)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                start_new_session=True,
+            )
         except OSError:
             self._answer(number, -1)
             return

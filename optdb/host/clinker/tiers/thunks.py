@@ -46,9 +46,9 @@ class ChangingThunk:
     def __init__(
         self,
         node: Apply,
-        in_python: Callable[[], Any],
+        in_python: Any,
         job: Job,
-        make_in_c: Callable[[], Callable[[], Any]],
+        make_in_c: Callable[[], Any],
         cells: dict[Variable, list[Any]],
         queue: Background,
     ) -> None:
@@ -57,14 +57,14 @@ class ChangingThunk:
         #: How long the node has computed in Python.
         self.seconds = 0.0
         #: The thunk that computes the node now.
-        self.current = in_python
+        self.current: Any = in_python
         #: Whether a machine replaces this thunk; otherwise it changes over by itself.
         self.has_machine = False
         self.inputs = in_python.inputs
         self.outputs = in_python.outputs
         self.lazy = False
         self._queue = queue
-        self._make_in_c: Callable[[], Callable[[], Any]] | None = make_in_c
+        self._make_in_c: Callable[[], Any] | None = make_in_c
         self._arrays = [
             (cells[var], np.dtype(var.type.dtype)) for var in node.outputs if isinstance(var.type, TensorType)
         ]

@@ -41,11 +41,15 @@ def to_bool(value: Any) -> bool:
     return bool(value)
 
 
+#: How NumPy 1 prints; its own types do not have the value, which NumPy 2 takes.
+_NUMPY_1: Any = "1.25"
+
+
 def to_repr(value: Any) -> str:
     """Return repr() of a value, with NumPy's scalars as in NumPy 1."""
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return repr(value)
-    with np.printoptions(legacy="1.25"):
+    with np.printoptions(legacy=_NUMPY_1):
         return repr(value)
 
 
@@ -91,7 +95,7 @@ def format_text(template: str, values: Any) -> str:
     values = tuple(map(_single, values)) if type(values) is tuple else _single(values)
     if "r" not in template or np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return template % values
-    with np.printoptions(legacy="1.25"):
+    with np.printoptions(legacy=_NUMPY_1):
         return template % values
 
 

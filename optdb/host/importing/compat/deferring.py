@@ -83,8 +83,8 @@ def deferred(module: ModuleType) -> Iterator[None]:
         yield
         return
     # Only this module's statements are affected: other threads may import the same packages.
-    module.__builtins__ = {**vars(builtins), "__import__": _import}
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
     try:
         yield
     finally:
-        module.__builtins__ = vars(builtins)
+        vars(module)["__builtins__"] = vars(builtins)

@@ -34,7 +34,9 @@ class TranslatingLoader(SourceFileLoader):
             _write(cache_path, stamp, code)
         return code
 
-    def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
+    def source_to_code(  # type: ignore[override]  # a static method in one base, a method in another
+        self, data: bytes, path: str, *, _optimize: int = -1
+    ) -> CodeType:
         """Translate and compile source."""
         promoting = versions.needs_promotion()
         tree = translation.call_for_helpers(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,9 @@ _role = _ROLES.get
 
 #: NumPy 2 takes integers of these types for int64, without regard to their values.
 _PYTHON_TYPES = (int, float, complex)
+
+#: How `numpy.can_cast` is strict.
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
 
@@ -243,7 +246,7 @@ def result_type(operands: Iterable[Any]) -> np.dtype:
     return result
 
 
-def can_cast_value(value: Any, dtype: np.dtype, casting: str = "safe") -> bool:
+def can_cast_value(value: Any, dtype: np.dtype, casting: Casting = "safe") -> bool:
     """Return whether a scalar's value can be cast, by the rules of NumPy 1."""
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or dtype.kind not in _KINDS:

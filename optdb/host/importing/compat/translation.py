@@ -360,7 +360,7 @@ class _Translator(ast.NodeTransformer):
             return node
         for keyword in node.keywords:
             # A signature of one character is a type.
-            if keyword.arg == "sig" and isinstance(keyword.value, ast.Constant) and len(keyword.value.value) == 1:
+            if keyword.arg == "sig" and _is_character(keyword.value):
                 keyword.arg = "dtype"
         if function.attr == "dtype":
             return _call("make_dtype", node.args, node, node.keywords)
@@ -437,6 +437,10 @@ def _may_be_scalar_type(node: ast.expr) -> bool:
 
 def _is_numpy(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("np", "numpy")
+
+
+def _is_character(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and len(node.value) == 1
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -76,7 +76,7 @@ def _floor_of_quotient(dtype: str) -> Callable[..., None]:
     divided = np.dtype(dtype) if is_real_float(dtype) else None
 
     def compute(x: Any, y: Any, out: Any) -> None:
-        quotient = np.true_divide(x, y) if divided in (None, x.dtype) else _divided_in(divided, x, y)
+        quotient = np.true_divide(x, y) if divided is None or divided == x.dtype else _divided_in(divided, x, y)
         negative = ((x < 0) != (y < 0)) & (y != 0) & (x != 0)
         np.floor(quotient, out)
         if np.any(negative):

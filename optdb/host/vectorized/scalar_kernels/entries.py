@@ -38,7 +38,7 @@ class ScalarDtypes:
     @property
     def widest(self) -> str:
         """The dtype that holds all inputs, as NumPy promotes them."""
-        return np.dtype(functools.reduce(np.promote_types, self.inputs)).name
+        return np.dtype(functools.reduce(np.promote_types, map(np.dtype, self.inputs))).name
 
     @property
     def common(self) -> str:

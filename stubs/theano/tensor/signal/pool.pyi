@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 from _typeshed import Incomplete
@@ -40,5 +41,14 @@ class Pool(OpenMPOp):
     def __init__(
         self, ignore_border: bool = ..., mode: str = ..., ndim: int = ..., openmp: bool | None = ...
     ) -> None: ...
+    @staticmethod
+    def out_shape(
+        imgshape: Sequence[Any],
+        ws: Any = ...,
+        ignore_border: bool = ...,
+        stride: Any = ...,
+        pad: Any = ...,
+        ndim: int = ...,
+    ) -> list[Any]: ...
 
 def __getattr__(name: str) -> Incomplete: ...

@@ -3,7 +3,7 @@
 In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from one moves the other.
 """
 
-import copy
+import copy as original
 from typing import TypeVar
 
 import numpy
@@ -12,14 +12,12 @@ from optdb.host.importing.compat.modules._falling_back import fall_back_to
 
 T = TypeVar("T")
 
-_shallow = copy.copy
-deepcopy = copy.deepcopy
+deepcopy = original.deepcopy
 
 
-def _copy(value: T) -> T:
+def copy(value: T) -> T:
     """Copy an object, not what it refers to; of a random state, its generator, too."""
-    return deepcopy(value) if isinstance(value, numpy.random.RandomState) else _shallow(value)
+    return deepcopy(value) if isinstance(value, numpy.random.RandomState) else original.copy(value)
 
 
-__getattr__, __dir__ = fall_back_to(copy, globals())
-copy = _copy
+__getattr__, __dir__ = fall_back_to(original, globals())

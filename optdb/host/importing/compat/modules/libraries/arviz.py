@@ -75,7 +75,7 @@ def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **op
     draws = {name: np.stack(trace.get_values(name, combine=False, squeeze=False)) for name in names}
     # Version 1 takes the groups in its first argument.
     groups = {"posterior": draws} if _major_version() >= 1 else draws
-    return _package.module.from_dict(groups, **options)
+    return _package.get("from_dict")(groups, **options)
 
 
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ def _converted(value: Any) -> Any:
 
 
 def _major_version() -> int:
-    return int(_package.module.__version__.partition(".")[0])
+    return int(_package.get("__version__").partition(".")[0])
 
 
 def _plots() -> SimpleNamespace:

@@ -14,7 +14,7 @@ from optdb.host.importing.compat import promotion
 NUMPY_2 = numpy.lib.NumpyVersion(numpy.__version__) >= "2.0.0"
 
 
-sctypes = {
+sctypes: dict[str, list[type]] = {
     "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
     "uint": [numpy.uint8, numpy.uint16, numpy.uint32, numpy.uint64],
     "float": [numpy.float16, numpy.float32, numpy.float64, numpy.longdouble],
@@ -63,7 +63,7 @@ def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
 
 
 #: What abstract types stood for.
-_OF_ABSTRACT = {
+_OF_ABSTRACT: dict[type, type] = {
     **dict.fromkeys((numpy.number, numpy.inexact, numpy.floating), numpy.float64),
     numpy.complexfloating: numpy.complex128,
     **dict.fromkeys((numpy.integer, numpy.signedinteger), numpy.dtype("l").type),
@@ -196,7 +196,7 @@ def asscalar(value: Any) -> Any:
 # By value, which NumPy 1 does itself.
 
 
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
     """Whether a cast loses nothing, of a scalar by its value."""
     if isinstance(from_, bool | int | float | complex | numpy.generic) or (
         isinstance(from_, numpy.ndarray) and not from_.ndim
