@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 
+from optdb.host.clinker import locks
 from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.store import Stage, _remove_abandoned
 
@@ -55,3 +56,10 @@ def test_what_a_killed_process_was_making_is_removed(tmp_path):
     process.join()
     _remove_abandoned(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_another_thread_is_about_to_discard_does_not_stop_a_forked_process(tmp_path):
+    lock = FileLock(tmp_path / "lock")  # as between the two steps of a release: held no more, and not discarded yet
+    locks._held.add(lock)
+    locks._leave_to_parent()
+    assert lock not in locks._held

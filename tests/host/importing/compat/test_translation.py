@@ -308,6 +308,12 @@ def test_a_signature_of_one_character_is_a_type():
     assert run("import numpy as np\nx = np.sqrt(4, sig='f')")["x"].dtype == "float32"
 
 
+def test_a_signature_that_is_no_text_is_left_to_numpy():
+    namespace = run("import numpy as np\ndef f():\n    return np.sqrt(4, sig=None)")
+    with pytest.raises(TypeError):
+        namespace["f"]()
+
+
 @pytest.mark.parametrize(("dtype", "wanted"), [("int8", "float16"), ("uint16", "float32"), ("int64", "float64")])
 def test_integers_are_rounded_to_floating_types(dtype, wanted):
     source = f"import numpy as np\na = np.ones(2, '{dtype}')\nx = [np.ceil(a), np.floor(a), np.trunc(a)]"
