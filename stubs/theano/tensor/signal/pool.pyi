@@ -31,10 +31,6 @@ class MaxPoolRop(OpenMPOp):
     ) -> None: ...
 
 class Pool(OpenMPOp):
-    @staticmethod
-    def out_shape(
-        imgshape: Any, ws: Any = ..., ignore_border: bool = ..., stride: Any = ..., pad: Any = ..., ndim: int = ...
-    ) -> list[Any]: ...
     ignore_border: bool
     mode: str
     ndim: int
