@@ -97,7 +97,7 @@ def _changing() -> None:
         countdown[self] = left - 1
         return call(self, *args, **kwargs)
 
-    Function.__call__ = call_changing
+    Function.__call__ = call_changing  # type: ignore[method-assign]  # for the rest of the process
 
 
 def _linker() -> None:

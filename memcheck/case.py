@@ -110,7 +110,7 @@ class Case:
         """Return all ways to run it."""
         turns = max((len(x.dtypes) for x in self.arrays), default=1)
         # Layouts of a single element, or of none, are all the same.
-        layouts = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
+        layouts: tuple[str, ...] = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
         if all(len(x.shape) < 2 for x in self.arrays):
             layouts = tuple(layout for layout in layouts if layout != TURNED)
         return (Run(self, turn, layout) for turn, layout in itertools.product(range(turns), layouts))

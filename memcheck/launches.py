@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from optdb.opencl.kernel_ops import CompiledKernel, OpenCLKernelBase
 
@@ -40,17 +41,14 @@ def noted() -> Iterator[Launches]:
     notes = Launches()
     compiled_kernels = OpenCLKernelBase.compiled_kernels
 
-    def noting(op: OpenCLKernelBase, node: Any) -> dict[str, CompiledKernel]:
+    def noting(op: OpenCLKernelBase, node: Any) -> dict[str, _Noting]:
         kernels = compiled_kernels(op, node)
         owner = class_name(type(op))
         notes.declared.update((owner, name) for name in kernels)
         return {name: _Noting(kernel, (owner, name), notes) for name, kernel in kernels.items()}
 
-    OpenCLKernelBase.compiled_kernels = noting
-    try:
+    with mock.patch.object(OpenCLKernelBase, "compiled_kernels", noting):
         yield notes
-    finally:
-        OpenCLKernelBase.compiled_kernels = compiled_kernels
 
 
 class _Noting:

@@ -25,6 +25,7 @@ from memcheck.layouts import PLAIN, laid_out
 from memcheck.log import parse
 from memcheck.records import Result, Writer
 from optdb.opencl import OpenCLArrayType, contexts, get_context
+from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -144,7 +145,14 @@ class Launched:
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
 def main(
-    table: str, device_kind: str, select: str, once: bool, first: int, share: tuple[int, int], log: Path, write_to: Path
+    table: str,
+    device_kind: DeviceKind,
+    select: str,
+    once: bool,
+    first: int,
+    share: tuple[int, int],
+    log: Path,
+    write_to: Path,
 ) -> None:
     """Run the cases of a table under the memory checker."""
     contexts.register(NAME, "Oclgrind")
