@@ -15,7 +15,8 @@ from optdb import composition
 if TYPE_CHECKING:
     from optdb import cache, distributed
     from optdb.host.api.c_code import tier, wait
-    from optdb.lifters import GraphToGPU, explain, op_lifter
+    from optdb.lifters import GraphToGPU, op_lifter
+    from optdb.lifters.explain import explain
     from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
     from optdb.runtime.devices import list_devices as devices
     from optdb.runtime.exported import load
