@@ -52,7 +52,7 @@ class TopoOptDB(DB):
         self._final: set[str] = set()
         self._cleanup: set[str] = set()
 
-    def register(  # type: ignore[override]
+    def register(  # type: ignore[override]  # Theano's takes all but two parameters by position
         self,
         name: str,
         obj: Any,

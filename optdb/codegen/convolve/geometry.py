@@ -106,7 +106,8 @@ def axes_of(
         Axis(int(length), int(taps), low, high, int(step), int(dilation))
         for length, taps, (low, high), step, dilation in zip(image, kernel, pads, steps, dilations, strict=True)
     ]
-    return tuple([Axis(1, 1)] * (3 - len(axes)) + axes)  # type: ignore[return-value]
+    first, second, third = [Axis(1, 1)] * (3 - len(axes)) + axes
+    return first, second, third
 
 
 def phases_of(axis: Axis) -> list[Phase]:

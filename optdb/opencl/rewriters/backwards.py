@@ -155,8 +155,8 @@ def _factors(node: Apply) -> tuple[_Factor, _Factor] | None:
     if type(node.op) not in _FACTORS:
         return None
     left, right = (node.inputs[slot] for slot in _FACTORS[type(node.op)])
-    factors = _factor(left, is_left=True), _factor(right, is_left=False)
-    return None if None in factors else factors  # type: ignore[return-value]
+    first, second = _factor(left, is_left=True), _factor(right, is_left=False)
+    return None if first is None or second is None else (first, second)
 
 
 def _factor(matrix: Variable, is_left: bool) -> _Factor | None:

@@ -100,7 +100,10 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
     products: list[Product] = []
     others: list[Variable] = []
     for term in _terms(fgraph, node):
-        (products if isinstance(term, tuple) else others).append(term)  # type: ignore[arg-type]
+        if isinstance(term, tuple):
+            products.append(term)
+        else:
+            others.append(term)
     if len(products) < LEAST:
         return None
     kind = node.outputs[0].type

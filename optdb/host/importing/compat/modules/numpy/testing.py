@@ -26,7 +26,7 @@ def knownfailureif(condition: bool | Callable[[], bool], message: str = "Known f
 
 def slow(test: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a test as slow."""
-    test.slow = True  # type: ignore[attr-defined]
+    test.slow = True  # type: ignore[attr-defined]  # functions have attributes
     return test
 
 
@@ -34,7 +34,7 @@ def setastest(is_test: bool = True) -> Any:
     """Return a decorator that says whether a function is a test."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
-        test.__test__ = is_test  # type: ignore[attr-defined]
+        test.__test__ = is_test  # type: ignore[attr-defined]  # functions have attributes
         return test
 
     return decorate
