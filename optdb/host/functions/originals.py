@@ -15,6 +15,7 @@ from theano.compile.function_module import Function
 from theano.compile.io import Out
 from theano.compile.sharedvalue import SharedVariable
 from theano.gof.graph import Variable
+from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import io_toposort
 
@@ -139,6 +140,7 @@ def held_variable(var: Variable, name: str) -> SharedVariable:
     return held
 
 
-def int_scalar(name: str) -> Variable:
+def int_scalar(name: str) -> TensorVariable:
     """Return a new input: a whole number."""
-    return tensor.lscalar(name)
+    number: TensorVariable = tensor.lscalar(name)
+    return number
