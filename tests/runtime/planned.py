@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,61 +30,63 @@ __kernel void twice(ulong n, __global float *x, ulong x_off, __global float *z, 
 KERNELS = {name: list(params) for name, params in read_program(SOURCE).items()}
 
 
-def number(*values, dtype="uint64"):
+def number(*values: Any, dtype: str = "uint64") -> dict[str, Any]:
     """Return a kernel's argument that is a number."""
     return {"kind": "number", "dtype": dtype, "values": list(values)}
 
 
-def axis(argument, axis):
+def axis(argument: int, axis: int) -> dict[str, Any]:
     return {"kind": "axis", "argument": argument, "axis": axis}
 
 
-def arithmetic(op, left, right):
+def arithmetic(op: str, left: Any, right: Any) -> dict[str, Any]:
     return {"kind": "arithmetic", "op": op, "left": left, "right": right}
 
 
-def scalar(op, dtype, *operands):
+def scalar(op: str, dtype: str, *operands: Any) -> dict[str, Any]:
     return {"kind": "scalar", "op": op, "dtype": dtype, "operands": list(operands)}
 
 
-def guard(op, left, right):
+def guard(op: str, left: Any, right: Any) -> dict[str, Any]:
     return {"op": op, "left": left, "right": right}
 
 
-def workspace(nbytes, own_buffer=False):
+def workspace(nbytes: Any, own_buffer: bool = False) -> dict[str, Any]:
     return {"kind": "workspace", "nbytes": nbytes, "own_buffer": own_buffer}
 
 
-def upload(target, offset, value):
+def upload(target: int, offset: Any, value: Any) -> dict[str, Any]:
     return {"kind": "upload", "target": target, "offset": offset, "value": value}
 
 
-def copy_of(target, target_offset, source, source_offset, nbytes):
+def copy_of(target: int, target_offset: Any, source: int, source_offset: Any, nbytes: Any) -> dict[str, Any]:
     places = {"target": target, "target_offset": target_offset, "source": source, "source_offset": source_offset}
     return {"kind": "copy", **places, "nbytes": nbytes}
 
 
-def fill(target, offset, nbytes, pattern):
+def fill(target: int, offset: Any, nbytes: Any, pattern: str) -> dict[str, Any]:
     return {"kind": "fill", "target": target, "offset": offset, "nbytes": nbytes, "pattern": pattern}
 
 
-def of_argument(argument):
+def of_argument(argument: int) -> dict[str, Any]:
     return {"kind": "argument", "argument": argument}
 
 
-def of_numbers(dtype, *numbers):
+def of_numbers(dtype: str, *numbers: Any) -> dict[str, Any]:
     return {"kind": "numbers", "dtype": dtype, "numbers": list(numbers)}
 
 
-def table(name, array, *numbers):
+def table(name: str, array: Any, *numbers: Any) -> dict[str, Any]:
     return {"kind": "table", "table": name, "array": array, "numbers": list(numbers)}
 
 
-def reshaped(array, *shape):
+def reshaped(array: Any, *shape: Any) -> dict[str, Any]:
     return {"kind": "reshaped", "array": array, "shape": list(shape)}
 
 
-def array_result(memory, shape, strides, dtype="float32", offset=0):
+def array_result(
+    memory: int, shape: Sequence[Any], strides: Sequence[int], dtype: str = "float32", offset: int = 0
+) -> dict[str, Any]:
     return {
         **{"kind": "array", "dtype": dtype, "memory": memory, "offset": offset},
         **{"shape": list(shape), "strides": list(strides)},
@@ -89,7 +94,7 @@ def array_result(memory, shape, strides, dtype="float32", offset=0):
 
 
 STATE = {"kind": "shared", "state": 0}
-LAUNCH = {
+LAUNCH: dict[str, Any] = {
     "kind": "launch",
     "kernel": {"program": 0, "function_name": "twice"},
     "global_size": [4],
@@ -98,7 +103,7 @@ LAUNCH = {
     "array_slots": [1, 3],
 }
 
-TRACE = {
+TRACE: dict[str, Any] = {
     "compute_units": 2,
     "dtypes": [],
     "entries": [axis(0, 0), arithmetic("*", "$0", 4)],
@@ -109,7 +114,7 @@ TRACE = {
     "results": [array_result(1, ["$0"], [4])],
 }
 
-ARGUMENT = {
+ARGUMENT: dict[str, Any] = {
     "name": "x",
     "dtype": "float32",
     "broadcastable": [False],
@@ -119,7 +124,7 @@ ARGUMENT = {
     "floats": True,
 }
 
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "about": "",
     "states": [{"name": "total", "value": "arrays/0.npy", "broadcastable": [False]}],
     "programs": [{"source": "programs/0.cl", "kernels": KERNELS}],
@@ -178,14 +183,14 @@ _METHOD["traces"] = [
 ]
 
 
-def plan(path, source=SOURCE, members=None, **changes):
+def plan(path: Path, source: str = SOURCE, members: dict[str, bytes] | None = None, **changes: Any) -> Path:
     """Write the file; `changes` are of the manifest: a path with '__' between its parts, and what goes there."""
     manifest = copy.deepcopy(MANIFEST)
     with contextlib.suppress(SourceError):
         manifest["programs"][0]["kernels"] = {name: list(params) for name, params in read_program(source).items()}
     for place, value in changes.items():
         *parents, last = [int(part) if part.isdigit() else part for part in place.split("__")]
-        inner = manifest
+        inner: Any = manifest
         for part in parents:
             inner = inner[part]
         inner[last] = value
@@ -193,6 +198,6 @@ def plan(path, source=SOURCE, members=None, **changes):
     return path
 
 
-def trace_with(**changes):
+def trace_with(**changes: Any) -> dict[str, Any]:
     """Return changes, for `plan`, of the traces for both kinds of device."""
     return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}
