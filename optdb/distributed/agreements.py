@@ -45,6 +45,7 @@ class Agreement:
 
     def agree_by(self, script: Script) -> None:
         """Let a script do as `agree`."""
+        assert isinstance(self._votes, NativeAgreement), "scripts agree only by C code"
         script.agree(self._votes, self._timeout, self._refuse)
 
     def abort(self, reason: str) -> None:

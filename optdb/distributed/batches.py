@@ -38,11 +38,11 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
     for argument in arguments:
         var = argument.variable
         keys = [key for key in given if key is var or (isinstance(key, str) and key == argument.name)]
-        has_rows = isinstance(var.type, TensorType) and var.ndim > 0 and not var.broadcastable[0]
+        has_rows = isinstance(var.type, TensorType) and var.type.ndim > 0 and not var.type.broadcastable[0]
         axis = given.pop(keys[0]) if keys else (0 if has_rows else None)
         if axis is None:
             continue
-        if not isinstance(var.type, TensorType) or not 0 <= axis < var.ndim or var.broadcastable[axis]:
+        if not isinstance(var.type, TensorType) or not 0 <= axis < var.type.ndim or var.type.broadcastable[axis]:
             raise ValueError(f"the argument {var} cannot be split along axis {axis}: it is {var.type}")
         chosen[var] = axis
     if given:

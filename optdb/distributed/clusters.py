@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from distributed import Client
-from distributed.protocol import to_serialize
+from distributed.protocol.serialize import to_serialize
 
 from optdb.distributed.errors import StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
 from optdb.distributed.local import RestartingCluster
@@ -44,6 +44,13 @@ logger = logging.getLogger(__name__)
 POLL_S, LOOK_S = 0.1, 0.5
 #: A worker's own waits end before the client's wait for it does, so that it can say for whom it has waited.
 GRACE_S = 5.0
+
+
+@dataclass
+class _Raised:
+    """What a coroutine has raised in the client's event loop."""
+
+    error: BaseException
 
 
 def cluster_group(
@@ -208,7 +215,9 @@ class ClusterGroup:
 
     async def _known_workers(self) -> dict[str, Any]:
         """Return the scheduler's workers by address."""
-        identity = await self._client.scheduler.identity(n_workers=-1)
+        scheduler = self._client.scheduler
+        assert scheduler is not None, "the client is connected"
+        identity = await scheduler.identity(n_workers=-1)
         return {address: info for address, info in identity["workers"].items() if info.get("status") != "closing"}
 
     async def _look(self, force: bool = False) -> None:
@@ -332,18 +341,20 @@ class ClusterGroup:
 
         The client's own `sync` waits by Python code, whose lock an interrupt may leave locked: the loop would hang.
         """
-        answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+        answers: SimpleQueue[T | _Raised] = SimpleQueue()
+        loop = self._client.loop
+        assert loop is not None, "the client has begun"
 
         async def answer() -> None:
             try:
-                answers.put((await run(*args), None))
+                answers.put(await run(*args))
             except BaseException as error:
-                answers.put((None, error))
+                answers.put(_Raised(error))
 
-        without_sigint(self._client.loop.add_callback, answer)
-        result, error = answers.get()
-        if error is not None:
-            raise error
+        without_sigint(loop.add_callback, answer)
+        result = answers.get()
+        if isinstance(result, _Raised):
+            raise result.error
         return result
 
     async def _committed(self) -> int:

@@ -19,14 +19,15 @@ class NotSplittable(Exception):
 
     Parameters
     ----------
-    node : Apply
-        Of the user's graph.
+    node : Apply or None
+        Of the user's graph; None for an input, which no node computes.
     reason : str
         Why not.
     """
 
-    def __init__(self, node: Apply, reason: str) -> None:
-        super().__init__(f"{node.op} of {', '.join(map(str, node.inputs))}: {reason}")
+    def __init__(self, node: Apply | None, reason: str) -> None:
+        what = "" if node is None else f"{node.op} of {', '.join(map(str, node.inputs))}: "
+        super().__init__(f"{what}{reason}")
         self.node = node
         self.reason = reason
 

@@ -30,7 +30,7 @@ BLOCK_BYTES = 256 * 1024
 Tag = tuple[int, ...]
 
 
-class Link(Protocol):
+class Link:
     """How a worker's messages get to the others, who are known by rank."""
 
     #: Whether received arrays belong to the receiver alone.
@@ -44,11 +44,16 @@ class Link(Protocol):
     #: If they lend: for each worker, by rank, what waits until its device has read what others have lent.
     readers: list[Sequence[Any]]
 
-    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
-        """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
+    def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
+        """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known.
 
-    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+        Workers that share memory also send what to wait for, and a `LentPiece`.
+        """
+        raise NotImplementedError
+
+    def receive(self, rank: int, tag: Tag) -> list[Any]:
         """Wait for arrays from a worker; raise `Aborted`, or `WorkerTimeout`."""
+        raise NotImplementedError
 
 
 class LentPiece(Protocol):
@@ -69,7 +74,7 @@ class Mailbox:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self._messages: dict[tuple[Any, Tag], Sequence[np.ndarray]] = {}
+        self._messages: dict[tuple[Any, Tag], Sequence[Any]] = {}
         self._changed = threading.Condition()
         #: Attempts before this one are over.
         self._oldest = 0
@@ -83,7 +88,7 @@ class Mailbox:
             self._oldest, self._abort_reason = attempt, None
             self._messages = {key: value for key, value in self._messages.items() if key[1][0] >= attempt}
 
-    def deliver(self, sender: Any, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+    def deliver(self, sender: Any, tag: Tag, arrays: Sequence[Any]) -> None:
         """Put a message there; one of an attempt that is over is dropped."""
         with self._changed:
             if tag[0] >= self._oldest:
@@ -97,7 +102,7 @@ class Mailbox:
                 self._oldest, self._abort_reason = attempt, reason
                 self._changed.notify_all()
 
-    def take(self, sender: Any, tag: Tag) -> list[np.ndarray]:
+    def take(self, sender: Any, tag: Tag) -> list[Any]:
         """Wait for a message."""
         end = time.monotonic() + self.timeout
         with self._changed:
@@ -204,7 +209,9 @@ class Exchange:
         return results
 
     def _shared_end(self, tag: Tag, arrays: Sequence[np.ndarray], combine: Callable[[Any], Any]) -> list[np.ndarray]:
-        received = [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
+        received: list[Sequence[Any]] = [
+            arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)
+        ]
         known = self._link.results.get(tag)
         if known is not None:
             return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distributed import LocalCluster, Nanny
-from distributed.deploy import Cluster
+from distributed.deploy.cluster import Cluster
 
 __all__ = ["RestartingCluster"]
 

@@ -45,7 +45,7 @@ class Summands:
         self._turn = 0
         #: The shapes of sums on the host.
         self._host_shapes: list[tuple[int, ...]] = []
-        self._ranks = [var.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
+        self._ranks = [var.type.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
 
     def collect(self) -> list[np.ndarray]:
         """Wait for the device; return the summands as vectors, which are not to be changed, until `close`."""
@@ -60,7 +60,7 @@ class Summands:
         """Return vectors for the sums, in the order of `collect`."""
         sizes = [int(np.prod(shape)) for shape in self._host_shapes]
         self._host_sums = [
-            np.empty(sum(sizes[i] for i in some), self._on_host[some[0]][1].dtype) for some in self._alike()
+            np.empty(sum(sizes[i] for i in some), self._on_host[some[0]][1].type.dtype) for some in self._alike()
         ]
         return [*self._sums.open(), *self._host_sums]
 
@@ -107,14 +107,15 @@ class Summands:
         """
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
-        self._download.restart()
+        download = self._download
+        download.restart()
         exchange.wait_for_readers()
         for term in self._terms.values():
             term.restart()
         self._turn = 0
 
         def completed(bucket: int, arrays: Sequence[Any]) -> None:
-            piece = self._download.begin(dict(zip(self._buckets[bucket], arrays, strict=True)))
+            piece = download.begin(dict(zip(self._buckets[bucket], arrays, strict=True)))
             if piece is not None:
                 self._lend(exchange, piece)
 
@@ -122,6 +123,7 @@ class Summands:
 
     def end_lending(self, exchange: Exchange) -> Piece:
         """Let the others have the summands that are left; return these, which may be on their way."""
+        assert self._download is not None, "`begin_lending` comes first"
         piece = self._download.end()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -168,5 +170,5 @@ class Summands:
         """Return the numbers of the summands on the host, those of one dtype together."""
         found: dict[Any, list[int]] = {}
         for i, (summand, _) in enumerate(self._on_host):
-            found.setdefault(summand.dtype, []).append(i)
+            found.setdefault(summand.type.dtype, []).append(i)
         return list(found.values())

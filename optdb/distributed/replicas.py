@@ -76,9 +76,8 @@ class Replica:
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
-        #: The step that was launched: its part, its exchange, and when it began.
-        self._part: Part | None = None
-        self._exchange: Exchange | None = None
+        #: The step that was launched: its part and its exchange, and when it began.
+        self._under_way: tuple[Part, Exchange] | None = None
         self._start = 0.0
 
     @property
@@ -149,7 +148,7 @@ class Replica:
 
         def begin(first: CommandList) -> bool:
             leads = before is not None and before(first)
-            self._part, self._exchange, self._start = part, exchange, time.perf_counter()
+            self._under_way, self._start = (part, exchange), time.perf_counter()
             return leads
 
         self._launch(part, exchange, begin, ending)
@@ -159,9 +158,10 @@ class Replica:
 
     def finish(self) -> Prepared:
         """Wait for the other workers; return what has been prepared of the step that was launched."""
-        own, pending = self._finish(self._part, self._exchange)
-        prepared = self._described(own, pending, time.perf_counter() - self._start)
-        self._part = self._exchange = None
+        part, exchange = self._launched()
+        own, pending = self._finish(part, exchange)
+        prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
+        self._under_way = None
         self._prepared_step = self.steps
         return prepared
 
@@ -172,9 +172,19 @@ class Replica:
         """
         return None
 
-    def _described(self, own: list[np.ndarray], pending: Results | None, seconds: float) -> Prepared:
+    def end(self, ending: Ending, first: CommandList) -> Prepared:
+        """Finish and commit a step by what `ending` has returned; enqueue the `first` commands of the next one, too."""
+        raise NotImplementedError
+
+    def _launched(self) -> tuple[Part, Exchange]:
+        """Return the part and the exchange of the step that was launched."""
+        assert self._under_way is not None, "`launch` comes first"
+        return self._under_way
+
+    def _described(
+        self, exchange: Exchange, own: list[np.ndarray], pending: Results | None, seconds: float
+    ) -> Prepared:
         """Describe what has been prepared in some seconds."""
-        exchange = self._exchange
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
         parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
@@ -316,15 +326,16 @@ class ExactReplica(Replica):
         else:
             self._take_passed(exchange.receive_passed())
         self._taken = self._arguments(part)
-        return self._own, self._results.begin(*self._taken) if self._gives_results(exchange) else None
+        results = self._results_of(exchange)
+        return self._own, None if results is None else results.begin(*self._taken)
 
     def _arguments(self, part: Part) -> list[Any]:
         """Return what the update and the results are called with."""
         return [*(part.arguments[i] for i in self._plan.same), _number(part.length)]
 
-    def _gives_results(self, exchange: Exchange) -> bool:
-        """Whether this worker computes the outputs that all have."""
-        return self._results is not None and exchange.is_first
+    def _results_of(self, exchange: Exchange) -> PendingResults | None:
+        """Return what computes the outputs that all have; None on other workers than the first one."""
+        return self._results if exchange.is_first else None
 
     @property
     def adds_on_device(self) -> bool:
@@ -334,16 +345,20 @@ class ExactReplica(Replica):
         queue = self._summands.queue
         if self._lent is None or not agreement.is_native or not can_script(queue):
             return None
-        exchange, taken = self._exchange, self._arguments(self._part)
-        methods = [self._update, self._results] if self._gives_results(exchange) else [self._update]
-        update, *results = commands = [method.commands(*taken) for method in methods]
-        if any(each is None for each in commands):
+        part, exchange = self._launched()
+        taken = self._arguments(part)
+        results = self._results_of(exchange)
+        update = self._update.commands(*taken)
+        of_results = None if results is None else results.commands(*taken)
+        if update is None or (results is not None and of_results is None):
             return None
         script = Script()
         try:
             times = {"begun": script.note_time()}
             times["computed"], times["added"] = self._add_lent(exchange, self._lent, script)
-            pending = self._results.begin_by(script, results[0]) if results else None
+            pending = None
+            if results is not None and of_results is not None:
+                pending = results.begin_by(script, of_results)
             script.flush(queue)
             agreement.agree_by(script)
             times["agreed"] = script.note_time()
@@ -372,8 +387,9 @@ class ExactReplica(Replica):
         begun, computed, added, agreed, updated = (seconds.value for seconds in times.values())
         if updated:
             self.steps, self._prepared_step, self._taken = self.steps + 1, None, []
-        self._exchange.seconds += added - computed
-        prepared = self._described(self._own, ending.pending, start - self._start + added - begun)
+        _, exchange = self._launched()
+        exchange.seconds += added - computed
+        prepared = self._described(exchange, self._own, ending.pending, start - self._start + added - begun)
         self._update_seconds = updated - agreed if updated else 0.0
         return prepared
 

@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted, WorkerFailed
-from optdb.distributed.exchange import Exchange, Mailbox, Tag
+from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
@@ -130,7 +128,7 @@ class _Skipped(Aborted):
     """A step that was not begun, since the one before has failed."""
 
 
-class ThreadLink:
+class ThreadLink(Link):
     """Passes references to arrays between threads."""
 
     #: The sender has them, too.
@@ -151,10 +149,10 @@ class ThreadLink:
         self.results = {} if results is None else results
         self.readers = [()] * len(names) if readers is None else readers
 
-    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+    def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
         self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
 
-    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+    def receive(self, rank: int, tag: Tag) -> list[Any]:
         return self._mailboxes[self._rank].take(self._names[rank], tag)
 
 
@@ -190,8 +188,11 @@ class ThreadGroup:
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         #: What one thread has computed of the rounds of the present step, for all.
         self._results: dict[Tag, Any] = {}
-        shared = self._mailboxes, self._names, self._lends, self._results, [()] * len(devices)
-        self._links = [ThreadLink(rank, *shared) for rank in range(len(devices))]
+        readers: list[Sequence[Any]] = [()] * len(devices)
+        self._links = [
+            ThreadLink(rank, self._mailboxes, self._names, self._lends, self._results, readers)
+            for rank in range(len(devices))
+        ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
         #: By rank, the error of the launch of the next step, or whether it was launched while the last one was made.
@@ -303,10 +304,6 @@ class ThreadGroup:
         ending = None if unfinished is None else self._ending(unfinished, rank)
         outcomes: list[Prepared | BaseException] = []
 
-        def pass_on() -> None:
-            """Let the caller know of the step before: not sooner, since the caller's thread takes Python's lock."""
-            unfinished.set_outcome(rank, outcomes[0])
-
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
@@ -319,7 +316,8 @@ class ThreadGroup:
 
         try:
             if unfinished is not None:
-                exchange.on_launched = pass_on
+                # The caller hears of the step before then, and not sooner: the caller's thread takes Python's lock.
+                exchange.on_launched = lambda: unfinished.set_outcome(rank, outcomes[0])
             replica.launch(step.parts[rank], exchange, begin, ending)
         except BaseException as error:
             if unfinished is not None and not outcomes:
@@ -448,6 +446,7 @@ class ThreadGroup:
             raise step.error
         prepared = []
         for rank, outcome in enumerate(step.outcomes):
+            assert isinstance(outcome, Prepared), "a step without an error is prepared by all"
             try:
                 prepared.append(self._replicas[rank].complete(outcome))
             except Exception as error:

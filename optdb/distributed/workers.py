@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from distributed import get_worker
-from distributed.comm import connect
-from distributed.protocol import to_serialize
+from distributed.comm.core import connect
+from distributed.protocol.serialize import to_serialize
 
 from optdb import __version__
 from optdb.distributed.errors import Aborted, WorkerTimeout
-from optdb.distributed.exchange import Exchange, Mailbox, Tag
+from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.host.api.config import config
 from optdb.host.functions.originals import theano_version
@@ -79,7 +79,7 @@ class _Job:
     reply: asyncio.Future
 
 
-class _DaskLink:
+class _DaskLink(Link):
     """Sends arrays to other workers over dask's comms; a step's thread uses it."""
 
     #: Each message is read into memory of its own.
@@ -89,10 +89,10 @@ class _DaskLink:
     def __init__(self, session: Session, addresses: Sequence[str]) -> None:
         self._session, self._addresses = session, addresses
 
-    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+    def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
         self._session.post(self._addresses[rank], tag, arrays)
 
-    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+    def receive(self, rank: int, tag: Tag) -> list[Any]:
         return list(map(aligned, self._session.mailbox.take(self._addresses[rank], tag)))
 
 
@@ -231,9 +231,9 @@ class Session:
             self._commit_error = error
 
     def _result(self, job: _Job) -> Prepared | BaseException:
-        error, self._commit_error = self._commit_error, None
-        if error is not None:
-            return error
+        earlier, self._commit_error = self._commit_error, None
+        if earlier is not None:
+            return earlier
         try:
             with self._turn:
                 return self._prepared(job)

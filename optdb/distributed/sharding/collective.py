@@ -102,7 +102,9 @@ class _Mark(Op):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Raise: no machine computes it."""
         raise RuntimeError(f"{self} stands for a part of a round, and computes nothing")
 
@@ -158,7 +160,9 @@ class ReductionRound(Op):
         """Return which inputs after the token are lengths of pieces (`offset` 1), or numbers of elements (2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
-    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Wait for the other workers' vectors; combine them all."""
         token, *given = inputs
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
@@ -169,11 +173,11 @@ class ReductionRound(Op):
             results = found.end(self.number, lambda received: combined(self.kinds, received, lengths))
         else:
             results = found.all_reduce(self.number, vectors)
-        outputs[0][0] = token
-        for cell, result in zip(outputs[1:], results, strict=True):
+        output_storage[0][0] = token
+        for cell, result in zip(output_storage[1:], results, strict=True):
             cell[0] = np.asarray(result)
 
-    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the lengths: sums have those of their summands."""
         return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
 
@@ -203,15 +207,17 @@ class Completion(Op):
         """Make a node."""
         return Apply(self, [token, *summands], [token.type()])
 
-    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Let the thread's `Reducer` know."""
         token, *summands = inputs
         reducer().completed(self.bucket, summands)
-        outputs[0][0] = np.array(token)
+        output_storage[0][0] = np.array(token)
 
-    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the shape of the token."""
-        return shapes[:1]
+        return [shapes[0]]
 
 
 def combined(
@@ -263,7 +269,8 @@ def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> l
 
     No difference of large numbers is taken but that of two means, and all is computed in double precision.
     """
-    seen, mean, squares = 0.0, np.float64(0), np.float64(0)
+    seen = 0.0
+    mean = squares = np.zeros(())
     with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
         for vector, more in zip(vectors, counts, strict=True):
             own_mean, rest, own_squares = vector.astype("float64").reshape(NUMBERS, -1)

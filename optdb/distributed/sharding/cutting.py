@@ -18,11 +18,13 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from theano.tensor.var import TensorVariable
+
 from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
 from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, Completion, MergeMoments, ReductionRound
-from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
+from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value, array_of
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
@@ -44,7 +46,7 @@ def exact_plan(
     original: Original,
     axes: Mapping[Variable, int],
     reductions: Mapping[int, str],
-    gradients: Mapping[Variable, Variable] | None,
+    gradients: Mapping[SharedVariable, Variable] | None,
     own_statistics: bool,
     buckets: int = 0,
 ) -> StepPlan:
@@ -76,7 +78,7 @@ def exact_plan(
     if gradients is not None:
         share = spreader.own_length / length
         for var in _located(original, gradients):
-            spreader.values[var] = Partial(var * share.astype(var.dtype))
+            spreader.values[var] = Partial(array_of(var) * share.astype(var.type.dtype))
     asked = {i: var for i, var in enumerate(original.outputs) if i not in reductions}
     updates = _following(spreader, original)
     specs, wholes, own = _outputs(spreader, original, asked, reductions)
@@ -84,9 +86,9 @@ def exact_plan(
     return _Cut(original, axes, length, first, token, buckets).plan(roots, own, specs, updates)
 
 
-def _following(spreader: Spreader, original: Original) -> dict[Variable, Variable]:
+def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, Variable]:
     """Return the next value of each shared variable, as all workers have it."""
-    following = {}
+    following: dict[SharedVariable, Variable] = {}
     for shared, var in original.updates.items():
         try:
             (value,) = spreader.spread([var])
@@ -143,7 +145,7 @@ def _outputs(
     return specs, wholes, own
 
 
-def _located(original: Original, gradients: Mapping[Variable, Variable]) -> list[Variable]:
+def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -> list[Variable]:
     """Return the variables of a compiled function's graph that compute what variables of the user's graph do."""
     numbers: dict[Any, int] = {}
     known = {_structure(out, numbers): out for node in original.nodes for out in node.outputs}
@@ -197,7 +199,7 @@ class _Cut:
         roots: Sequence[Variable],
         own: Sequence[Variable],
         specs: list[OutputReduction],
-        updates: Mapping[Variable, Variable],
+        updates: Mapping[SharedVariable, Variable],
     ) -> StepPlan:
         """Return the functions; `roots` are the values that all workers have, `own` those of a worker."""
         nodes = io_toposort([], [*roots, *own])
@@ -253,7 +255,7 @@ class _Cut:
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
         """Return the numbers of the summands that are on a device, in pieces of neighbours; without the last piece."""
-        floats = [i for i, summand in enumerate(summands) if summand.dtype.startswith("float")]
+        floats = [i for i, summand in enumerate(summands) if summand.type.dtype.startswith("float")]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -309,37 +311,38 @@ def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Va
     groups: dict[tuple[str, str], list[tuple[Apply, list[Variable]]]] = {}
     for node in nodes:
         kind = SUM if isinstance(node.op, AllReduce) else MOMENTS
-        dtype = node.outputs[0].dtype
+        dtype = node.outputs[0].type.dtype
         groups.setdefault((kind, dtype), []).append((node, _rebuild(node.inputs, copies)))
     inputs: list[Variable] = []
     for (kind, _), members in groups.items():
         if kind == SUM:
-            inputs.append(_packed([summand for _, (summand,) in members]))
+            inputs.append(_packed([array_of(summand) for _, (summand,) in members]))
             continue
-        inputs.append(_packed([moments for _, (_, moments) in members]))
-        inputs.append(tensor.stack([moments.shape[0] for _, (_, moments) in members]))
+        inputs.append(_packed([array_of(moments) for _, (_, moments) in members]))
+        inputs.append(tensor.stack([array_of(moments).shape[0] for _, (_, moments) in members]))
         inputs.append(tensor.stack([count for _, (count, _) in members]))
     token, *vectors = ReductionRound(number, [kind for kind, _ in groups]).make_node(token, *inputs).outputs
     for vector, ((kind, _), members) in zip(vectors, groups.items(), strict=True):
         start = tensor.constant(0, dtype="int64")
         for node, arrays in members:
-            stop = start + (arrays[0].size if kind == SUM else arrays[1].size // NUMBERS * GOT)
-            part = vector if len(members) == 1 else vector[start:stop]
-            copies[node.outputs[0]] = _shaped(part, arrays[0]) if kind == SUM else part
+            size = array_of(arrays[0]).size if kind == SUM else array_of(arrays[1]).size // NUMBERS * GOT
+            stop = start + size
+            part = vector if len(members) == 1 else array_of(vector)[start:stop]
+            copies[node.outputs[0]] = _shaped(array_of(part), array_of(arrays[0])) if kind == SUM else part
             start = stop
     return token
 
 
-def _packed(arrays: Sequence[Variable]) -> Variable:
+def _packed(arrays: Sequence[TensorVariable]) -> Variable:
     """Return the elements of arrays as one vector."""
-    vectors = [var if var.ndim == 1 else var.flatten() for var in arrays]
+    vectors = [var if var.type.ndim == 1 else var.flatten() for var in arrays]
     return vectors[0] if len(vectors) == 1 else tensor.join(0, *vectors)
 
 
-def _shaped(vector: Variable, like: Variable) -> Variable:
+def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
     """Return the elements of a vector as an array of the type and the shape of another one."""
-    shaped = vector if like.ndim == 1 else vector.reshape(like.shape, ndim=like.ndim)
-    return like.type.filter_variable(tensor.patternbroadcast(shaped, like.broadcastable))
+    shaped = vector if like.type.ndim == 1 else vector.reshape(like.shape, ndim=like.type.ndim)
+    return like.type.filter_variable(tensor.patternbroadcast(shaped, like.type.broadcastable))
 
 
 def _held(var: Variable, name: str) -> SharedVariable:
@@ -356,12 +359,12 @@ def _held(var: Variable, name: str) -> SharedVariable:
 
 
 def _as_held(var: Variable) -> Variable:
-    return var.dimshuffle("x") if var.ndim == 0 and var.dtype.startswith("float") else var
+    return array_of(var).dimshuffle("x") if var.type.ndim == 0 and var.type.dtype.startswith("float") else var
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
     """Return the variable that a shared variable holds for others."""
-    return held.dimshuffle() if held.ndim > var.ndim else held
+    return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import Variable
+from optdb.host.api.variables import TensorType
+
+
+def array_of(var: Variable) -> TensorVariable:
+    """Return a variable that is an array, to compute with."""
+    assert isinstance(var.type, TensorType), f"{var} is no array"
+    array: Any = var
+    return array
 
 
 @dataclass(frozen=True)
@@ -13,6 +24,11 @@ class Value:
 
     #: In the graph of one worker.
     var: Variable
+
+    @property
+    def array(self) -> TensorVariable:
+        """The variable of a value that is an array, to compute with."""
+        return array_of(self.var)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ summand, which is added up after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
-from optdb.host.api.control_flow import Scan
+from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Variable
 
 
@@ -28,8 +29,8 @@ class _Loop:
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
-        self._spreader, self._node, self._op = spreader, node, node.op
-        op = node.op
+        self._spreader, self._node = spreader, node
+        self._op = op = scan_of(node)
         if len(op.outer_shared(node.inputs)):
             self._refuse("a loop has shared variables as states")
         self._steps = spreader.whole(inputs[0], node)
@@ -41,7 +42,7 @@ class _Loop:
             if not isinstance(value, Replicated | Sharded | Partial):
                 self._rest[i] = spreader.whole(value, node)
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> NoReturn:
         raise NotSplittable(self._node, reason)
 
     def results(self) -> list[Value]:
@@ -53,11 +54,12 @@ class _Loop:
             if states == self._states:
                 return self._outer(inner)
             self._states = states
-        return self._refuse("the layouts of its states change from turn to turn")
+        self._refuse("the layouts of its states change from turn to turn")
 
     def _inner_layouts(self) -> dict[Variable, Value]:
         """Return the value of each variable of the inner graph."""
-        op, values = self._op, {}
+        op = self._op
+        values: dict[Variable, Value] = {}
         for inner, outer in zip(op.inner_seqs(op.inputs), self._sequences, strict=True):
             values[inner] = self._within(inner, outer)
         inner_states = [*op.inner_mitmot(op.inputs), *op.inner_mitsot(op.inputs), *op.inner_sitsot(op.inputs)]
@@ -67,8 +69,8 @@ class _Loop:
             values[inner] = self._within(inner, outer)
         for inner, outer in zip(op.inner_non_seqs(op.inputs), self._rest, strict=True):
             values[inner] = _on(inner, outer)
-        spreader = Spreader({}, self._spreader.length, self._spreader.first, in_loop=True)
-        spreader.own_length = self._spreader.own_length
+        outside = self._spreader
+        spreader = Spreader({}, outside.length, outside.first, in_loop=True, own_length=outside.own_length)
         spreader.values.update(values)
         outputs = list(op.outputs)
         for var, value in zip(outputs, spreader.spread(outputs), strict=True):
@@ -90,7 +92,8 @@ class _Loop:
         """Return, for each state, the values that a turn computes for it."""
         op = self._op
         mitmot = op.inner_mitmot_outs(op.outputs)
-        results, start = [], 0
+        results: list[list[Value]] = []
+        start = 0
         for taps in op.mitmot_out_taps():
             results.append([inner_value(inner, var) for var in mitmot[start : start + len(taps)]])
             start += len(taps)

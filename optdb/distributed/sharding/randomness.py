@@ -30,9 +30,10 @@ def _draw(spreader: Spreader, node: Apply, inputs: list[Value], shape: Value) ->
     outputs = remade(node, spreader.wholes(inputs, node))
     if not isinstance(shape, Vector):
         return list(map(Replicated, outputs))
-    axes = [i for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
-    if len(axes) != 1 or not shape.entries[axes[0]].unit:
+    lengths = [(i, entry) for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
+    if len(lengths) != 1 or not lengths[0][1].unit:
         return list(map(Replicated, outputs))
     state, drawn = outputs
-    layout = Sharded(drawn, axes[0])
-    return [Replicated(state), Sharded(spreader.own_rows(drawn, layout, node), axes[0])]
+    axis, _ = lengths[0]
+    layout = Sharded(drawn, axis)
+    return [Replicated(state), Sharded(spreader.own_rows(drawn, layout, node), axis)]

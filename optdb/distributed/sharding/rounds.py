@@ -7,12 +7,13 @@ of all workers' devices, whose vectors lie in pinned memory. It gives the result
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from optdb.distributed.sharding.collective import Completion, ReductionRound, combined, reducer
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
 from optdb.runtime.arrays import copy, empty
@@ -48,7 +49,9 @@ class BeginRound(_OfRound):
         """Make a node for vectors on a device."""
         return Apply(self, [token, *inputs], [token.type()])
 
-    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Begin to copy the vectors to the host."""
         token, *given = inputs
         count = len(self.round.kinds)
@@ -63,11 +66,11 @@ class BeginRound(_OfRound):
             arrays.append(mirror.values)
             record_transfer(self, vector.nbytes)
         found.begin(self.round.number, [*arrays, *elements], Arrival(events))
-        outputs[0][0] = token
+        output_storage[0][0] = token
 
-    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the shape of the token."""
-        return shapes[:1]
+        return [shapes[0]]
 
 
 class EndRound(_OfRound):
@@ -83,14 +86,16 @@ class EndRound(_OfRound):
         vectors = inputs[: len(self.round.kinds)]
         return Apply(self, [token, *inputs], [token.type(), *(var.type() for var in vectors)])
 
-    def perform(self, node: Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
+    ) -> None:
         """Wait, and begin to copy the results to the device."""
         token, *given = inputs
         number, kinds = self.round.number, self.round.kinds
         found = reducer()
         lengths = given[len(kinds) :]
         results = found.end(number, lambda received: combined(kinds, received, lengths))
-        for i, (cell, result) in enumerate(zip(outputs[1:], results, strict=True)):
+        for i, (cell, result) in enumerate(zip(output_storage[1:], results, strict=True)):
             context = node.outputs[1 + i].type.context
             out = cell[0]
             if out is None or out.shape != result.shape or out.dtype != result.dtype:
@@ -99,9 +104,9 @@ class EndRound(_OfRound):
             mirror.values[...] = result
             mirror.give(out)
             record_transfer(self, result.nbytes)
-        outputs[0][0] = token
+        output_storage[0][0] = token
 
-    def infer_shape(self, node: Apply, shapes: list[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the lengths of the results."""
         return [shapes[0], *self.round.result_shapes(shapes[1 : 1 + len(self.round.kinds)])]
 
@@ -114,7 +119,7 @@ def _mirror(context: Any, staging: dict[Any, Any], key: Any, dtype: np.dtype, si
     return mirror
 
 
-def _of_floats(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Reject rounds with whole numbers, which are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
@@ -122,8 +127,9 @@ def _of_floats(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
 
 
 @lifts([ReductionRound], 90, _of_floats)
-def lift_round(op: ReductionRound, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a round: one op begins it, another one ends it."""
+    assert isinstance(op, ReductionRound)
     token, *given = inputs
     vectors = [as_opencl_variable(given[slot], context_name) for slot in op.vector_slots]
     elements, lengths = ([given[slot] for slot in op.host_slots(offset)] for offset in (2, 1))
@@ -132,7 +138,7 @@ def lift_round(op: ReductionRound, context_name: str | None, inputs: Inputs, out
 
 
 @lifts([Completion], 90)
-def lift_completion(op: Completion, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+def lift_completion(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift what says that summands are computed; it gets those on the device."""
     token, *summands = inputs
     return op.make_node(token, *(as_opencl_variable(summand, context_name) for summand in summands)).outputs

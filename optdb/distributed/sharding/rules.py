@@ -7,9 +7,19 @@ one device computes from the whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
+from optdb.distributed.sharding.layouts import (
+    Length,
+    Own,
+    Partial,
+    Replicated,
+    RowNumbers,
+    Sharded,
+    Value,
+    Vector,
+)
 from optdb.distributed.sharding.spreading import Spreader, is_zero, remade, rule
 from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply, Constant, Variable
@@ -21,8 +31,12 @@ def _has(values: Sequence[Value], layout: type) -> bool:
     return any(isinstance(value, layout) for value in values)
 
 
+def _has_zeros(value: Value) -> bool:
+    return isinstance(value, Replicated) and value.zero
+
+
 def _is_constant(var: Variable, *numbers: int) -> bool:
-    return isinstance(var, Constant) and var.ndim == 0 and var.data in numbers
+    return isinstance(var, Constant) and var.type.ndim == 0 and var.data in numbers
 
 
 # Elementwise
@@ -36,12 +50,12 @@ _SUMS = (scalars.Add, scalars.Sub)
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Compute element by element: rows by rows; sums and multiples of summands are summands."""
-    op = node.op.scalar_op
+    op = _scalar_op(node)
     if _has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
     if (
         isinstance(op, scalars.Second)
-        and all(node.inputs[0].broadcastable)
+        and all(node.inputs[0].type.broadcastable)
         and node.outputs[0].type == inputs[1].var.type
     ):
         return [inputs[1]]  # the first input has nothing to say about the shape
@@ -67,8 +81,13 @@ def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
         return list(map(Own, remade(node, others)))
     if _has(inputs, Length):
         return [_of_lengths(spreader, node, inputs)]
-    keeps_zero = isinstance(op, (*_LINEAR, *_SUMS)) and all(value.zero for value in inputs)
+    keeps_zero = isinstance(op, (*_LINEAR, *_SUMS)) and all(map(_has_zeros, inputs))
     return [Replicated(out, keeps_zero) for out in remade(node, inputs)]
+
+
+def _scalar_op(node: Apply) -> scalars.ScalarOp:
+    assert isinstance(node.op, ops.Elemwise)
+    return node.op.scalar_op
 
 
 def _like(value: Value, var: Variable) -> Value:
@@ -83,12 +102,12 @@ def _like(value: Value, var: Variable) -> Value:
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
     """Tell whether an elementwise op makes a summand of summands."""
     summands = [isinstance(value, Partial) for value in inputs]
-    zeros = [isinstance(value, Replicated) and value.zero for value in inputs]
+    zeros = list(map(_has_zeros, inputs))
     known = all(isinstance(value, Partial | Replicated) for value in inputs)
     if not known:
         return False
-    if isinstance(op, scalars.Cast) and node.outputs[0].dtype.startswith(("int", "uint", "bool")):
-        return node.inputs[0].dtype.startswith(("int", "uint"))
+    if isinstance(op, scalars.Cast) and node.outputs[0].type.dtype.startswith(("int", "uint", "bool")):
+        return node.inputs[0].type.dtype.startswith(("int", "uint"))
     if isinstance(op, _LINEAR):
         return sum(summands) == 1
     if isinstance(op, _SUMS):
@@ -102,30 +121,31 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return the results of an op that computes each row from rows; what is not split must be the same for all rows."""
-    layout = _one_layout(node, [value for value in inputs if isinstance(value, Sharded)])
+    layout = _one_layout(node, inputs)
     local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):
-        if isinstance(value, Sharded) or value.var.broadcastable[layout.axis]:
+        if isinstance(value, Sharded) or value.var.type.broadcastable[layout.axis]:
             continue
         # It has as many rows as the whole batch.
         local[i] = Replicated(spreader.own_rows(value.var, layout, node))
     return [_like(layout, out) for out in remade(node, local)]
 
 
-def _one_layout(node: Apply, values: Sequence[Sharded]) -> Sharded:
-    """Return the layout of split arrays whose rows meet."""
-    first = values[0]
-    for value in values:
+def _one_layout(node: Apply, values: Sequence[Value]) -> Sharded:
+    """Return the layout of the split arrays among some values, whose rows meet."""
+    split = [value for value in values if isinstance(value, Sharded)]
+    first = split[0]
+    for value in split:
         if value.axis != first.axis or value.interleaved != first.interleaved:
             raise NotSplittable(node, f"rows of {first.var} meet rows of {value.var} that belong to other examples")
-    return min(values, key=lambda value: value.unit)
+    return min(split, key=lambda value: value.unit)
 
 
 def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
     """Compute with lengths: whole numbers remain lengths, others are numbers of the whole batch."""
-    op, out = node.op.scalar_op, node.outputs[0]
+    op, out = _scalar_op(node), node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
-    if out.dtype.startswith("float"):
+    if out.type.dtype.startswith("float"):
         return Replicated(whole)
     lengths = [value for value in inputs if isinstance(value, Length)]
     linear = isinstance(op, _LINEAR) and len(lengths) == 1 and lengths[0].linear
@@ -142,9 +162,9 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
             return value.entries[index]
         if not isinstance(value, Replicated):
             raise NotSplittable(node, "it computes with the shape of an array and with the array's values")
-        return Replicated(value.var[0] if value.var.broadcastable[0] else value.var[index])
+        return Replicated(value.array[0 if value.var.type.broadcastable[0] else index])
 
-    scalar_op = ops.Elemwise(node.op.scalar_op)
+    scalar_op = ops.Elemwise(_scalar_op(node))
     entries = tuple(spreader.apply(scalar_op, *(entry(value, i) for value in inputs)) for i in range(count))
     return _vector(entries)
 
@@ -163,7 +183,7 @@ def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     (value,) = inputs
     if isinstance(value, Sharded):
         own = remade(node, inputs)[0]
-        return [Vector(own, tuple(spreader.length_along(value, axis) for axis in range(value.var.ndim)))]
+        return [Vector(own, tuple(spreader.length_along(value, axis) for axis in range(value.var.type.ndim)))]
     if isinstance(value, RowNumbers):
         return [Vector(remade(node, inputs)[0], (Length(spreader.own_length, spreader.length, True),))]
     return [Replicated(remade(node, inputs)[0])]
@@ -173,6 +193,7 @@ def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 def length(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return one length."""
     (value,) = inputs
+    assert isinstance(node.op, ops.Shape_i)
     if isinstance(value, Sharded):
         return [spreader.length_along(value, node.op.i)]
     return [Replicated(remade(node, inputs)[0])]
@@ -206,23 +227,25 @@ def _entries(value: Value, count: int, node: Apply) -> list[Value]:
         raise NotSplittable(node, "a shape depends on values of the batch")
     if isinstance(value.var, Constant):
         return [Replicated(tensor.constant(int(number), dtype="int64")) for number in value.var.data]
-    return [Replicated(value.var[i]) for i in range(count)]
+    return [Replicated(value.array[i]) for i in range(count)]
 
 
 def _static_length(var: Variable) -> int | None:
     """Return the length of a vector, None if the graph does not say it."""
     if isinstance(var, Constant):
         return len(var.data)
-    if var.broadcastable[0]:
+    if var.type.broadcastable[0]:
         return 1
-    op = None if var.owner is None else var.owner.op
-    if isinstance(op, ops.Shape):
-        return var.owner.inputs[0].ndim
-    if isinstance(op, ops.MakeVector):
-        return len(var.owner.inputs)
-    if isinstance(op, ops.Subtensor):
-        whole = _static_length(var.owner.inputs[0])
-        (item,) = ops.get_idx_list(var.owner.inputs, op.idx_list)
+    node = var.owner
+    if node is None:
+        return None
+    if isinstance(node.op, ops.Shape):
+        return int(node.inputs[0].type.ndim)
+    if isinstance(node.op, ops.MakeVector):
+        return len(node.inputs)
+    if isinstance(node.op, ops.Subtensor):
+        whole = _static_length(node.inputs[0])
+        (item,) = ops.get_idx_list(node.inputs, node.op.idx_list)
         bounds = [getattr(bound, "data", bound) for bound in (item.start, item.stop, item.step)]
         if whole is not None and all(bound is None or not isinstance(bound, Variable) for bound in bounds):
             return len(range(whole)[slice(*bounds)])
@@ -248,14 +271,14 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
     value, new = inputs
     if isinstance(value, Partial | Replicated) and isinstance(new, Replicated):
         return [_like(value, remade(node, inputs)[0])]
-    count = node.outputs[0].ndim
+    count = node.outputs[0].type.ndim
     entries = _entries(new, count, node)
     axis, unit = _axis_after(node, entries)
     if not isinstance(value, Sharded):
         out = remade(node, spreader.wholes(inputs, node))[0]
         layout = Sharded(out, axis, unit)
         return [Sharded(spreader.own_rows(out, layout, node), axis)]
-    old_lengths = [value.var.shape[i] for i in range(value.var.ndim)]
+    old_lengths = [value.array.shape[i] for i in range(value.var.type.ndim)]
     before, old_after = old_lengths[: value.axis], old_lengths[value.axis + 1 :]
     lead, after = ([entry.var for entry in entries[:axis]], [entry.var for entry in entries[axis + 1 :]])
     is_length = isinstance(entries[axis], Length)
@@ -292,10 +315,11 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
     """Return which axis of a new shape is the split one, and whether it has one row for each example."""
-    lengths = [i for i, entry in enumerate(entries) if isinstance(entry, Length)]
+    lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     unknown = [i for i, entry in enumerate(entries) if _is_constant(entry.var, -1)]
-    if len(lengths) == 1 and entries[lengths[0]].linear:
-        return lengths[0], entries[lengths[0]].unit
+    if len(lengths) == 1 and lengths[0][1].linear:
+        axis, length = lengths[0]
+        return axis, length.unit
     if lengths or len(unknown) != 1:
         raise NotSplittable(node, "the length of the batch is in no axis of the new shape, or in several")
     return unknown[0], False
@@ -306,27 +330,26 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     """Fill an array with a value, in rows of the part if a length of the shape is one of the batch."""
     filled = isinstance(node.op, ops.Alloc)
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
-    axes = [i for i, entry in enumerate(lengths) if isinstance(entry, Length)]
-    if len(axes) > 1 or any(not lengths[i].linear for i in axes):
+    of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
+    if len(of_batch) > 1 or not all(entry.linear for _, entry in of_batch):
         raise NotSplittable(node, "several lengths of the shape depend on the batch, or one in another way than linear")
     out = remade(node, inputs)[0]
-    if not axes:
+    if not of_batch:
         if values and not isinstance(values[0], Replicated | Partial):
             raise NotSplittable(node, f"{values[0].var} is split, and the shape does not say so")
         return [_like(values[0], out) if values else Replicated(out, zero=True)]
-    axis = axes[0]
-    unit = lengths[axis].unit
-    if not values or values[0].var.ndim == 0:
+    axis, unit = of_batch[0][0], of_batch[0][1].unit
+    if not values or values[0].var.type.ndim == 0:
         local = [spreader.whole(value, node) for value in values]
         return [Sharded(remade(node, [*local, *lengths])[0], axis, unit)]
     value = values[0]
-    aligned = axis - (node.outputs[0].ndim - value.var.ndim)
+    aligned = axis - (node.outputs[0].type.ndim - value.var.type.ndim)
     if isinstance(value, Sharded):
         if value.axis != aligned:
             raise NotSplittable(node, f"{value.var} is split along another axis than the result")
         return [Sharded(out, axis, value.unit, value.interleaved)]
     value = spreader.whole(value, node)
-    if aligned >= 0 and not value.var.broadcastable[aligned]:
+    if aligned >= 0 and not value.var.type.broadcastable[aligned]:
         raise NotSplittable(node, f"{value.var} has as many rows as the whole batch")
     return [Sharded(remade(node, [value, *lengths])[0], axis, unit)]
 
@@ -335,6 +358,7 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Follow the split axis to where it goes."""
     (value,) = inputs
+    assert isinstance(node.op, ops.DimShuffle)
     order = list(node.op.new_order)
     if isinstance(value, Sharded):
         return [Sharded(remade(node, inputs)[0], order.index(value.axis), value.unit, value.interleaved)]
@@ -383,8 +407,8 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Join arrays along an axis that is not split."""
     axis, *arrays = inputs
     if all(isinstance(value, Replicated) for value in inputs):
-        return [Replicated(out, all(value.zero for value in arrays)) for out in remade(node, inputs)]
-    if node.outputs[0].ndim == 1 and _has(arrays, Vector):
+        return [Replicated(out, all(map(_has_zeros, arrays))) for out in remade(node, inputs)]
+    if node.outputs[0].type.ndim == 1 and _has(arrays, Vector):
         parts: list[Value] = []
         for value in arrays:
             count = _static_length(value.var)
@@ -392,11 +416,11 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
                 raise NotSplittable(node, "it joins lengths with a vector of numbers")
             parts += _entries(value, count, node)
         return [Vector(remade(node, inputs)[0], tuple(parts))]
-    if all(isinstance(value, Partial) or getattr(value, "zero", False) for value in arrays):
+    if all(isinstance(value, Partial) or _has_zeros(value) for value in arrays):
         return [Partial(remade(node, inputs)[0])]
     if all(isinstance(value, Sharded) for value in arrays) and isinstance(axis.var, Constant):
         layout = _one_layout(node, arrays)
-        if int(axis.var.data) % layout.var.ndim != layout.axis:
+        if int(axis.var.data) % layout.var.type.ndim != layout.axis:
             return [_like(layout, remade(node, inputs)[0])]
     if not _has(arrays, Sharded):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
@@ -408,7 +432,7 @@ def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Divide arrays along an axis that is not split."""
     value, axis, sizes = inputs
     if isinstance(value, Sharded):
-        if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.ndim == value.axis:
+        if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.type.ndim == value.axis:
             raise NotSplittable(node, "it divides the batch")
         return [_like(value, out) for out in remade(node, [value, axis, spreader.whole(sizes, node)])]
     if not isinstance(value, Replicated | Partial):
@@ -438,6 +462,7 @@ def _is_full(chosen: slice) -> bool:
 def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Take a part of each row; lengths by number."""
     value, *numbers = inputs
+    assert isinstance(node.op, ops.Subtensor)
     index = ops.get_idx_list(node.inputs, node.op.idx_list)
     if isinstance(value, Vector):
         return [_of_vector(spreader, node, value, index)]
@@ -450,17 +475,15 @@ def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     return [_like(value, remade(node, [value, *numbers])[0])]
 
 
-def _of_vector(spreader: Spreader, node: Apply, value: Vector, index: Sequence[object]) -> Value:
-    def number(item: object) -> int | None:
-        return int(item.data) if isinstance(item, Constant) else item
-
+def _of_vector(spreader: Spreader, node: Apply, value: Vector, index: Sequence[Any]) -> Value:
     (item,) = index
     bounds = [item.start, item.stop, item.step] if isinstance(item, slice) else [item]
     if not all(bound is None or isinstance(bound, int | Constant) for bound in bounds):
         return Replicated(remade(node, spreader.wholes([value, *map(spreader.value, node.inputs[1:])], node))[0])
+    numbers = [int(bound.data) if isinstance(bound, Constant) else bound for bound in bounds]
     if isinstance(item, slice):
-        return _vector(value.entries[slice(*map(number, bounds))])
-    entry = value.entries[number(item)]
+        return _vector(value.entries[slice(*numbers)])
+    entry = value.entries[numbers[0]]
     out = node.outputs[0].type.filter_variable(entry.var)
     return Length(out, entry.whole, entry.unit, entry.linear) if isinstance(entry, Length) else Replicated(out)
 
@@ -470,17 +493,18 @@ def inc_subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
     """Set or increment a part of each row."""
     value, new, *numbers = inputs
     numbers = spreader.wholes(numbers, node)
+    assert isinstance(node.op, ops.IncSubtensor)
     index = ops.get_idx_list([node.inputs[0], *node.inputs[2:]], node.op.idx_list)
-    summable = [isinstance(each, Partial) or getattr(each, "zero", False) for each in (value, new)]
+    summable = [isinstance(each, Partial) or _has_zeros(each) for each in (value, new)]
     if _has([value, new], Partial) and all(summable):
         return [Partial(remade(node, [value, new, *numbers])[0])]
     if isinstance(value, Sharded):
         axis = _kept_axis(node, value, index)
-        kept = value.var.ndim - sum(not isinstance(item, slice) for item in index)
-        aligned = axis - (kept - new.var.ndim)
+        kept = value.var.type.ndim - sum(not isinstance(item, slice) for item in index)
+        aligned = axis - (kept - new.var.type.ndim)
         if not isinstance(new, Sharded):
             new = spreader.whole(new, node)
-            fits = aligned < 0 or new.var.broadcastable[aligned]
+            fits = aligned < 0 or new.var.type.broadcastable[aligned]
         else:
             fits = new.axis == aligned and new.interleaved == value.interleaved
         if fits:
@@ -508,19 +532,20 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Add each example's contribution to rows of a table: a summand."""
     table, new, numbers = inputs
-    if isinstance(numbers, Sharded) and not isinstance(table, Sharded) and not node.op.set_instead_of_inc:
+    assert isinstance(node.op, ops.AdvancedIncSubtensor1)
+    if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
         if isinstance(new, Sharded) and new.axis != 0:
             raise NotSplittable(node, f"{new.var} is split in another way than {numbers.var}")
         if isinstance(new, Sharded):
             _one_layout(node, [new, numbers])
         else:
             new = spreader.whole(new, node)
-            if not new.var.broadcastable[0]:
+            if not new.var.type.broadcastable[0]:
                 raise NotSplittable(node, f"{new.var} has as many rows as the whole batch")
         if isinstance(table, Partial) or table.zero:
             return [Partial(remade(node, [table, new, numbers])[0])]
         added = remade(node, [Replicated(tensor.zeros_like(table.var)), new, numbers])[0]
-        return [Replicated(table.var + spreader.whole(Partial(added), node).var)]
+        return [Replicated(table.array + spreader.whole(Partial(added), node).var)]
     if not _has(inputs, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     raise NotSplittable(node, "it changes rows of the batch by number")
@@ -528,7 +553,7 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
     """Raise unless indexes choose, in each row, elements of that row."""
-    all_vectors = all(value.var.ndim == 1 for value in index)
+    all_vectors = all(value.var.type.ndim == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
         raise NotSplittable(node, "it chooses rows of the batch by number")
 
@@ -537,7 +562,7 @@ def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
 def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Choose elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
     value, *index = inputs
-    if not all(isinstance(each, Sharded | RowNumbers | Replicated) and each.var.ndim <= 1 for each in index):
+    if not all(isinstance(each, Sharded | RowNumbers | Replicated) and each.var.type.ndim <= 1 for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
     if any(getattr(each.var, "ndim", None) is None for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
@@ -551,7 +576,9 @@ def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
     for each in local:
         if isinstance(each, Sharded) and (each.axis or each.interleaved):
             raise NotSplittable(node, f"{each.var} is split in another way than the batch")
-    if any(isinstance(each, Replicated) and each.var.ndim and not each.var.broadcastable[0] for each in index):
+    if any(
+        isinstance(each, Replicated) and each.var.type.ndim and not each.var.type.broadcastable[0] for each in index
+    ):
         raise NotSplittable(node, "an index has as many elements as the whole batch")
     return [Sharded(remade(node, [value, *index])[0], 0)]
 
@@ -567,7 +594,7 @@ def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
         _one_layout(node, [value, new])
     else:
         new = spreader.whole(new, node)
-        if new.var.ndim and not new.var.broadcastable[0]:
+        if new.var.type.ndim and not new.var.type.broadcastable[0]:
             raise NotSplittable(node, f"{new.var} has as many rows as the whole batch")
     return [_like(value, remade(node, [value, new, *index])[0])]
 
@@ -580,8 +607,9 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Reduce along axes: sums over the batch are summands."""
     (value,) = inputs
     op = node.op
+    assert isinstance(op, ops.CAReduce)
     is_sum = isinstance(op.scalar_op, scalars.Add)
-    axes = range(node.inputs[0].ndim) if op.axis is None else op.axis
+    axes = range(node.inputs[0].type.ndim) if op.axis is None else op.axis
     if isinstance(value, Vector):
         result = value.entries[0]
         for entry in value.entries[1:]:
@@ -609,7 +637,8 @@ def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
 def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Find the largest element of each row."""
     (value,) = inputs
-    axes = range(node.inputs[0].ndim) if node.op.axis is None else node.op.axis
+    assert isinstance(node.op, ops.MaxAndArgmax | ops.Argmax)
+    axes = range(node.inputs[0].type.ndim) if node.op.axis is None else node.op.axis
     if isinstance(value, Sharded):
         if value.axis in axes:
             raise NotSplittable(node, "it looks for the largest element of the whole batch")
@@ -621,7 +650,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Multiply matrices: a sum over examples is a summand."""
     left, right = inputs
-    return _contract(spreader, node, inputs, left.var.ndim - 1, max(right.var.ndim - 2, 0), 0)
+    return _contract(spreader, node, inputs, left.var.type.ndim - 1, max(right.var.type.ndim - 2, 0), 0)
 
 
 @rule(ops.BatchedDot)
@@ -631,7 +660,7 @@ def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     if isinstance(left, Sharded) and isinstance(right, Sharded) and left.axis == right.axis == 0:
         return [_like(_one_layout(node, inputs), remade(node, inputs)[0])]
     if all(not isinstance(value, Sharded) or value.axis for value in inputs):
-        return _contract(spreader, node, inputs, left.var.ndim - 1, 1, 1)
+        return _contract(spreader, node, inputs, left.var.type.ndim - 1, 1, 1)
     raise NotSplittable(node, "one side is split and the other one is not")
 
 
@@ -641,13 +670,13 @@ def _contract(
     """Return a product that sums over `left_axis` and `right_axis`; the first `pairs` axes are in both."""
     left, right = inputs
     splits = [value for value in inputs if isinstance(value, Sharded)]
-    if len(splits) == 2:
+    if isinstance(left, Sharded) and isinstance(right, Sharded):
         if left.axis == left_axis and right.axis == right_axis and left.interleaved == right.interleaved:
             return list(map(Partial, remade(node, inputs)))
         raise NotSplittable(node, "it multiplies each example with each other one")
     if not splits:
         summands = [isinstance(value, Partial) for value in inputs]
-        zeros = [isinstance(value, Replicated) and value.zero for value in inputs]
+        zeros = list(map(_has_zeros, inputs))
         if sum(summands) == 1 and all(isinstance(value, Partial | Replicated) for value in inputs):
             return list(map(Partial, remade(node, inputs)))
         return [Replicated(out, any(zeros)) for out in remade(node, spreader.wholes(inputs, node))]
@@ -657,7 +686,7 @@ def _contract(
     local = [value if value is splits[0] else spreader.whole(value, node) for value in inputs]
     axis = splits[0].axis
     if splits[0] is right:
-        axis = left.var.ndim - 1 + (axis - pairs - (axis > right_axis))
+        axis = left.var.type.ndim - 1 + (axis - pairs - (axis > right_axis))
     return [Sharded(out, axis, splits[0].unit, splits[0].interleaved) for out in remade(node, local)]
 
 
@@ -727,8 +756,8 @@ def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     rows, others = inputs[:count], spreader.wholes(inputs[count:], node)
     if not _has(rows, Sharded):
         return list(map(Replicated, remade(node, [*spreader.wholes(rows, node), *others])))
-    layout = _one_layout(node, [value for value in rows if isinstance(value, Sharded)])
-    pooled = isinstance(node.op, _POOLING) and node.op.ndim == layout.var.ndim
+    layout = _one_layout(node, rows)
+    pooled = isinstance(node.op, _POOLING) and node.op.ndim == layout.var.type.ndim
     if layout.axis or pooled or not all(isinstance(value, Sharded) for value in rows):
         raise NotSplittable(node, "the batch is not split along axis 0, or not in all inputs")
     return [_like(layout, out) for out in remade(node, [*rows, *others])]

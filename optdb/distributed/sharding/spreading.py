@@ -10,9 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from theano.tensor.var import TensorVariable
+
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.collective import AllReduce, MergeMoments
-from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
+from optdb.distributed.sharding.layouts import (
+    Length,
+    Own,
+    Partial,
+    Replicated,
+    RowNumbers,
+    Sharded,
+    Value,
+    Vector,
+    array_of,
+)
 from optdb.host.api.graph import Apply, Constant, Op, Variable, io_toposort
 from optdb.host.api.scalars import Second
 from optdb.host.functions.originals import tensor
@@ -52,15 +64,18 @@ class Spreader:
         Whether batch normalization uses statistics of each worker's part.
     in_loop : bool
         Whether the graph is that of a loop, where workers cannot wait for each other.
+    own_length : Variable, optional
+        The length of the worker's part, for a graph without inputs that are split.
     """
 
     def __init__(
         self,
         splits: Mapping[Variable, int],
-        length: Variable,
-        first: Variable,
+        length: TensorVariable,
+        first: TensorVariable,
         own_statistics: bool = False,
         in_loop: bool = False,
+        own_length: TensorVariable | None = None,
     ) -> None:
         self.length = length
         self.first = first
@@ -69,8 +84,16 @@ class Spreader:
         self.values: dict[Variable, Value] = {var: Sharded(var, axis) for var, axis in splits.items()}
         self._wholes: dict[Variable, Variable] = {}
         self._merges = 0
-        #: The length of the worker's part.
-        self.own_length = next((var.shape[axis] for var, axis in splits.items()), None)
+        self._own_length = own_length
+        for var, axis in splits.items():
+            self._own_length = array_of(var).shape[axis]
+            break
+
+    @property
+    def own_length(self) -> TensorVariable:
+        """The length of the worker's part."""
+        assert self._own_length is not None, "no input is split"
+        return self._own_length
 
     def spread(self, outputs: Sequence[Variable]) -> list[Value]:
         """Return the values of variables of the user's graph.
@@ -114,7 +137,7 @@ class Spreader:
         node = op.make_node(*(value.var for value in inputs))
         return self.follow(node, list(inputs))[0]
 
-    def whole(self, value: Value, node: Apply) -> Replicated:
+    def whole(self, value: Value, node: Apply | None) -> Replicated:
         """Return a value that all workers have, for a node that needs it whole."""
         if isinstance(value, Replicated):
             return value
@@ -136,23 +159,25 @@ class Spreader:
         """Return values that all workers have."""
         return [self.whole(value, node) for value in values]
 
-    def moments(self, node: Apply, count: Variable, own: Variable) -> Variable:
+    def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
         """Return means and variances over all workers, for a node; see `MergeMoments`."""
         if self.in_loop:
             raise NotSplittable(node, f"it needs {own} of all workers in each turn of a loop")
         self._merges += 1
-        return MergeMoments(self._merges)(count, own)
+        merged: TensorVariable = MergeMoments(self._merges)(count, own)
+        return merged
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
         """Return the worker's rows of an array that has the rows of the whole batch, on all workers."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(node, f"{var} has as many rows as the whole batch. If it is an input, split it, too")
         rows = slice(self.first, self.first + self.own_length)
-        return var[(*[slice(None)] * layout.axis, rows)]
+        own: Variable = array_of(var)[(*[slice(None)] * layout.axis, rows)]
+        return own
 
     def length_along(self, value: Sharded, axis: int) -> Value:
         """Return the value of a length of a split array."""
-        own = value.var.shape[axis]
+        own = value.array.shape[axis]
         if axis != value.axis:
             return Replicated(own)
         whole = self.length if value.unit else own // self.own_length * self.length

@@ -8,8 +8,10 @@ means over workers.
 
 from __future__ import annotations
 
+from theano.tensor.var import TensorVariable
+
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
+from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value, array_of
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
 from optdb.host.api.graph import Apply, Variable
@@ -23,6 +25,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     x = inputs[0]
     if not isinstance(x, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    assert isinstance(node.op, ops.AbstractBatchNormTrain)
     axes = node.op.axes
     others = spreader.wholes(inputs[1:], node)
     if x.axis not in axes:
@@ -30,22 +33,24 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     if spreader.own_statistics:
         out, mean, inverse, *averages = remade(node, [x, *others])
         share = _share(spreader, x)
-        sums = [Replicated(spreader.whole(Partial(average * share), node).var) for average in averages]
+        sums = [Replicated(spreader.whole(Partial(array_of(average) * share), node).var) for average in averages]
         return [_rows(x, out), Own(mean), Own(inverse), *sums]
-    scale, bias, epsilon, factor, *running = (value.var for value in others)
+    scale, bias, epsilon, factor, *running = (value.array for value in others)
     count = _count(spreader, x, axes)
-    dtype = x.var.dtype
-    own = tensor.mul(*(x.var.shape[axis] for axis in axes), tensor.constant(1, dtype="int64"))
+    dtype = x.var.type.dtype
+    own = tensor.mul(*(x.array.shape[axis] for axis in axes), tensor.constant(1, dtype="int64"))
     vector = spreader.moments(node, own, ChannelMoments(axes)(x.var))
-    mean, variance = (of_channels(x.var, axes, vector, number, 2) for number in range(2))
+    mean, variance = (of_channels(x.array, axes, vector, number, 2) for number in range(2))
     inverse = tensor.inv(tensor.sqrt(variance + epsilon.astype(dtype)))
-    out = (x.var - mean) * (scale * inverse) + bias
+    out = (x.array - mean) * (scale * inverse) + bias
     results = [out, mean, inverse]
     if running:
         factor = factor.astype(dtype)
         results.append(running[0] * (1 - factor) + mean * factor)
         results.append(running[1] * (1 - factor) + count / (count - 1) * variance * factor)
-    typed = [old.type.filter_variable(new.astype(old.dtype)) for new, old in zip(results, node.outputs, strict=True)]
+    typed = [
+        old.type.filter_variable(new.astype(old.type.dtype)) for new, old in zip(results, node.outputs, strict=True)
+    ]
     return [_rows(x, typed[0]), *map(Replicated, typed[1:])]
 
 
@@ -53,6 +58,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return the gradients for the rows, and for scale and bias, which are sums over the batch."""
     x, dy, *rest = inputs
+    assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
     axes = node.op.axes
     if not (isinstance(x, Sharded) and isinstance(dy, Sharded) and x.axis == dy.axis and x.axis in axes):
         if any(isinstance(value, Sharded | Own) for value in inputs):
@@ -62,17 +68,17 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
         local = [value if isinstance(value, Own) else spreader.whole(value, node) for value in rest]
         dx, dscale, dbias = remade(node, [x, dy, *local])
         return [_rows(x, dx), Partial(dscale), Partial(dbias)]
-    scale, mean, inverse, _ = (spreader.whole(value, node).var for value in rest)
+    scale, mean, inverse, _ = (spreader.whole(value, node).array for value in rest)
     count = _count(spreader, x, axes)
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
-    total = spreader.whole(Partial(own), node).var
-    dscale, dbias, off = (of_channels(x.var, axes, total, number, 3) for number in range(3))
+    total = spreader.whole(Partial(own), node).array
+    dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
     # As on one device: the mean is rounded, so that deviations from it need not add up to 0.
     slope = dscale / count * inverse * inverse
     offset = (dbias * inverse - off * slope) / count
-    dx = scale * ((dy.var * inverse - (x.var - mean) * slope) - offset)
+    dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)
     dx, dscale, dbias = (
-        out.type.filter_variable(tensor.patternbroadcast(new.astype(out.dtype), out.broadcastable))
+        out.type.filter_variable(tensor.patternbroadcast(new.astype(out.type.dtype), out.type.broadcastable))
         for out, new in zip(node.outputs, (dx, dscale, dbias), strict=True)
     )
     return [_rows(x, dx), Replicated(dscale), Replicated(dbias)]
@@ -82,12 +88,14 @@ def _rows(x: Sharded, var: Variable) -> Sharded:
     return Sharded(var, x.axis, x.unit, x.interleaved)
 
 
-def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> Variable:
+def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
     """Return over how many numbers of the whole batch statistics are taken."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
-    return tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.dtype)
+    count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
+    return count
 
 
-def _share(spreader: Spreader, x: Sharded) -> Variable:
+def _share(spreader: Spreader, x: Sharded) -> TensorVariable:
     """Return which part of the batch is the worker's."""
-    return (spreader.own_length / spreader.length).astype(x.var.dtype)
+    share: TensorVariable = (spreader.own_length / spreader.length).astype(x.var.type.dtype)
+    return share

@@ -279,6 +279,20 @@ def test_what_cannot_be_put_together_is_refused(name):
     assert "The cure" in str(raised.value) or "give DataParallel" in str(raised.value)
 
 
+def test_a_next_value_that_is_a_split_input_is_refused():
+    f = compiled([x], [], [(shared(5, 5, name="weights"), x)])
+    with pytest.raises(NoGradients, match="weights"):
+        spread_step(f, [floats(6, 5)], 2)
+
+
+def test_a_table_of_statistics_of_parts_is_refused():
+    out, mean, _ = tt.nnet.bn.batch_normalization_train(x, tt.ones((1, 5)), tt.zeros((1, 5)), axes=(0,))[:3]
+    table = mean.dimshuffle(1)
+    f = compiled([x, numbers], [tt.inc_subtensor(table[numbers], x[:, 0]), out.sum()])
+    with pytest.raises(NoGradients):
+        exact_plan(original_of(f), axes_of(original_of(f).arguments, None), {}, None, own_statistics=True, buckets=0)
+
+
 def test_the_error_names_the_variable_the_line_and_the_cures():
     w = shared(5, name="weights")
     sorted_rows = tt.sort(x, axis=0)
