@@ -18,8 +18,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from theano.tensor.var import TensorVariable
-
 from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
@@ -28,7 +26,7 @@ from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
-from optdb.host.api.variables import SharedVariable, TensorType
+from optdb.host.api.variables import SharedVariable, TensorType, TensorVariable
 from optdb.host.functions.channel_statistics import NUMBERS
 from optdb.host.functions.originals import Original, compile_step, held_variable, int_scalar, tensor
 

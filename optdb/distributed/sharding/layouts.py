@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from theano.tensor.var import TensorVariable
-
 from optdb.host.api.graph import Variable
-from optdb.host.api.variables import TensorType
+from optdb.host.api.variables import TensorType, TensorVariable
 
 
 def array_of(var: Variable) -> TensorVariable:

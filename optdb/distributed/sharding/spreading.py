@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from theano.tensor.var import TensorVariable
-
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.collective import AllReduce, MergeMoments
 from optdb.distributed.sharding.layouts import (
@@ -27,6 +25,7 @@ from optdb.distributed.sharding.layouts import (
 )
 from optdb.host.api.graph import Apply, Constant, Op, Variable, io_toposort
 from optdb.host.api.scalars import Second
+from optdb.host.api.variables import TensorVariable
 from optdb.host.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]

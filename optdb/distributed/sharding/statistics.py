@@ -8,13 +8,12 @@ means over workers.
 
 from __future__ import annotations
 
-from theano.tensor.var import TensorVariable
-
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value, array_of
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
 from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.variables import TensorVariable
 from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
 from optdb.host.functions.originals import tensor
 
