@@ -123,6 +123,7 @@ def test_pyopencl_delays_a_queue_by_a_copy_of_the_library(queue, monkeypatch):
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     script = Script()
     copy = script.upload(side, target, 0, values, [])
+    script.flush(side)  # or no other queue may wait for it
     monkeypatch.setattr(scripts, "_handle", lambda value: scripts.ctypes.c_void_p())
     script.delay(queue, [copy])
     script.run()
