@@ -91,7 +91,7 @@ class Binaries:
             replace_file(self._path(key), content)
             self._make_room()
         except OSError as error:
-            self._warn(error)
+            self.warn_unwritable(error)
 
     def discard(self, key: str) -> None:
         """Remove the entry of a key."""
@@ -142,7 +142,8 @@ class Binaries:
                         entries.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
         return entries
 
-    def _warn(self, error: OSError) -> None:
+    def warn_unwritable(self, error: OSError) -> None:
+        """Warn that nothing can be kept in the folder, once."""
         if self._warned:
             return
         self._warned = True

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.runtime import children, tuning
+from optdb.runtime import binaries, children, tuning
 from optdb.runtime.background import in_background
 from optdb.runtime.context import Context
 
@@ -239,8 +239,10 @@ def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
     if found is None:
         found = try_barriers(context)
         if found:
-            with contextlib.suppress(OSError):
+            try:
                 tuning.save(key, found)
+            except OSError as error:
+                binaries.current().warn_unwritable(error)
     return {name: finding for name, finding in found.items() if isinstance(finding, dict)}
 
 

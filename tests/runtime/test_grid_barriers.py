@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import threading
 import time
 
 import pytest
 
-from optdb.runtime import grid_barriers, tuning
+from optdb.runtime import binaries, grid_barriers, tuning
 from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GRID_BARRIERS, is_tried, kept_findings, try_barriers, usable_barrier
 
@@ -66,6 +67,20 @@ def test_a_device_is_tried_again_if_no_process_could_be_started(context, monkeyp
     monkeypatch.setattr(grid_barriers.subprocess, "run", run)
     assert usable_barrier(context) is None
     assert tuning.load("any") is None
+
+
+def test_a_finding_that_cannot_be_kept_is_told_with_the_cure(context, monkeypatch):
+    def run(command, **kwargs):
+        return subprocess.CompletedProcess(command, 0, b'{"right": true, "us": 1.5}\n', b"")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(grid_barriers.subprocess, "run", run)
+    monkeypatch.setattr(tuning, "replace_file", full)
+    monkeypatch.setattr(binaries.current(), "_warned", False)
+    with pytest.warns(RuntimeWarning, match="No space left on device.*\n.*optdb.kernel_cache_dir"):
+        assert usable_barrier(context) is next(iter(GRID_BARRIERS.values()))
 
 
 def test_a_trial_goes_on_in_the_background(context, monkeypatch):
