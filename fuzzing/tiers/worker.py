@@ -36,7 +36,6 @@ def run(number: int, runs: int, steps: int) -> None:
     Exception
         What the first run that fails raises.
     """
-    gc.freeze()  # which makes collections quicker
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)
         make_runs(type("TieredFunctions", (TieredFunctions,), {}), number, runs, steps, shorten=False)
@@ -45,6 +44,7 @@ def run(number: int, runs: int, steps: int) -> None:
 def main() -> None:
     """Run what the command line says."""
     number, runs, steps = map(int, sys.argv[1:])
+    gc.freeze()  # which makes collections quicker
     end_with_failure(functools.partial(run, number, runs, steps))
 
 
