@@ -51,8 +51,9 @@ growth: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m profiles.growth --json build/growth.json --plot build/growth.png
 
-# All processors run tests; whichever is done takes over half of what another one has left.
-PYTEST_OPTIONS := --numprocesses logical --dist worksteal --durations 15
+# All processors run tests, and one process more, since tests wait for processes that they start; whichever is done takes
+# over half of what another one has left.
+PYTEST_OPTIONS := --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal --durations 15
 PYTEST = $(RUN) -m pytest $(PYTEST_OPTIONS)
 # How long each test took goes into a file.
 DURATIONS := --junitxml build/durations
