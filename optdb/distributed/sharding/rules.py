@@ -551,9 +551,14 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
     raise NotSplittable(node, "it changes rows of the batch by number")
 
 
+def _axes_of(index: Value) -> int | None:
+    """Return how many axes an index has; None for slices and new axes."""
+    return getattr(index.var.type, "ndim", None)
+
+
 def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
     """Raise unless indexes choose, in each row, elements of that row."""
-    all_vectors = all(value.var.type.ndim == 1 for value in index)
+    all_vectors = all(_axes_of(value) == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
         raise NotSplittable(node, "it chooses rows of the batch by number")
 
@@ -562,9 +567,7 @@ def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
 def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Choose elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
     value, *index = inputs
-    if not all(isinstance(each, Sharded | RowNumbers | Replicated) and each.var.type.ndim <= 1 for each in index):
-        raise NotSplittable(node, "it chooses elements by slices and arrays")
-    if any(getattr(each.var, "ndim", None) is None for each in index):
+    if not all(isinstance(each, Sharded | RowNumbers | Replicated) and _axes_of(each) in (0, 1) for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
     local = [each for each in index if not isinstance(each, Replicated)]
     if isinstance(value, Sharded):

@@ -285,6 +285,17 @@ def test_a_next_value_that_is_a_split_input_is_refused():
         spread_step(f, [floats(6, 5)], 2)
 
 
+@pytest.mark.parametrize("sets", [False, True])
+def test_indexes_of_arrays_and_slices_are_refused(sets):
+    images = tt.ftensor3("images")
+    chosen = images[tt.arange(images.shape[0]), :, numbers]
+    value = tt.set_subtensor(chosen, 0) if sets else chosen
+    w = shared(5, name="weights")
+    f = compiled([images, numbers], [], [(w, w - value.sum())])
+    with pytest.raises(NoGradients, match="weights"):
+        spread_step(f, [floats(6, 2, 5), np.arange(6) % 5], 2)
+
+
 def test_a_table_of_statistics_of_parts_is_refused():
     out, mean, _ = tt.nnet.bn.batch_normalization_train(x, tt.ones((1, 5)), tt.zeros((1, 5)), axes=(0,))[:3]
     table = mean.dimshuffle(1)
