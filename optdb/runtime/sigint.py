@@ -86,9 +86,9 @@ class _Holder:
         self._came = number, frame
 
 
-class _State(threading.local):
+class _OfThread(threading.local):
     #: That of the outermost call of `defer_sigint`.
     holder: _Holder | None = None
 
 
-_state = _State()
+_state = _OfThread()

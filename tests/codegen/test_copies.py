@@ -139,12 +139,12 @@ def test_gathering_waits_until_it_has_paid(context, monkeypatch):
         assert calls_until_gathering(context, commands, "always") == math.inf
 
 
-def test_built_early_only_where_it_may_pay(context, monkeypatch):
+def test_built_early_only_where_it_will_be_needed(context, monkeypatch):
     built = []
     monkeypatch.setattr(copies, "build", lambda *args, **kwargs: built.append(args))
-    for copy_s, keeps_addresses in ((0.0, True), (2.0**-20, False), (2.0**-20, True)):
+    for copy_s, persistent in ((0.0, True), (2.0**-20, False), (2.0**-20, True)):
         assert not built
-        quirks = replace(context.profile.quirks, copy_s=copy_s, keeps_addresses=keeps_addresses)
+        quirks = replace(context.profile.quirks, copy_s=copy_s, persistent_launches=persistent)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
         build_early(context)
     assert len(built) == 1

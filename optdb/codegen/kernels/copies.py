@@ -53,8 +53,8 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], wish: s
 
 
 def build_early(context: Context) -> None:
-    """Build what gathers copies, where it may pay: while the driver builds a program, calls would wait for it."""
-    if context.profile.quirks.keeps_addresses and context.profile.quirks.copy_s:
+    """Build what gathers copies, on devices that will need it: while the driver builds it, calls would wait."""
+    if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 from tests.processes import python_path
 
 pytestmark = [
@@ -105,6 +106,7 @@ def modules(folder):
     return [path.parent for path in folder.glob("theano/*/tmp*/*.so")]
 
 
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 @pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
     process = start(BEGUN + "time.sleep(600)", SLEEP="1")
