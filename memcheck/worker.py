@@ -113,7 +113,7 @@ class Launched:
 
     def __init__(self, never: Collection[Named]) -> None:
         self._never = never
-        self._launched: set[tuple[Named, str]] = set()
+        self._launched: set[tuple[Named, int | None]] = set()
         #: By case and dtype, the kernels of its ops.
         self._declared: dict[tuple[str, int], set[Named]] = {}
 
@@ -130,9 +130,9 @@ class Launched:
         needed = (named for named in declared if (short_name(named[0]), named[1]) not in self._never)
         return all(self._key(run, named) in self._launched for named in needed)
 
-    def _key(self, run: Run, named: Named) -> tuple[Named, str]:
+    def _key(self, run: Run, named: Named) -> tuple[Named, int | None]:
         is_own = short_name(named[0]) in str(run.case)
-        return named, run.dtype if is_own else ""
+        return named, run.turn if is_own else None
 
 
 @click.command()

@@ -157,6 +157,10 @@ def test_arrays_in_c_order_are_for_kernels_that_were_not_launched():
     assert not launched.has_all(other)
     launched.note(other, Result(str(other), str(other.case), "gpu", declared={helper}, launched=set()))
     assert launched.has_all(other)
+    # A case without arrays has no dtype.
+    numbers = next(run for run in load("memcheck.cases", once=True) if not run.case.arrays)
+    launched.note(numbers, Result(str(numbers), str(numbers.case), "gpu", declared={own}, launched={own}))
+    assert launched.has_all(numbers)
 
 
 def test_what_was_not_run(results):
