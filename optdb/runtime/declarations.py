@@ -147,9 +147,7 @@ _OF_ITEMS = {
     "size_t ?(uint)": "get_global_id get_global_offset get_global_size get_group_id get_local_id get_local_size "
     "get_num_groups",
 }
-_FENCES = {
-    "void ?(cl_mem_fence_flags)": "barrier",
-}
+_FENCES = {"void ?(cl_mem_fence_flags)": "barrier"}
 _ORDERS = {"void ?(cl_mem_fence_flags)": "mem_fence read_mem_fence write_mem_fence"}
 #: Of int and uint in global and local memory, P.
 _ATOMICS = {
@@ -212,12 +210,9 @@ def _declarations(name: str, reals: tuple[str, ...]) -> Iterator[str]:
     yield from _selections(name, reals)
     yield from _conversions(name, reals)
     yield from _moves(name, reals)
-    for signature in _signatures(_OF_ITEMS, name):
-        yield f"{signature.replace('?', f'OPTDB_CONST {name}')};"
-    for signature in _signatures(_FENCES, name):
-        yield f"{signature.replace('?', f'OPTDB_CONVERGENT {name}')};"
-    for signature in _signatures(_ORDERS, name):
-        yield f"{signature.replace('?', f'OPTDB_OVERLOAD {name}')};"
+    for table, attribute in ((_OF_ITEMS, "OPTDB_CONST"), (_FENCES, "OPTDB_CONVERGENT"), (_ORDERS, "OPTDB_OVERLOAD")):
+        for signature in _signatures(table, name):
+            yield _filled(signature, name, attribute)
     for signature in _signatures(_ATOMICS, name):
         types = ("int", "uint", "float") if name == "atomic_xchg" else ("int", "uint")
         for space in ("__global", "__local"):

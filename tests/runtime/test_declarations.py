@@ -33,10 +33,6 @@ def with_quirk(value: bool) -> Context:
     return context
 
 
-def names_of(*tables):
-    return sorted({name for table in tables for names in table.values() for name in names.split()})
-
-
 def arguments(signature, scalar, width):
     """Return what a function of a signature is called with, in terms of vectors a, b and c and numbers s."""
     taken = re.search(r"\((.*)\)", signature)[1].split(", ")

@@ -83,10 +83,7 @@ class Spreader:
         self.values: dict[Variable, Value] = {var: Sharded(var, axis) for var, axis in splits.items()}
         self._wholes: dict[Variable, Variable] = {}
         self._merges = 0
-        self._own_length = own_length
-        for var, axis in splits.items():
-            self._own_length = array_of(var).shape[axis]
-            break
+        self._own_length = next((array_of(var).shape[axis] for var, axis in splits.items()), own_length)
 
     @property
     def own_length(self) -> TensorVariable:
