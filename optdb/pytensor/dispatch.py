@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.type import DenseTensorType
 
 from optdb.codegen.functions.function import FunctionTracer, Value
 from optdb.codegen.functions.tensors import Tensor
@@ -44,6 +46,11 @@ def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
     if len(tensors) < len(inputs):
         raise OnHost("an input is no array")
     return tensors
+
+
+def is_array(var: Variable) -> bool:
+    """Tell whether a variable is an array, or a number."""
+    return isinstance(var.type, DenseTensorType | ScalarType)
 
 
 @functools.singledispatch

@@ -24,8 +24,10 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
     linalg,
     shape,
 )
+from optdb.pytensor.dispatch import is_array
+from optdb.pytensor.host_groups import HostNodes
 from optdb.pytensor.size_notes import SizeNote
-from optdb.pytensor.tracing import GraphTrace, is_array
+from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
 #: Rewrites that suit C or numba alone: they overwrite inputs, choose a BLAS, or fuse loops, which the device does.
@@ -97,17 +99,14 @@ class OpenCLFunction:
         resident = [
             isinstance(var, SharedVariable) and position not in updated for position, var in enumerate(fgraph.inputs)
         ]
-        #: Why nodes run on the host, by node.
-        self.on_host: dict[Any, str] = {}
+        #: The nodes that run on the host.
+        self.host = HostNodes()
         self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
         self.function = TracedFunction(context, self._trace, resident)
         self._note = SizeNote(self.function)
 
     def _trace(self, tracer: FunctionTracer) -> Sequence[Value]:
-        trace = GraphTrace(tracer, self.fgraph)
-        outputs = trace.outputs(self.fgraph)
-        self.on_host.update(trace.on_host)
-        return outputs
+        return GraphTrace(tracer, self.fgraph, self.host).outputs(self.fgraph)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         args = [

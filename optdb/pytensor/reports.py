@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.pytensor.compiled import device_function
+from optdb.pytensor.host_groups import op_name
 
 
 def explain(function: Any) -> str:
@@ -25,8 +26,8 @@ def explain(function: Any) -> str:
     for shapes, plan in compiled.function.plans:
         lines.append(f"arguments of shapes {', '.join(map(str, shapes))}:")
         lines += [f"  device: {work}" for work in plan.device_work]
-        lines += [f"  host: {step.name} moves {step.moved_nbytes:,} bytes in each call" for step in plan.host_steps]
-    if compiled.on_host:
+        lines += [f"  host: {step.work} moves {step.moved_nbytes:,} bytes in each call" for step in plan.host_steps]
+    if compiled.host.reasons:
         lines.append("nodes on the host:")
-        lines += [f"  {node.op}: {reason}" for node, reason in compiled.on_host.items()]
+        lines += [f"  {op_name(node)}: {reason}" for node, reason in compiled.host.reasons.items()]
     return "\n".join(lines or ["not called yet"])

@@ -15,8 +15,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import Constant, cast, joined, reshaped
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
-from optdb.pytensor.tracing import is_array
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, is_array, tensors_of
 
 
 @described.register(Shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,18 +10,19 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import io_toposort
-from pytensor.scalar.basic import ScalarType
-from pytensor.tensor.type import DenseTensorType
 
 from optdb.codegen.functions import tensors
-from optdb.codegen.functions.function import FunctionTracer, HostValue, Value
+from optdb.codegen.functions.function import FunctionTracer, HostValue, Retrace, Value
 from optdb.codegen.functions.tensors import Tensor
 from optdb.codegen.scalars.types import NoCode
 from optdb.numpy_types import HostArray
-from optdb.pytensor.dispatch import OnHost, described
+from optdb.pytensor.dispatch import OnHost, described, is_array
+from optdb.pytensor.host_groups import HostGroup, HostNodes
 
 #: Constants of at most so many elements are computed with on the host, while a call is traced.
 _FOLDED_ELEMENTS = 64
+#: Nodes of at most so many elements take less time on the host than a way to the device and back.
+_SMALL_ELEMENTS = 4096
 
 
 class _HostConstant(HostValue):
@@ -38,11 +40,12 @@ class DtypeNotOnDevice(TypeError):
 class GraphTrace:
     """One call that is traced: the values of variables, and what the host knows of them."""
 
-    def __init__(self, tracer: FunctionTracer, fgraph: FunctionGraph) -> None:
+    def __init__(self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes) -> None:
         self.tracer = tracer
         self.context = tracer.context
-        #: Why nodes are left to the host, by node.
-        self.on_host: dict[Apply, str] = {}
+        self._host = host
+        #: What groups of the host have computed.
+        self._from_host: set[Variable] = set()
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
         self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, tracer.arguments, strict=True))
@@ -52,9 +55,7 @@ class GraphTrace:
 
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
         """Return the outputs of the function's graph."""
-        for node in fgraph.toposort():
-            self._describe(node)
-        return [self.value(var) for var in fgraph.outputs]
+        return self._computed(fgraph.toposort(), fgraph.outputs)
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
         """Return the outputs of a graph within a node, for the node's inputs."""
@@ -67,9 +68,32 @@ class GraphTrace:
         for var, outer in given.items():
             self._values[var] = self.value(outer)
             self._given[var] = outer
-        for inner in nodes:
-            self._describe(inner)
-        return [self.value(var) for var in fgraph.outputs]
+        return self._computed(nodes, fgraph.outputs)
+
+    def _computed(self, waiting: Sequence[Apply], results: Sequence[Variable]) -> list[Value]:
+        """Compute nodes in topological order: as many as possible on the device before each group of the host."""
+        while waiting := self._described(waiting):
+            group = self._host.next_group(waiting, self._is_small, results)
+            self._compute_on_host(group)
+            done = set(group.nodes)
+            waiting = [node for node in waiting if node not in done]
+        return [self.value(var) for var in results]
+
+    def _described(self, nodes: Sequence[Apply]) -> list[Apply]:
+        """Describe nodes to the device; return those that are left to the host, and the ones that wait for these."""
+        waiting: list[Apply] = []
+        blocked: set[Variable] = set()
+        for node in nodes:
+            if not blocked.isdisjoint(node.inputs) or not self._describe(node):
+                waiting.append(node)
+                blocked.update(node.outputs)
+        return waiting
+
+    def _is_small(self, node: Apply) -> bool:
+        """Tell whether a node has few elements, as far as that is known before it is computed."""
+        sizes = [x.size for var in node.inputs if isinstance(x := self._values.get(var), Tensor)]
+        sizes += [math.prod(var.type.shape) for var in node.outputs if is_array(var) and None not in var.type.shape]
+        return max(sizes, default=0) <= _SMALL_ELEMENTS
 
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""
@@ -125,21 +149,31 @@ class GraphTrace:
             )
             raise DtypeNotOnDevice(f"{dtype} is in this graph, and {reason}{cure}")
 
-    def _describe(self, node: Apply) -> None:
+    def _describe(self, node: Apply) -> bool:
+        """Describe a node to the device; return whether that can be done."""
         inputs = [self.value(var) for var in node.inputs]
         outputs = self._folded(node, inputs)
+        if outputs is None and self._host.includes(node):
+            return False
         if outputs is None:
             try:
                 outputs = described(node.op, node, inputs, self)
             except (OnHost, NoCode) as reason:
-                self.on_host[node] = str(reason)
-                outputs = self._left_to_host(node, inputs)
+                self._host.reasons[node] = str(reason)
+                if not self._from_host.isdisjoint(node.inputs):
+                    # It belongs into the group that computed its inputs.
+                    raise Retrace from None
+                return False
         for var, value in zip(node.outputs, outputs, strict=True):
-            if isinstance(value, Tensor) and is_array(var):
-                self._require(value.dtype)
-                if value.dtype != var.type.dtype or value.ndim != var.type.ndim:
-                    raise AssertionError(f"{node.op} was described as {value}, and its output is {var.type}")
-            self._values[var] = value
+            self._set(var, value, node)
+        return True
+
+    def _set(self, var: Variable, value: Value, node: Apply) -> None:
+        if isinstance(value, Tensor) and is_array(var):
+            self._require(value.dtype)
+            if value.dtype != var.type.dtype or value.ndim != var.type.ndim:
+                raise AssertionError(f"{node.op} was described as {value}, and its output is {var.type}")
+        self._values[var] = value
 
     def _folded(self, node: Apply, inputs: Sequence[Value]) -> list[Value] | None:
         """Return the outputs of a node whose inputs are small constants."""
@@ -152,25 +186,11 @@ class GraphTrace:
             for var, result in zip(node.outputs, results, strict=True)
         ]
 
-    def _left_to_host(self, node: Apply, inputs: Sequence[Value]) -> list[Value]:
-        given = [x for x in inputs if not isinstance(x, _HostConstant)]
-
-        def compute(values: list[Any]) -> list[Any]:
-            rest = iter(values)
-            full = [x.value if isinstance(x, _HostConstant) else next(rest) for x in inputs]
-            full = [x.copy() if isinstance(x, np.ndarray) else x for x in full] if node.op.destroy_map else full
-            results = computed_by_host(node, full)
-            return [
-                np.asarray(result, var.type.dtype) if is_array(var) else result
-                for var, result in zip(node.outputs, results, strict=True)
-            ]
-
-        return self.tracer.on_host(str(node.op), compute, given)
-
-
-def is_array(var: Variable) -> bool:
-    """Tell whether a variable is an array, or a number."""
-    return isinstance(var.type, DenseTensorType | ScalarType)
+    def _compute_on_host(self, group: HostGroup) -> None:
+        outputs = self.tracer.on_host(group, [self.value(var) for var in group.inputs])
+        for var, value in zip(group.outputs, outputs, strict=True):
+            self._set(var, value, var.owner)
+            self._from_host.add(var)
 
 
 #: Ops whose results are large, though their inputs are small.

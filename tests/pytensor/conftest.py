@@ -4,4 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+import pytest
+
 collect_ignore_glob = [] if find_spec("pytensor") else ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def host_linker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Let the host run its nodes in Python, which compiles nothing, or by the linkers that a test names."""
+    from optdb.pytensor import host_groups
+
+    names = getattr(request, "param", ["py"])
+    monkeypatch.setattr(host_groups, "linkers", lambda: iter(names))

@@ -67,7 +67,7 @@ def traced(
 def _check(plan: FunctionPlan, states: Mapping[int, int]) -> None:
     """Raise `Untraceable` if a file cannot hold a plan."""
     if plan.host_steps:
-        names = ", ".join(dict.fromkeys(step.name for step in plan.host_steps))
+        names = ", ".join(dict.fromkeys(str(step.work) for step in plan.host_steps))
         raise Untraceable(f"steps stay on the host, and cannot be in a file: {names}")
     if plan.conditions is not None:
         raise Untraceable(

@@ -10,6 +10,7 @@ only in calls that have the same one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from optdb.codegen.kernels.programs import one_program
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-__all__ = ["FunctionPlan", "FunctionTracer", "HostValue", "TracedFunction"]
+__all__ = ["FunctionPlan", "FunctionTracer", "HostValue", "HostWork", "Retrace", "TracedFunction"]
 
 #: Arguments of more bytes stay on the device from call to call, if they are the same array.
 _RESIDENT_BYTES = 1 << 16
@@ -42,6 +43,17 @@ class HostValue:
 
 #: What a function computes with.
 Value = Tensor | HostValue
+
+
+class Retrace(Exception):
+    """A trace has learned what it should have known before: it begins anew."""
+
+
+class HostWork(Protocol):
+    """What the host computes within a function of the device; its text is for reports."""
+
+    def __call__(self, values: list[Any]) -> Sequence[Any]:
+        """Return the results, and leave the values as they are."""
 
 
 class _Mismatch(Exception):
@@ -85,13 +97,14 @@ class HostStep:
     Its results go to the device, or to slots of the call.
     """
 
-    name: str
-    compute: Callable[[list[Any]], Sequence[Any]]
+    work: HostWork
     #: Where each input is: a slot of the call, an array that never changes, or what the device sends.
     inputs: Sequence[int | HostArray | _Download]
     context: Context
     #: What each output is: a slot of the call, or the mailbox that brings it to the device, and its shape.
     outputs: list[int | tuple[PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
+    #: How long the host has computed in all calls, without the time in which it waited for the device.
+    total_s: float = 0.0
 
     def values(self, call: _Call) -> list[Any]:
         """Return the results of a call."""
@@ -103,7 +116,10 @@ class HostStep:
                 values.append(x.mailbox.take(x.stored.shape))
             else:
                 values.append(x if isinstance(x, np.ndarray) else call.slots[x])
-        return list(self.compute(values))
+        begin = time.perf_counter()
+        results = list(self.work(values))
+        self.total_s += time.perf_counter() - begin
+        return results
 
     def run(self, call: _Call) -> None:
         for value, output in zip(self.values(call), self.outputs, strict=True):
@@ -296,7 +312,7 @@ class FunctionTracer:
         self._conditions.append(reshaped(whole, (1,)))
         self.plan.errors.append(error)
 
-    def on_host(self, name: str, compute: Callable[[list[Any]], Sequence[Any]], inputs: Sequence[Value]) -> list[Value]:
+    def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
         """Compute values on the host, from values of the host or the device."""
         sources: list[int | HostArray | _Download] = []
         for x in inputs:
@@ -305,7 +321,7 @@ class FunctionTracer:
             else:
                 sources.append(x.value if isinstance(x, Constant) else self._download(x))
         self._flush()
-        step = HostStep(name, compute, sources, self.context)
+        step = HostStep(work, sources, self.context)
         self.plan.steps.append(step)
         return [self._host_output(step, value) for value in step.values(self._call)]
 
@@ -319,7 +335,7 @@ class FunctionTracer:
         mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
         mailbox.send(value)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
-        buffer = Buffer(value.size, value.dtype.name, f"a result of {step.name}")
+        buffer = Buffer(value.size, value.dtype.name, "a result of the host")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
         step.outputs.append((mailbox, value.shape))
@@ -412,8 +428,13 @@ class TracedFunction:
             return self._traced(key, args)
 
     def _traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
-        tracer = FunctionTracer(self.context, args, self._resident)
-        results = tracer.finish(self._trace(tracer))
+        while True:
+            tracer = FunctionTracer(self.context, args, self._resident)
+            try:
+                results = tracer.finish(self._trace(tracer))
+                break
+            except Retrace:
+                continue
         if self._count >= _MOST_PLANS:
             self._plans.clear()
             self._count = 0

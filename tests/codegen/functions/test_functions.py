@@ -249,7 +249,7 @@ def test_the_host_computes_within_a_function():
 
     def trace(tracer):
         (x,) = tracer.arguments
-        (unique,) = tracer.on_host("unique", lambda values: [np.unique(values[0])], [applied("Sqr", F, x)])
+        (unique,) = tracer.on_host(lambda values: [np.unique(values[0])], [applied("Sqr", F, x)])
         return [folded("Add", unique, [0], F), applied("Exp", F, unique), applied("Exp", F, x)]
 
     function = TracedFunction(context, trace, [False])
