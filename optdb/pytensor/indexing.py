@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ from optdb.codegen.functions.tensors import (
 )
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
+#: Elements are looked up the other way round if indices name no fewer than one of so many.
+_MOST_UNNAMED = 8
+
 
 def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
     """Return the indices that a slice of variables names."""
@@ -46,6 +50,33 @@ def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
 
     indices = range(*slice(number(entry.start), number(entry.stop), number(entry.step)).indices(length))
     return Stripe(indices.start, indices.step, len(indices))
+
+
+def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice | Tensor]:
+    """Return for each axis of `x` what indexes it: a slice, or a tensor of whole numbers.
+
+    A mask that is constant selects the elements that it names by their positions along each of its axes.
+    """
+    found: list[slice | Tensor] = []
+    for entry in entries:
+        if isinstance(entry, slice):
+            found.append(entry)
+            continue
+        (index,) = tensors_of([trace.value(entry)])
+        found += _positions(index, x.shape[len(found) :], trace) if index.dtype == "bool" else [index]
+    return found + [slice(None)] * (x.ndim - len(found))
+
+
+def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[Tensor]:
+    """Return where a mask is true, along each of its axes."""
+    if not isinstance(mask, Constant) or not mask.ndim:
+        raise OnHost("an index of booleans selects as many elements as are true")
+    if mask.shape != tuple(lengths[: mask.ndim]):
+        raise IndexError(f"a mask of shape {mask.shape} does not select from axes of lengths {tuple(lengths)}")
+    for number, positions in enumerate(np.nonzero(mask.value)):
+        # Lengths are not negative: what is less stands for the axes of a mask.
+        trace.indices.setdefault((mask, -1 - number), Constant(positions))
+    return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 
 
 def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
@@ -115,20 +146,21 @@ class Region:
     """
 
     def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: NodeTrace) -> None:
-        entries = list(unflatten_index_variables(indices, node.op.idx_list))
-        entries += [slice(None)] * (x.ndim - len(entries))
-        arrays = {axis: entry for axis, entry in enumerate(entries) if not isinstance(entry, slice)}
-        for entry in arrays.values():
-            if isinstance(entry, Variable) and getattr(entry.type, "dtype", None) == "bool":
-                raise OnHost("an index of booleans selects as many elements as are true")
+        entries = _entries(unflatten_index_variables(indices, node.op.idx_list), x, trace)
         self.stripes = {
             axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
         }
-        indices = tensors_of([trace.value(var) for var in arrays.values()])
-        values = {axis: _checked(index, x.shape[axis], trace) for axis, index in zip(arrays, indices)}
+        #: What is looked up along the other axes.
+        self.indices = values = {
+            axis: _checked(entry, x.shape[axis], trace)
+            for axis, entry in enumerate(entries)
+            if not isinstance(entry, slice)
+        }
         common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
         kept = sorted(self.stripes)
         ahead = _axes_ahead(sorted(values), kept)
+        #: The axes of the result that the indices have in common.
+        self.looked_up = slice(ahead, ahead + len(common))
         before, after = kept[:ahead], kept[ahead:]
         self.shape = (
             *[self.stripes[axis].length for axis in before],
@@ -160,6 +192,33 @@ class Region:
     def fitted(self, part: Tensor) -> Tensor:
         """Return values broadcast to the elements."""
         return broadcast(part, self.shape)
+
+    def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
+        """Return for each element of `x` whether the indices name it, and the number of the last one that does.
+
+        None if the indices are not known while the call is traced, if they name few elements, or if a sum needs more
+        than one number for an element.
+        """
+        values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
+        whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())
+        shape = [x.shape[axis] if axis in self.indices else 1 for axis in range(x.ndim)]
+        named = math.prod(self.shape[self.looked_up])
+        if len(values) < len(self.indices) or not whole or math.prod(shape) > _MOST_UNNAMED * named:
+            return None
+        table = np.full([x.shape[axis] for axis in self.indices], -1)
+        table[tuple(values)] = np.arange(named).reshape(self.shape[self.looked_up])
+        is_named = table >= 0
+        if is_sum and np.count_nonzero(is_named) < named:
+            return None
+        return Constant(is_named.reshape(shape)), Constant(np.maximum(table, 0))
+
+    def spread(self, part: Tensor, x: Tensor, source: Tensor) -> Tensor:
+        """Return for each element of `x` the one of `part` that `sources` chooses."""
+        first, last = self.looked_up.start, self.looked_up.stop
+        flat = reshaped(part, [*part.shape[:first], math.prod(part.shape[first:last]), *part.shape[last:]])
+        coordinates = [Coordinate(0, ((axis, 1),)) for axis in sorted(self.stripes)]
+        coordinates.insert(first, Coordinate(0, (), Lookup(source, tuple(self.indices))))
+        return view(flat, x.shape, coordinates)
 
     def all_stripes(self) -> list[Stripe]:
         """Return the stripes of all axes, of a strided part."""
@@ -196,6 +255,13 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTra
         if not op.set_instead_of_inc:
             part = applied("Add", x.dtype, region.taken(x), part)
         return [Replaced(x, region.with_all_axes(part), region.all_stripes())]
+    sources = region.sources(x, is_sum=not op.set_instead_of_inc)
+    if sources is not None:
+        is_named, source = sources
+        chosen = region.spread(part, x, source)
+        if not op.set_instead_of_inc:
+            chosen = applied("Add", x.dtype, x, chosen)
+        return [applied("Switch", x.dtype, is_named, chosen, x)]
     if op.set_instead_of_inc:
         return [ScatterSet(x, part, region.coordinates)]
     if getattr(op, "ignore_duplicates", False):

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.raise_op import Assert
 
+import optdb.pytensor
 from tests.pytensor.comparing import compare
 
 RNG = np.random.default_rng(3)
@@ -185,6 +186,35 @@ def test_a_mask_is_left_to_the_host():
         [A, np.ones(7, "int8")],
         on_host=1,
     )
+
+
+def test_constant_masks_are_indices_on_the_device():
+    t = pt.tensor3("t")
+    rows, columns, both = (RNG.random(shape) > 0.4 for shape in (7, 5, (7, 5)))
+    columns[:2] = True, False
+    cube = RNG.normal(size=(7, 5, 4))
+    taken = [x[rows], x[:, columns], x[both], x[rows, 2], x[np.zeros(7, bool)], t[both], t[:, RNG.random((5, 4)) > 0.4]]
+    changed = [
+        *(pt.set_subtensor(x[both], 3.0), pt.set_subtensor(x[rows], x[0]), pt.inc_subtensor(x[:, columns], 2.0)),
+        *(pt.inc_subtensor(t[both], 2 * t[both]), pt.set_subtensor(t[rows, :, 2], x[0]), x[rows].sum(axis=0)),
+        *(pt.set_subtensor(x[np.zeros(7, bool)], 1.0), pytensor.grad(pt.sqr(x[both]).sum(), x)),
+    ]
+    compare([x, t], [*taken, *changed], [A, cube])
+    with pytest.raises(IndexError, match="mask of shape"):
+        pytensor.function([x], x[np.ones(4, bool)], mode="OPENCL")(A)
+
+
+def test_constant_indices_are_looked_up_the_other_way_round():
+    f = compare(
+        [x, v],
+        [
+            *(pt.set_subtensor(x[[0, 0, 1]], x[3:6]), pt.inc_subtensor(x[[0, 0, 1]], x[3:6])),
+            *(pt.set_subtensor(x[[[0, 1], [2, 3]]], x[:4].reshape((2, 2, -1))), pt.inc_subtensor(x[[-1, 2]], v)),
+            *(pt.inc_subtensor(x[[0, 2, 4], [1, 2, 3]], v[:3]), pt.set_subtensor(x[:, [3, 1]], v[0])),
+        ],
+        [A, V[: A.shape[1]]],
+    )
+    assert "ScatterStore" not in optdb.pytensor.explain(f)
 
 
 def test_joins_and_splits():
