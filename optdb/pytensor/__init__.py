@@ -1,4 +1,4 @@
-"""PyTensor's functions on OpenCL devices: mode 'OPENCL' and linker 'opencl', which the import registers.
+"""PyTensor's functions on OpenCL devices: modes 'OPENCL' and 'OPENCL_AUTO', which the import registers.
 
 ::
 
@@ -9,13 +9,28 @@ What a function computes is described to ``optdb.codegen.functions``, which fuse
 Processes that this one starts do not fork it from then on, unless `multiprocessing.set_start_method` was called before:
 OpenCL does not survive a fork.
 
+In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.
+
 `dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
 """
 
 from optdb.pytensor.batching import evaluate_many
+from optdb.pytensor.choosing import DifferingValuesWarning
 from optdb.pytensor.exporting import export
-from optdb.pytensor.linker import OPENCL, OpenCLLinker, opencl_mode
+from optdb.pytensor.host_notes import HostNodesWarning
+from optdb.pytensor.linker import OpenCLLinker
+from optdb.pytensor.modes import OPENCL, opencl_mode
 from optdb.pytensor.reports import explain
 from optdb.pytensor.size_notes import TooSmallWarning
 
-__all__ = ["OPENCL", "OpenCLLinker", "TooSmallWarning", "evaluate_many", "explain", "export", "opencl_mode"]
+__all__ = [
+    "OPENCL",
+    "DifferingValuesWarning",
+    "HostNodesWarning",
+    "OpenCLLinker",
+    "TooSmallWarning",
+    "evaluate_many",
+    "explain",
+    "export",
+    "opencl_mode",
+]

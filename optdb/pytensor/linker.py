@@ -1,4 +1,4 @@
-"""The linker 'opencl' and the mode 'OPENCL'."""
+"""The linker of functions that run on a device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.compile.mode import Mode, register_linker, register_mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.basic import JITLinker
 
 from optdb.codegen.functions.function import FunctionTracer, TracedFunction, Value
@@ -26,6 +24,7 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
 )
 from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.host_groups import HostNodes
+from optdb.pytensor.host_notes import HostNote
 from optdb.pytensor.size_notes import SizeNote
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
@@ -91,9 +90,19 @@ def _avoid_forks() -> None:
 
 
 class OpenCLFunction:
-    """Computes the outputs of a graph on a device."""
+    """Computes the outputs of a graph on a device.
 
-    def __init__(self, fgraph: Any, context: Context) -> None:
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        What is computed.
+    context : Context
+        The context of the device.
+    warns : bool
+        Whether calls warn where a device gains little.
+    """
+
+    def __init__(self, fgraph: Any, context: Context, warns: bool = True) -> None:
         self.fgraph = fgraph
         updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
         resident = [
@@ -103,7 +112,8 @@ class OpenCLFunction:
         self.host = HostNodes()
         self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
         self.function = TracedFunction(context, self._trace, resident)
-        self._note = SizeNote(self.function)
+        self._note = SizeNote(HostNote(self.function, self.host))
+        self._note.done = not warns
 
     def _trace(self, tracer: FunctionTracer) -> Sequence[Value]:
         return GraphTrace(tracer, self.fgraph, self.host).outputs(self.fgraph)
@@ -116,13 +126,4 @@ class OpenCLFunction:
         return self.function(args) if self._note.done else self._note.call(args)
 
 
-def opencl_mode(device: str | None = None) -> Mode:
-    """Return a mode whose functions run on a device; see `OpenCLLinker`."""
-    return Mode(OpenCLLinker(device=device), RewriteDatabaseQuery(include=["fast_run"], exclude=list(_EXCLUDED)))
-
-
-#: The mode of the default device.
-OPENCL = opencl_mode()
-register_linker("opencl", OpenCLLinker())
-register_mode("OPENCL", OPENCL)
 _avoid_forks()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.pytensor.choosing import ChoosingFunction
 from optdb.pytensor.compiled import device_function
 from optdb.pytensor.host_groups import op_name
+from optdb.pytensor.linker import OpenCLFunction
+
+_NOT_CALLED = "not called yet"
 
 
 def explain(function: Any) -> str:
@@ -14,14 +18,24 @@ def explain(function: Any) -> str:
     Parameters
     ----------
     function : Function
-        A function of PyTensor in mode OPENCL that has been called.
+        A function of PyTensor in mode OPENCL or OPENCL_AUTO that has been called. Of the latter, the choice for the
+        shapes of calls is told.
 
     Raises
     ------
     TypeError
         If the function is of another mode.
     """
-    compiled = device_function(function)
+    compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
+    if not isinstance(compiled, ChoosingFunction):
+        return "\n".join(_device_lines(device_function(function)) or [_NOT_CALLED])
+    lines = [f"shapes {', '.join(map(str, shapes))}: {choice}" for shapes, choice in compiled.choices.items()]
+    if compiled.device is not None:
+        lines += _device_lines(compiled.device)
+    return "\n".join(lines or [_NOT_CALLED])
+
+
+def _device_lines(compiled: OpenCLFunction) -> list[str]:
     lines: list[str] = []
     for shapes, plan in compiled.function.plans:
         lines.append(f"arguments of shapes {', '.join(map(str, shapes))}:")
@@ -30,4 +44,4 @@ def explain(function: Any) -> str:
     if compiled.host.reasons:
         lines.append("nodes on the host:")
         lines += [f"  {op_name(node)}: {reason}" for node, reason in compiled.host.reasons.items()]
-    return "\n".join(lines or ["not called yet"])
+    return lines

@@ -1,0 +1,334 @@
+"""Mode 'OPENCL_AUTO': functions run on the device or by PyTensor's default linker, whichever is faster.
+
+The first calls of some shapes run by both in turn. One of these calls runs by both, which have to compute the same. No
+other call is computed twice, so shared variables and random generators advance once in each call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.io import In, Out
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import clone_get_equiv
+
+from optdb.pytensor.graph_digests import graph_digest
+from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
+from optdb.runtime import tuning
+from optdb.runtime.context import Context
+from optdb.user_cache import warn_unwritable
+
+__all__ = ["DEFAULT", "DEVICE", "Choice", "ChoosingFunction", "ChoosingLinker", "DifferingValuesWarning"]
+
+#: The sides of a choice.
+DEFAULT, DEVICE = "default", "device"
+
+#: Changed when choices are made in another way.
+_VERSION = "choice 1"
+#: Calls of the device that are not timed: they compile, and record commands.
+_WARMUP_CALLS = 3
+#: Timed calls of each side; after the few ones, one that takes a multiple is given up.
+_TIMED_CALLS, _FEW_CALLS = 15, 4
+_CLEAR_RATIO = 2.0
+#: The device is chosen if it takes less than this share of the default's time.
+_WORTHWHILE = 0.95
+#: Calls of further shapes run by the default: each choice compiles for the device anew.
+_MOST_CHOICES = 8
+#: How far values may differ, relative to the largest number of an array.
+_TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
+
+
+class DifferingValuesWarning(UserWarning):
+    """The device has computed other values than PyTensor's default linker."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which side computes the calls of some shapes, and why.
+
+    Parameters
+    ----------
+    side : str
+        `DEFAULT` or `DEVICE`.
+    reason : str
+        Why, in words.
+    default_s, device_s : float or None
+        What a call takes by the default and on the device, in seconds, where that was measured.
+    """
+
+    side: str
+    reason: str
+    default_s: float | None = None
+    device_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.default_s is None or self.device_s is None:
+            return f"{self.side}, since {self.reason}"
+        times = f"default {self.default_s * 1e6:.1f} us a call, device {self.device_s * 1e6:.1f} us"
+        return f"{self.side}, {self.reason}: {times}"
+
+
+class Trial:
+    """Runs the calls of some shapes by both sides in turn until one is chosen.
+
+    Parameters
+    ----------
+    run : callable
+        Returns what computes a call by a side.
+    overwritable : sequence of int
+        The inputs that the default may overwrite.
+    """
+
+    def __init__(self, run: Callable[[str], Callable[..., Any]], overwritable: Sequence[int]) -> None:
+        self._run = run
+        self._overwritable = overwritable
+        self._calls = 0
+        self._is_compared = False
+        self._times_s: dict[str, list[float]] = {DEFAULT: [], DEVICE: []}
+        self.choice: Choice | None = None
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        """Compute a call, and decide if enough of them are known."""
+        self._calls += 1
+        if self._calls == 1:
+            return self._first(inputs)
+        if not self._is_compared:
+            return self._compared(inputs)
+        side = DEVICE if self._calls % 2 else DEFAULT
+        begin = time.perf_counter()
+        results = self._on_device(inputs) if side == DEVICE else self._run(side)(*inputs)
+        if self._calls > 2 * _WARMUP_CALLS and self.choice is None:
+            self._times_s[side].append(time.perf_counter() - begin)
+            self._decide()
+        return results
+
+    def _first(self, inputs: Sequence[Any]) -> Any:
+        """Compute a call by the default; on the device, if the default cannot compile the graph."""
+        kept = [copy.deepcopy(value) if n in self._overwritable else value for n, value in enumerate(inputs)]
+        try:
+            return self._run(DEFAULT)(*inputs)
+        except Exception as error:
+            return self._instead(DEVICE, kept, error)
+
+    def _on_device(self, inputs: Sequence[Any]) -> Any:
+        """Compute a call on the device, which leaves the inputs as they are; by the default, if that fails."""
+        try:
+            return self._run(DEVICE)(*inputs)
+        except Exception as error:
+            return self._instead(DEFAULT, inputs, error)
+
+    def _instead(self, side: str, inputs: Sequence[Any], error: Exception) -> Any:
+        """Compute a call by a side, from now on, since the other one fails; raise the error if this one fails too."""
+        try:
+            results = self._run(side)(*inputs)
+        except Exception:
+            raise error from None
+        self.choice = Choice(side, f"the other side fails: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        return results
+
+    def _compared(self, inputs: Sequence[Any]) -> Any:
+        """Compute a call by both sides."""
+        computed = self._on_device(inputs)
+        if self.choice is not None:
+            return computed
+        expected = self._run(DEFAULT)(*inputs)
+        self._is_compared = True
+        if not agree(expected, computed):
+            self.choice = Choice(DEFAULT, "the device computes other values")
+            warnings.warn(
+                "A function in mode OPENCL_AUTO computes other values on the device than by PyTensor's default linker, "
+                "which computes it from now on. Please report the model.",
+                DifferingValuesWarning,
+                stacklevel=7,
+            )
+        return expected
+
+    def _decide(self) -> None:
+        counts = [len(times) for times in self._times_s.values()]
+        if min(counts) < _FEW_CALLS:
+            return
+        default_s, device_s = median(self._times_s[DEFAULT]), median(self._times_s[DEVICE])
+        is_clear = max(default_s, device_s) > _CLEAR_RATIO * min(default_s, device_s)
+        if min(counts) >= _TIMED_CALLS or is_clear:
+            side = DEVICE if device_s < _WORTHWHILE * default_s else DEFAULT
+            self.choice = Choice(side, f"measured in {self._calls} calls", default_s, device_s)
+
+
+def agree(expected: Sequence[Any] | None, computed: Sequence[Any]) -> bool:
+    """Tell whether arrays are the same within rounding; what is no array counts as the same."""
+    return all(
+        _arrays_agree(one, other)
+        for one, other in zip(expected or (), computed)
+        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    )
+
+
+def _arrays_agree(expected: Any, computed: Any) -> bool:
+    if expected.shape != computed.shape:
+        return False
+    if expected.dtype.kind not in "fc":
+        return bool(np.array_equal(expected, computed))
+    finite = np.isfinite(expected)
+    if not np.array_equal(expected[~finite], computed[~finite], equal_nan=True):
+        return False
+    is_single = expected.dtype.itemsize <= (8 if expected.dtype.kind == "c" else 4)
+    largest = np.abs(expected[finite]).max(initial=0.0)
+    distance = np.abs(expected[finite] - computed[finite]).max(initial=0.0)
+    return bool(distance <= (_TOLERANCE_OF_SINGLES if is_single else _TOLERANCE) * largest)
+
+
+class ChoosingFunction:
+    """Computes a graph's outputs by the side that is faster for the shapes of a call.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        What is computed.
+    context : callable
+        Returns the context of the device.
+    """
+
+    def __init__(self, fgraph: Any, context: Callable[[], Context]) -> None:
+        self.fgraph = fgraph
+        self._context = context
+        # Lengths that types do not tell: calls may have others.
+        self._varying = [n for n, var in enumerate(fgraph.inputs) if None in getattr(var.type, "shape", ())]
+        protected = set(fgraph._supervisor.protected)
+        self._overwritable = [n for n, var in enumerate(fgraph.inputs) if var not in protected]
+        self._lock = threading.RLock()
+        self._default: Callable[..., Any] | None = None
+        #: What runs calls on the device, as long as one may run there.
+        self.device: OpenCLFunction | None = None
+        self._trials: dict[Any, Trial] = {}
+        #: The choices so far, by the shapes of inputs whose lengths vary.
+        self.choices: dict[Any, Choice] = {}
+        #: Shapes of inputs, and what computes calls that have them.
+        self._current: tuple[Sequence[tuple[int, Any]], Callable[..., Any]] = ((), self._choose)
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return graph_digest(self.fgraph)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs."""
+        shapes, run = self._current
+        for number, shape in shapes:
+            if inputs[number].shape != shape:
+                return self._choose(*inputs)
+        return run(*inputs)
+
+    def _choose(self, *inputs: Any) -> Any:
+        """Compute a call of other shapes than the last one, or one that is part of a trial."""
+        shapes = tuple([inputs[number].shape for number in self._varying])
+        with self._lock:
+            choice = self.choices.get(shapes) or self._known(shapes)
+            if choice is not None:
+                self._keep(shapes, choice)
+                return self._run(choice.side)(*inputs)
+            trial = self._trials.setdefault(shapes, Trial(self._run, self._overwritable))
+            results = trial.call(inputs)
+            if trial.choice is not None:
+                self._keep(shapes, trial.choice)
+                self._save(shapes, trial.choice)
+            return results
+
+    def _known(self, shapes: Any) -> Choice | None:
+        """Return a choice that needs no trial, if there is one."""
+        if shapes in self._trials:
+            return None
+        if len(self.choices) >= _MOST_CHOICES:
+            return Choice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
+        try:
+            key = self._key(shapes)
+        except Exception as error:  # no driver, or no device
+            return Choice(DEFAULT, f"there is no device: {error}")
+        found = tuning.load(key)
+        return None if found is None else _choice_of(found)
+
+    def _keep(self, shapes: Any, choice: Choice) -> None:
+        if len(self.choices) < _MOST_CHOICES:
+            self.choices[shapes] = choice
+        self._trials.pop(shapes, None)
+        self._current = (tuple(zip(self._varying, shapes)), self._run(choice.side))
+        if not self._trials and all(other.side == DEFAULT for other in self.choices.values()):
+            self.device = None
+
+    def _save(self, shapes: Any, choice: Choice) -> None:
+        """Keep a choice that was measured for the next process."""
+        if choice.default_s is None:
+            return
+        key = self._key(shapes)
+        try:
+            tuning.save(key, asdict(choice))
+        except OSError as error:
+            warn_unwritable("choices of mode OPENCL_AUTO", tuning.path_of(key).parent, error, "measures again")
+
+    def _key(self, shapes: Any) -> dict[str, Any]:
+        """Return all that a choice depends on."""
+        packages = {name: _version_of(name) for name in ("optdb", "pytensor", "numba", "numpy")}
+        return {
+            **tuning.key_of(self._context().device, "linker of PyTensor", "", _VERSION),
+            "graph": self._digest,
+            "shapes": [list(shape) for shape in shapes],
+            "processors": os.cpu_count(),
+            "default": Mode().linker.__class__.__name__,
+            **packages,
+        }
+
+    def _run(self, side: str) -> Callable[..., Any]:
+        """Return what computes calls by a side, which is compiled if it has not been."""
+        if side == DEFAULT:
+            if self._default is None:
+                self._default = self._compiled()
+            return self._default
+        if self.device is None:
+            self.device = OpenCLFunction(self.fgraph, self._context(), warns=False)
+        return self.device
+
+    def _compiled(self) -> Callable[..., Any]:
+        """Return the graph compiled by PyTensor's default linker, as it would be without this mode."""
+        inputs = [var.type() for var in self.fgraph.inputs]
+        memo: dict[Any, Any] = dict(zip(self.fgraph.inputs, inputs))
+        copies = clone_get_equiv(self.fgraph.inputs, self.fgraph.outputs, False, False, memo)
+        given = [In(var, mutable=number in self._overwritable) for number, var in enumerate(inputs)]
+        results = [Out(copies[var]) for var in self.fgraph.outputs]
+        function = pytensor.function(
+            given, results, mode=Mode(), accept_inplace=True, trust_input=True, on_unused_input="ignore"
+        )
+        return getattr(function.vm, "jit_fn", function)
+
+
+def _choice_of(found: Mapping[str, Any]) -> Choice | None:
+    """Return a choice that was kept; None if the file holds something else."""
+    try:
+        times = [float(found[name]) for name in ("default_s", "device_s")]
+        return Choice({DEFAULT: DEFAULT, DEVICE: DEVICE}[found["side"]], "measured earlier", *times)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _version_of(package: str) -> str:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return ""
+
+
+class ChoosingLinker(OpenCLLinker):
+    """A linker whose functions run on a device, or by PyTensor's default linker where that is faster."""
+
+    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> ChoosingFunction:
+        """Return what computes a graph's outputs of its inputs."""
+        return ChoosingFunction(fgraph, lambda: self.context)
