@@ -140,6 +140,11 @@ class HostNodes:
         self.reasons: dict[Apply, str] = {}
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
+    @property
+    def compiles(self) -> bool:
+        """Whether groups are compiled, and not run in Python."""
+        return next(linkers()) != "py"
+
     def includes(self, node: Apply) -> bool:
         """Tell whether a node is known to be left to the host."""
         if node not in self.reasons:
@@ -170,6 +175,10 @@ class HostNodes:
         between = self._with_needed(waiting)
         if all(map(is_small, between)):
             nodes = between
+        return self.group(nodes, waiting, results)
+
+    def group(self, nodes: Sequence[Apply], waiting: Sequence[Apply], results: Sequence[Variable]) -> HostGroup:
+        """Return the group of some of the nodes that wait."""
         key = frozenset(nodes)
         if key not in self._groups:
             needed = {*results, *(var for node in waiting if node not in key for var in node.inputs)}

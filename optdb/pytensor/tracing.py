@@ -46,6 +46,8 @@ class GraphTrace:
         self._host = host
         #: What groups of the host have computed.
         self._from_host: set[Variable] = set()
+        #: Whether the host computes the whole function if it computes a part.
+        self._is_for_host = False
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
         self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, tracer.arguments, strict=True))
@@ -55,7 +57,12 @@ class GraphTrace:
 
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
         """Return the outputs of the function's graph."""
-        return self._computed(fgraph.toposort(), fgraph.outputs)
+        nodes = fgraph.toposort()
+        self._is_for_host = self._host.compiles and all(map(self._is_small, nodes))
+        if self._is_for_host and any(map(self._host.includes, nodes)):
+            self._compute_on_host(self._host.group(nodes, nodes, fgraph.outputs))
+            return [self.value(var) for var in fgraph.outputs]
+        return self._computed(nodes, fgraph.outputs)
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
         """Return the outputs of a graph within a node, for the node's inputs."""
@@ -91,9 +98,16 @@ class GraphTrace:
 
     def _is_small(self, node: Apply) -> bool:
         """Tell whether a node has few elements, as far as that is known before it is computed."""
-        sizes = [x.size for var in node.inputs if isinstance(x := self._values.get(var), Tensor)]
-        sizes += [math.prod(var.type.shape) for var in node.outputs if is_array(var) and None not in var.type.shape]
-        return max(sizes, default=0) <= _SMALL_ELEMENTS
+        return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
+
+    def _size(self, var: Variable) -> int:
+        """Return how many elements a variable has; 0 if that is not known before it is computed."""
+        value = self._values.get(var)
+        if isinstance(value, Tensor):
+            return value.size
+        if isinstance(var, Constant):
+            return int(np.size(var.data))
+        return 0 if not is_array(var) or None in var.type.shape else math.prod(var.type.shape)
 
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""
@@ -160,8 +174,8 @@ class GraphTrace:
                 outputs = described(node.op, node, inputs, self)
             except (OnHost, NoCode) as reason:
                 self._host.reasons[node] = str(reason)
-                if not self._from_host.isdisjoint(node.inputs):
-                    # It belongs into the group that computed its inputs.
+                if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
+                    # It belongs into the group of all nodes, or the one that computed its inputs.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):

@@ -264,6 +264,8 @@ class FunctionTracer:
         self.plan = FunctionPlan(context, self._memory)
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
+        #: Where results of the host are.
+        self._from_host: dict[Tensor, PairedBuffer] = {}
         #: The values of the arguments, as tensors where they are arrays.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
         self.plan.send(args)
@@ -318,9 +320,12 @@ class FunctionTracer:
         for x in inputs:
             if isinstance(x, HostValue):
                 sources.append(x.slot)
+            elif x in self.arguments:
+                sources.append(self.arguments.index(x))
             else:
                 sources.append(x.value if isinstance(x, Constant) else self._download(x))
-        self._flush()
+        if any(isinstance(source, _Download) for source in sources):
+            self._flush()
         step = HostStep(work, sources, self.context)
         self.plan.steps.append(step)
         return [self._host_output(step, value) for value in step.values(self._call)]
@@ -339,6 +344,7 @@ class FunctionTracer:
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
         step.outputs.append((mailbox, value.shape))
+        self._from_host[tensor] = mailbox
         return tensor
 
     def finish(self, outputs: Sequence[Value]) -> list[Any]:
@@ -349,7 +355,8 @@ class FunctionTracer:
             elif isinstance(output, Constant):
                 self.plan.outputs.append(output.value)
             else:
-                self.plan.outputs.append((self._download(output).mailbox, output.shape))
+                mailbox = self._from_host.get(output) or self._download(output).mailbox
+                self.plan.outputs.append((mailbox, output.shape))
         if self._conditions:
             mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
             buffer = Buffer(len(self._conditions), "bool", "conditions")

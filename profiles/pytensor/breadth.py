@@ -1,0 +1,184 @@
+"""Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
+
+Each model has a process of its own, in which the three take turns; the quickest turn of each counts, since other
+programs disturb. Values are compared at three points, relative to the largest number of the default's array, and again
+after the model's data were replaced by others of another length, where the model does that. The command fails where
+values differ, where the mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or where a model
+cannot be evaluated.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, densities, models
+from profiles.pytensor.gallery import GALLERY, build
+
+__all__ = ["MOST_BY_CHOICE", "TOLERANCE", "Outcome", "compare", "main", "measure", "render"]
+
+TOLERANCE = 1e-9
+#: How much longer than the default a choice may take.
+MOST_BY_CHOICE = 1.1
+SIDES = ("default", "OPENCL", "OPENCL_AUTO")
+#: Calls before those that are timed: the choice is made, and launches are merged.
+_WARM_UP_CALLS = 60
+_TURNS, _SECONDS_OF_TURN = 15, 0.04
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured of a model.
+
+    Parameters
+    ----------
+    model
+        Its name.
+    differences
+        The largest differences of values and gradients from the default's, of each mode.
+    cpu_ms, wall_ms
+        Milliseconds of an evaluation, of each mode: of all threads, and of the clock.
+    choice
+        Which side mode OPENCL_AUTO keeps.
+    on_host
+        How many nodes mode OPENCL leaves to the host.
+    failure
+        The error of a model that cannot be evaluated; empty if there is none.
+    """
+
+    model: str
+    differences: dict[str, float]
+    cpu_ms: dict[str, float]
+    wall_ms: dict[str, float]
+    choice: str = ""
+    on_host: int = 0
+    failure: str = ""
+
+    def ratio(self, side: str) -> float:
+        """Return a mode's time by the clock, divided by the default's."""
+        return self.wall_ms[side] / self.wall_ms["default"]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the model keeps to what the module's text says."""
+        if self.failure or max(self.differences.values()) > TOLERANCE:
+            return False
+        return self.ratio("OPENCL_AUTO") <= MOST_BY_CHOICE
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Evaluate a model by the default and both modes, and return what `Outcome` holds."""
+    import optdb.pytensor
+
+    warnings.simplefilter("ignore")
+    model, change = build(name) if name in GALLERY else (models.build(name, models.entry(name).small), None)
+    modes = {"default": None, "OPENCL": "OPENCL", "OPENCL_AUTO": "OPENCL_AUTO"}
+    functions = {
+        side: model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function for side, mode in modes.items()
+    }
+    points = densities.points_of(model, 3)
+    differences = _differences(functions, points)
+    if change is not None:
+        change()
+        changed = _differences(functions, points)
+        differences = {side: max(found, changed[side]) for side, found in differences.items()}
+    cpu_ms, wall_ms = _times(functions, points)
+    report = optdb.pytensor.explain(functions["OPENCL_AUTO"])
+    return {
+        "differences": differences,
+        "cpu_ms": cpu_ms,
+        "wall_ms": wall_ms,
+        "choice": report.partition(": ")[2].partition(",")[0],
+        "on_host": len(functions["OPENCL"].vm.jit_fn.host.reasons),
+    }
+
+
+def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> dict[str, float]:
+    """Return by how much the values of each mode differ from the default's at most, before and after a choice."""
+    found = dict.fromkeys(SIDES[1:], 0.0)
+    for side in found:
+        for number in range(_WARM_UP_CALLS):
+            expected, computed = (functions[one](points[number % 3]) for one in ("default", side))
+            worst = max(densities.difference(*pair) for pair in zip(expected, computed, strict=True))
+            found[side] = max(found[side], worst)
+    return found
+
+
+def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> tuple[dict[str, float], ...]:
+    """Return the quickest turns of each mode: CPU milliseconds, and those of the clock."""
+    counts: dict[str, int] = {}
+    for side, function in functions.items():
+        begin = time.perf_counter()
+        for number in range(_WARM_UP_CALLS):
+            function(points[number % 3])
+        once_s = (time.perf_counter() - begin) / _WARM_UP_CALLS
+        counts[side] = max(3, round(_SECONDS_OF_TURN / once_s))
+    taken: dict[str, list[tuple[float, float]]] = {side: [] for side in functions}
+    for turn in range(_TURNS):
+        for side in SIDES if turn % 2 else reversed(SIDES):
+            function, count = functions[side], counts[side]
+            cpu, wall = time.process_time(), time.perf_counter()
+            for number in range(count):
+                function(points[number % 3])
+            taken[side].append((1e3 * (time.process_time() - cpu) / count, 1e3 * (time.perf_counter() - wall) / count))
+    return tuple({side: min(pair[part] for pair in taken[side]) for side in taken} for part in (0, 1))
+
+
+def compare(name: str, timeout: float | None = None, run: Callable[..., Any] = isolated.call) -> Outcome:
+    """Measure a model in a process of its own."""
+    try:
+        return Outcome(name, **run("profiles.pytensor.breadth:measure", name, timeout=timeout))
+    except isolated.Failed as failure:
+        return Outcome(name, {}, {}, {}, failure=str(failure))
+
+
+def render(outcomes: Sequence[Outcome]) -> Table:
+    """Return a table of models."""
+    table = Table(
+        title="An evaluation of logp and dlogp, beside PyTensor's default",
+        caption=f"milliseconds and ratios of the clock; differences of at most {TOLERANCE:.0e} agree",
+    )
+    for column in ("model", "difference", "default", "OPENCL", "ratio", "OPENCL_AUTO", "ratio", "keeps", "on the host"):
+        table.add_column(column, justify="left" if column in ("model", "keeps") else "right")
+    for row in outcomes:
+        if row.failure:
+            table.add_row(row.model, "failed", *"-" * 7)
+            continue
+        device, auto = (f"{row.ratio(side):.2f}" for side in SIDES[1:])
+        default, opencl, chosen = (f"{row.wall_ms[side]:.3g}" for side in SIDES)
+        worst = f"{max(row.differences.values()):.0e}"
+        table.add_row(row.model, worst, default, opencl, device, chosen, auto, row.choice, str(row.on_host))
+    return table
+
+
+@click.command()
+@click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice([*models.MODELS, *GALLERY]))
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a model may take.")
+@cli.json_option
+def main(names: tuple[str, ...], timeout: float | None, json_file: Path | None) -> None:
+    """Compare MODELs, or the twelve in their small sizes and all of the gallery."""
+    cli.chosen_sides(["default", "opencl"])
+    console = terminal.console()
+    outcomes: list[Outcome] = []
+    for name in names or [*models.MODELS, *GALLERY]:
+        outcomes.append(compare(name, timeout))
+        console.print(f"{name}: {'right' if outcomes[-1].is_right else 'not right'}", highlight=False)
+        cli.write_json(outcomes, json_file)
+    console.print(render(outcomes))
+    for row in outcomes:
+        if row.failure:
+            console.print(f"{row.model}: {row.failure}", markup=False, highlight=False)
+    sys.exit(0 if all(row.is_right for row in outcomes) else 1)
+
+
+if __name__ == "__main__":
+    main()
