@@ -23,10 +23,10 @@ import numpy as np
 import pytensor
 from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import clone_get_equiv
 
 from optdb.pytensor.graph_digests import graph_digest
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
+from optdb.pytensor.sources import mode_of_linker, source_of
 from optdb.runtime import tuning
 from optdb.runtime.context import Context
 from optdb.user_cache import warn_unwritable
@@ -300,13 +300,15 @@ class ChoosingFunction:
 
     def _compiled(self) -> Callable[..., Any]:
         """Return the graph compiled by PyTensor's default linker, as it would be without this mode."""
-        inputs = [var.type() for var in self.fgraph.inputs]
-        memo: dict[Any, Any] = dict(zip(self.fgraph.inputs, inputs))
-        copies = clone_get_equiv(self.fgraph.inputs, self.fgraph.outputs, False, False, memo)
-        given = [In(var, mutable=number in self._overwritable) for number, var in enumerate(inputs)]
-        results = [Out(copies[var]) for var in self.fgraph.outputs]
+        source = source_of(self.fgraph)
+        inputs = [In(var, mutable=number in self._overwritable) for number, var in enumerate(source.inputs)]
         function = pytensor.function(
-            given, results, mode=Mode(), accept_inplace=True, trust_input=True, on_unused_input="ignore"
+            inputs,
+            [Out(var) for var in source.outputs],
+            mode=mode_of_linker(None, source),
+            accept_inplace=True,
+            trust_input=True,
+            on_unused_input="ignore",
         )
         return getattr(function.vm, "jit_fn", function)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytensor
 from pytensor.compile.io import Out
-from pytensor.compile.mode import Mode
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
@@ -20,6 +19,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import described, is_array
+from optdb.pytensor.sources import Source, mode_of_linker
 
 __all__ = ["HostGroup", "HostNodes"]
 
@@ -45,9 +45,12 @@ class HostGroup:
         The nodes, in topological order.
     outputs : sequence of Variable
         Those of their outputs that others need.
+    source : Source
+        What the function was compiled from.
     """
 
-    def __init__(self, nodes: Sequence[Apply], outputs: Sequence[Variable]) -> None:
+    def __init__(self, nodes: Sequence[Apply], outputs: Sequence[Variable], source: Source) -> None:
+        self._source = source
         self.nodes = nodes
         self.outputs = outputs
         made = {var for node in nodes for var in node.outputs}
@@ -101,7 +104,7 @@ class HostGroup:
             Apply(node.op, [copies.get(var, var) for var in node.inputs], outputs)
         # Arrays are copied to the device before the next call.
         results = [Out(copies[var], borrow=is_array(var)) for var in self.outputs]
-        mode = Mode(self.linker, None if self.linker == "py" else "fast_run")
+        mode = mode_of_linker(self.linker, self._source)
         return pytensor.function(
             fresh, results, mode=mode, accept_inplace=self._overwrites, on_unused_input="ignore", trust_input=True
         )
@@ -133,9 +136,16 @@ def op_name(node: Apply) -> str:
 
 
 class HostNodes:
-    """Which nodes of a function are left to the host, and the groups that these form."""
+    """Which nodes of a function are left to the host, and the groups that these form.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    source : Source
+        What the function was compiled from.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
         #: Why nodes are left to the host.
         self.reasons: dict[Apply, str] = {}
         self._groups: dict[frozenset[Apply], HostGroup] = {}
@@ -183,7 +193,7 @@ class HostNodes:
         if key not in self._groups:
             needed = {*results, *(var for node in waiting if node not in key for var in node.inputs)}
             outputs = [var for node in nodes for var in node.outputs if var in needed]
-            self._groups[key] = HostGroup(nodes, outputs)
+            self._groups[key] = HostGroup(nodes, outputs, self._source)
         return self._groups[key]
 
     def _ready(self, waiting: Sequence[Apply]) -> list[Apply]:

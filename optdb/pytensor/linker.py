@@ -26,11 +26,21 @@ from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.host_groups import HostNodes
 from optdb.pytensor.host_notes import HostNote
 from optdb.pytensor.size_notes import SizeNote
+from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
 #: Rewrites that suit C or numba alone: they overwrite inputs, choose a BLAS, or fuse loops, which the device does.
-_EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
+_EXCLUDED = (
+    "cxx_only",
+    "BlasOpt",
+    "fusion",
+    "inplace",
+    "local_careduce_fusion",
+    "scan_reduce_trace_prealloc",
+    # A group of the host is compiled with it.
+    "scan_inner_graph",
+)
 
 
 @functools.cache
@@ -48,7 +58,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         Which device, as `python -m optdb devices` lists them; the likely fastest one by default.
     """
 
-    required_rewrites = ("minimum_compile",)
+    required_rewrites = ("minimum_compile", KEEP_SOURCE)
     incompatible_rewrites = _EXCLUDED
 
     def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
@@ -109,7 +119,7 @@ class OpenCLFunction:
             isinstance(var, SharedVariable) and position not in updated for position, var in enumerate(fgraph.inputs)
         ]
         #: The nodes that run on the host.
-        self.host = HostNodes()
+        self.host = HostNodes(source_of(fgraph))
         self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
         self.function = TracedFunction(context, self._trace, resident)
         self._note = SizeNote(HostNote(self.function, self.host))

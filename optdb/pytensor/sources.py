@@ -1,0 +1,89 @@
+"""What a function was compiled from, kept for those who compile it, or a part of it, by another linker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytensor.compile.mode import Mode, optdb
+from pytensor.graph.basic import Variable, clone_get_equiv
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+__all__ = ["KEEP_SOURCE", "Source", "mode_of_linker", "source_of"]
+
+#: The tag of the rewriters that keep a graph's source.
+KEEP_SOURCE = "optdb_keep_source"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A copy of a graph before it was rewritten, and the rewrites that the user has chosen.
+
+    Parameters
+    ----------
+    inputs, outputs : sequence of Variable
+        Of the copy.
+    included, excluded : tuple of str
+        Names and tags of rewrites, beside those of the mode.
+    """
+
+    inputs: Sequence[Variable]
+    outputs: Sequence[Variable]
+    included: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
+    """Keeps the source of a function's graph; graphs within ops are a part of it."""
+
+    def apply(self, fgraph: Any) -> None:
+        """Keep the source, ahead of all rewrites."""
+        if fgraph.update_mapping is None:
+            return
+        mode = fgraph._compile_mode
+        query, linker = mode.provided_optimizer, mode.linker
+        fgraph.optdb_source = Source(
+            *_copy(fgraph.inputs, fgraph.outputs),
+            tuple(tag for tag in query.include if tag not in ("fast_run", KEEP_SOURCE)),
+            tuple(tag for tag in query.exclude if tag not in linker.incompatible_rewrites),
+        )
+
+
+class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
+    """Tags a graph's outputs with its source, after all rewrites: copies of a function copy the tags."""
+
+    def apply(self, fgraph: Any) -> None:
+        """Tag the outputs that are no inputs."""
+        for var in fgraph.outputs:
+            if var.owner is not None and hasattr(fgraph, "optdb_source"):
+                var.tag.optdb_source = fgraph.optdb_source
+
+
+optdb.register(f"{KEEP_SOURCE}_copy", _KeepSource(), KEEP_SOURCE, position=-2)
+optdb.register(f"{KEEP_SOURCE}_tags", _TagOutputs(), KEEP_SOURCE, position=1000)
+
+
+def source_of(fgraph: Any) -> Source:
+    """Return the source of a function's graph; the graph itself if that is not known."""
+    for output in fgraph.outputs:
+        # Copies of outputs that share memory were inserted after all rewrites.
+        for var in (output, *(output.owner.inputs if output.owner else ())):
+            found = getattr(var.tag, "optdb_source", None)
+            if found is not None:
+                # A copy of a function may have no updates, which are the last outputs.
+                return replace(found, outputs=found.outputs[: len(fgraph.outputs)])
+    return Source(*_copy(fgraph.inputs, fgraph.outputs))
+
+
+def mode_of_linker(linker: str | None, source: Source) -> Mode:
+    """Return a mode of a linker, or of PyTensor's default one, that rewrites as the user has chosen."""
+    query = Mode(linker, "fast_run" if linker else "default").provided_optimizer
+    return Mode(linker, query.including(*source.included).excluding(*source.excluded))
+
+
+def _copy(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[list[Variable], list[Variable]]:
+    fresh = [var.type() for var in inputs]
+    memo: dict[Any, Any] = dict(zip(inputs, fresh))
+    copies = clone_get_equiv(inputs, outputs, False, False, memo)
+    return fresh, [copies[var] for var in outputs]
