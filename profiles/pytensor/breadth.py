@@ -30,9 +30,10 @@ TOLERANCE = 1e-9
 #: How much longer than the default a choice may take.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
-#: Calls before those that are timed: the choice is made, and launches are merged.
+#: Calls before those that are timed: the choice is made by then.
 _WARM_UP_CALLS = 60
-_TURNS, _SECONDS_OF_TURN = 15, 0.04
+#: Turns are short: some of them are not disturbed.
+_TURNS, _SECONDS_OF_TURN = 80, 0.004
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> t
         for number in range(_WARM_UP_CALLS):
             function(points[number % 3])
         once_s = (time.perf_counter() - begin) / _WARM_UP_CALLS
-        counts[side] = max(3, round(_SECONDS_OF_TURN / once_s))
+        counts[side] = max(1, round(_SECONDS_OF_TURN / once_s))
     taken: dict[str, list[tuple[float, float]]] = {side: [] for side in functions}
     for turn in range(_TURNS):
         for side in SIDES if turn % 2 else reversed(SIDES):

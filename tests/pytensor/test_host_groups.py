@@ -102,7 +102,18 @@ def test_a_linker_that_cannot_compile_gives_way_to_the_next():
     assert step.work.linker == "py"
 
 
-@pytest.mark.parametrize("host_linker", [["py"]], indirect=True)
+@pytest.mark.parametrize("host_linker", [["unknown", "py"]], indirect=True)
+def test_a_small_function_that_is_partly_compiled_for_the_host_is_so_as_a_whole(monkeypatch):
+    outputs = [pt.exp(x), pt.tanh(pt.sort(x, axis=0)), x]
+    f = compare([x], outputs, [A], on_host=1)
+    (step,) = steps(f)
+    ((_, plan),) = f.vm.jit_fn.function.plans
+    assert not plan.device_work and step.moved_nbytes == 3 * A.nbytes
+    monkeypatch.setattr(tracing, "_SMALL_ELEMENTS", A.size - 1)
+    ((_, plan),) = compare([x], outputs, [A], on_host=1).vm.jit_fn.function.plans
+    assert plan.device_work
+
+
 def test_errors_of_a_node_are_its_own():
     f = pytensor.function([x], pt.linalg.inv(x).sum(), mode="OPENCL")
     with pytest.raises(np.linalg.LinAlgError):
