@@ -310,7 +310,8 @@ class ChoosingFunction:
             trust_input=True,
             on_unused_input="ignore",
         )
-        return getattr(function.vm, "jit_fn", function)
+        compiled: Callable[..., Any] = getattr(function.vm, "jit_fn", function)
+        return compiled
 
 
 def _choice_of(found: Mapping[str, Any]) -> Choice | None:

@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -79,7 +80,7 @@ class HostGroup:
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compile and call the function by the first linker that can: numba compiles at the first call."""
-        failures = (NotImplementedError, *_numba_errors())
+        failures: tuple[type[Exception], ...] = (NotImplementedError, *_numba_errors())
         failed: Exception = AssertionError("Python's linker is the last one")
         for self.linker in linkers():
             with warnings.catch_warnings():
@@ -124,9 +125,7 @@ def _argument(var: Variable, value: Any) -> Any:
 def _numba_errors() -> tuple[type[Exception], ...]:
     if find_spec("numba") is None:
         return ()
-    from numba.core.errors import NumbaError
-
-    return (NumbaError,)
+    return (import_module("numba.core.errors").NumbaError,)
 
 
 def op_name(node: Apply) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,11 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         """The context of the linker's device."""
         return default_context() if self.device is None else _context_of(self.device)
 
-    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> OpenCLFunction:
+    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Callable[..., Any]:
         """Return what computes a graph's outputs of its inputs."""
         return OpenCLFunction(fgraph, self.context)
 
-    def jit_compile(self, fn: OpenCLFunction) -> OpenCLFunction:
+    def jit_compile(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function: each call of new shapes compiles what it needs."""
         return fn
 

@@ -69,7 +69,7 @@ def source_of(fgraph: Any) -> Source:
     for output in fgraph.outputs:
         # Copies of outputs that share memory were inserted after all rewrites.
         for var in (output, *(output.owner.inputs if output.owner else ())):
-            found = getattr(var.tag, "optdb_source", None)
+            found: Source | None = getattr(var.tag, "optdb_source", None)
             if found is not None:
                 # A copy of a function may have no updates, which are the last outputs.
                 return replace(found, outputs=found.outputs[: len(fgraph.outputs)])

@@ -91,7 +91,7 @@ def ordered_probit() -> pm.Model:
             2,
             shape=3,
             transform=pm.distributions.transforms.ordered,
-            initval=pm.floatX(np.array([-1.0, 0.0, 1.0])),
+            initval=np.array([-1.0, 0.0, 1.0]),
         )
         slope = pm.Normal("slope", 0, 1)
         pm.OrderedProbit("y", eta=slope * x, cutpoints=cuts, observed=y)

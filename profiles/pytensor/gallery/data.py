@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -61,7 +62,7 @@ def custom_density() -> pm.Model:
     """Build a distribution by a function of its density."""
     rng = np.random.default_rng(84)
 
-    def logp(value, center, scale):
+    def logp(value: Any, center: Any, scale: Any) -> Any:
         return -pt.abs(value - center) / scale - pt.log(2 * scale)
 
     with pm.Model() as model:
@@ -74,7 +75,7 @@ def custom_distribution() -> pm.Model:
     """Build a distribution by a function of other distributions."""
     rng = np.random.default_rng(85)
 
-    def dist(center, spread, size):
+    def dist(center: Any, spread: Any, size: Any) -> Any:
         return pm.math.exp(pm.Normal.dist(center, spread, size=size))
 
     with pm.Model() as model:

@@ -15,7 +15,7 @@ def poissons() -> pm.Model:
     y = rng.poisson(np.where(rng.random(300) < 0.4, 2.0, 9.0))
     with pm.Model() as model:
         weights = pm.Dirichlet("weights", np.ones(2))
-        rates = pm.LogNormal("rates", 1, 1, shape=2, initval=pm.floatX(np.array([2.0, 8.0])))
+        rates = pm.LogNormal("rates", 1, 1, shape=2, initval=np.array([2.0, 8.0]))
         pm.Mixture("y", w=weights, comp_dists=pm.Poisson.dist(rates, shape=2), observed=y)
     return model
 
@@ -37,7 +37,7 @@ def regressions() -> pm.Model:
     x = rng.normal(size=250)
     y = np.where(rng.random(250) < 0.5, 2 * x, -x) + 0.3 * rng.normal(size=250)
     with pm.Model() as model:
-        slopes = pm.Normal("slopes", 0, 2, shape=2, transform=_ordered, initval=pm.floatX(np.array([-1.0, 1.0])))
+        slopes = pm.Normal("slopes", 0, 2, shape=2, transform=_ordered, initval=np.array([-1.0, 1.0]))
         noise = pm.HalfNormal("noise", 1)
         weights = pm.Dirichlet("weights", np.ones(2))
         pm.NormalMixture("y", w=weights, mu=x[:, None] * slopes, sigma=noise, observed=y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -121,7 +123,7 @@ def kalman() -> pm.Model:
     with pm.Model() as model:
         spread = pm.HalfNormal("spread", 1, shape=2)
 
-        def step(y, mean, variance, spread):
+        def step(y: Any, mean: Any, variance: Any, spread: Any) -> tuple[Any, ...]:
             variance = variance + spread[0] ** 2
             total = variance + spread[1] ** 2
             gain = variance / total
@@ -131,7 +133,7 @@ def kalman() -> pm.Model:
         _, _, densities = pytensor.scan(
             step,
             sequences=[pt.as_tensor(y)],
-            outputs_info=[pt.zeros(()), pt.as_tensor(10.0), None],
+            outputs_info=[pt.zeros(()), pt.as_tensor(np.asarray(10.0)), None],
             non_sequences=[spread],
             return_updates=False,
         )
