@@ -80,12 +80,15 @@ class Outcome:
         return not self.failure and max(self.differences.values()) <= TOLERANCE and not self.is_slower
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Evaluate a model by the default and both modes, and return what `Outcome` holds."""
+def measure(name: str, size: str = "small") -> dict[str, Any]:
+    """Evaluate a model by the default and both modes, and return what `Outcome` holds.
+
+    The twelve models have a small and a large size, those of the gallery have one.
+    """
     import optdb.pytensor
 
     warnings.simplefilter("ignore")
-    model, change = build(name) if name in GALLERY else (models.build(name, models.entry(name).small), None)
+    model, change = build(name) if name in GALLERY else (models.build(name, getattr(models.entry(name), size)), None)
     modes = {"default": None, "OPENCL": "OPENCL", "OPENCL_AUTO": "OPENCL_AUTO"}
     functions = {
         side: model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function for side, mode in modes.items()
@@ -138,10 +141,12 @@ def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> t
     return tuple({side: min(pair[part] for pair in taken[side]) for side in taken} for part in (0, 1))
 
 
-def compare(name: str, timeout: float | None = None, run: Callable[..., Any] = isolated.call) -> Outcome:
+def compare(
+    name: str, size: str = "small", timeout: float | None = None, run: Callable[..., Any] = isolated.call
+) -> Outcome:
     """Measure a model in a process of its own."""
     try:
-        return Outcome(name, **run("profiles.pytensor.breadth:measure", name, timeout=timeout))
+        return Outcome(name, **run("profiles.pytensor.breadth:measure", name, size, timeout=timeout))
     except isolated.Failed as failure:
         return Outcome(name, {}, {}, {}, failure=str(failure))
 
@@ -167,15 +172,18 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 
 @click.command()
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice([*models.MODELS, *GALLERY]))
+@click.option(
+    "--size", type=click.Choice(["small", "large"]), default="small", show_default=True, help="Of the twelve models."
+)
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a model may take.")
 @cli.json_option
-def main(names: tuple[str, ...], timeout: float | None, json_file: Path | None) -> None:
-    """Compare MODELs, or the twelve in their small sizes and all of the gallery."""
+def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Path | None) -> None:
+    """Compare MODELs, or the twelve that grow and all of the gallery."""
     cli.chosen_sides(["default", "opencl"])
     console = terminal.console()
     outcomes: list[Outcome] = []
     for name in names or [*models.MODELS, *GALLERY]:
-        outcomes.append(compare(name, timeout))
+        outcomes.append(compare(name, size, timeout))
         console.print(f"{name}: {'right' if outcomes[-1].is_right else 'not right'}", highlight=False)
         cli.write_json(outcomes, json_file)
     console.print(render(outcomes))

@@ -132,6 +132,20 @@ def test_updates_and_random_numbers_advance_once_in_each_call():
     assert optdb.pytensor.explain(f).startswith("shapes (3,), (3,): ")
 
 
+def test_results_are_the_values_before_an_update():
+    first, second = pytensor.shared(np.arange(3.0)), pytensor.shared(np.ones(3))
+    a, b = first.get_value(), second.get_value()
+    updates = [(first, second * 2), (second, first + 1)]
+    f = pytensor.function([], [first, first.sum()], updates=updates, mode="OPENCL_AUTO")
+    for _ in range(MANY):
+        before, total = f()
+        np.testing.assert_array_equal(before, a)
+        assert total == a.sum()
+        a, b = b * 2, a + 1
+        np.testing.assert_array_equal(first.get_value(), a)
+        np.testing.assert_array_equal(second.get_value(), b)
+
+
 def test_arguments_stay_as_they_are_and_may_have_other_shapes(monkeypatch):
     monkeypatch.setattr(choosing, "_MOST_CHOICES", 2)
     f = pytensor.function([v], [pt.exp(v).sum(), v * 2], mode="OPENCL_AUTO")

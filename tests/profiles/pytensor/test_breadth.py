@@ -40,7 +40,7 @@ def test_values_and_the_time_of_a_choice_have_to_be_right(one, is_right):
 
 @pytest.mark.parametrize(("auto", "status"), [(1.0, 0), (1.5, 1)])
 def test_the_command_fails_where_one_is_not_right(auto, status, monkeypatch, tmp_path):
-    monkeypatch.setattr(breadth, "compare", lambda name, timeout: outcome(name, auto=auto))
+    monkeypatch.setattr(breadth, "compare", lambda name, size, timeout: outcome(name, auto=auto))
     monkeypatch.setattr(sides, "available", lambda name: True)
     path = tmp_path / "numbers.json"
     result = CliRunner().invoke(breadth.main, ["ar", "garch", "--json", str(path)])
@@ -49,7 +49,7 @@ def test_the_command_fails_where_one_is_not_right(auto, status, monkeypatch, tmp
 
 
 def test_a_model_that_fails_is_told():
-    def run(function, name, timeout):
+    def run(function, name, size, timeout):
         raise isolated.Failed("killed")
 
     assert breadth.compare("garch", run=run).failure == "killed"
