@@ -46,12 +46,17 @@ class HostGroup:
         The nodes, in topological order.
     outputs : sequence of Variable
         Those of their outputs that others need.
+    left : sequence of Apply
+        Those of the nodes that are left to the host; the others join them.
     source : Source
         What the function was compiled from.
     """
 
-    def __init__(self, nodes: Sequence[Apply], outputs: Sequence[Variable], source: Source) -> None:
+    def __init__(
+        self, nodes: Sequence[Apply], outputs: Sequence[Variable], left: Sequence[Apply], source: Source
+    ) -> None:
         self._source = source
+        self._left = left
         self.nodes = nodes
         self.outputs = outputs
         made = {var for node in nodes for var in node.outputs}
@@ -64,12 +69,10 @@ class HostGroup:
         self._function: Any = None
 
     def __str__(self) -> str:
-        return f"{len(self.nodes)} nodes, by the linker {self.linker!r}: {', '.join(self.names)}"
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the ops."""
-        return list(dict.fromkeys(map(op_name, self.nodes)))
+        others = len(self.nodes) - len(self._left)
+        joined = f" with {others} small nodes of the device" if others else ""
+        names = ", ".join(dict.fromkeys(map(op_name, self._left)))
+        return f"{names}{joined} by the linker {self.linker!r}"
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Return the outputs' values for those of the inputs, which stay as they are."""
@@ -192,7 +195,7 @@ class HostNodes:
         if key not in self._groups:
             needed = {*results, *(var for node in waiting if node not in key for var in node.inputs)}
             outputs = [var for node in nodes for var in node.outputs if var in needed]
-            self._groups[key] = HostGroup(nodes, outputs, self._source)
+            self._groups[key] = HostGroup(nodes, outputs, list(filter(self.includes, nodes)), self._source)
         return self._groups[key]
 
     def _ready(self, waiting: Sequence[Apply]) -> list[Apply]:
