@@ -12,7 +12,7 @@ from pytensor.graph.basic import Constant, Variable
 
 __all__ = ["graph_digest"]
 
-#: Larger constants are told by their dtypes and shapes.
+#: Digests contain only the dtypes and shapes of larger constants.
 _MAX_CONSTANT_ELEMENTS = 1000
 
 

@@ -18,8 +18,8 @@ def explain(function: Any) -> str:
     Parameters
     ----------
     function : Function
-        A function of PyTensor in mode OPENCL or OPENCL_AUTO that has been called. Of the latter, the choice for the
-        shapes of calls is told.
+        A function of PyTensor in mode OPENCL or OPENCL_AUTO that has been called. In mode OPENCL_AUTO, the report
+        begins with the choice for the shapes of its calls.
 
     Raises
     ------
