@@ -25,6 +25,7 @@ from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
 from optdb.pytensor.graph_digests import graph_digest
+from optdb.pytensor.host_groups import compile_errors
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
 from optdb.pytensor.sources import mode_of_linker, source_of
 from optdb.runtime import tuning
@@ -119,25 +120,31 @@ class Trial:
         """Compute a call by the default; on the device, if the default cannot compile the graph."""
         kept = [copy.deepcopy(value) if n in self._overwritable else value for n, value in enumerate(inputs)]
         try:
-            return self._run(DEFAULT)(*inputs)
+            run = self._run(DEFAULT)
         except Exception as error:
-            return self._instead(DEVICE, kept, error)
+            return self._without_default(kept, error)
+        try:
+            return run(*inputs)
+        except compile_errors() as error:
+            return self._without_default(kept, error)
+
+    def _without_default(self, inputs: Sequence[Any], error: Exception) -> Any:
+        """Compute a call on the device, and all calls after it, since the default cannot be compiled."""
+        try:
+            results = self._run(DEVICE)(*inputs)
+        except Exception:
+            raise error from None
+        self.choice = Choice(DEVICE, f"the default is not compiled: {_summary(error)}")
+        return results
 
     def _on_device(self, inputs: Sequence[Any]) -> Any:
-        """Compute a call on the device, which leaves the inputs as they are; by the default, if that fails."""
+        """Compute a call on the device, which does not overwrite inputs; by the default, if only the device fails."""
         try:
             return self._run(DEVICE)(*inputs)
         except Exception as error:
-            return self._instead(DEFAULT, inputs, error)
-
-    def _instead(self, side: str, inputs: Sequence[Any], error: Exception) -> Any:
-        """Compute a call by a side, from now on, since the other one fails; raise the error if this one fails too."""
-        try:
-            results = self._run(side)(*inputs)
-        except Exception:
-            raise error from None
-        self.choice = Choice(side, f"the other side fails: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
-        return results
+            results = self._run(DEFAULT)(*inputs)
+            self.choice = Choice(DEFAULT, f"the device fails: {_summary(error)}")
+            return results
 
     def _compared(self, inputs: Sequence[Any]) -> Any:
         """Compute a call by both sides."""
@@ -165,6 +172,10 @@ class Trial:
         if min(counts) >= _TIMED_CALLS or is_clear:
             side = DEVICE if device_s < _WORTHWHILE * default_s else DEFAULT
             self.choice = Choice(side, f"measured in {self._calls} calls", default_s, device_s)
+
+
+def _summary(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def agree(expected: Sequence[Any] | None, computed: Sequence[Any]) -> bool:
@@ -252,10 +263,10 @@ class ChoosingFunction:
         if len(self.choices) >= _MOST_CHOICES:
             return Choice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
         try:
-            key = self._key(shapes)
-        except Exception as error:  # no driver, or no device
-            return Choice(DEFAULT, f"there is no device: {error}")
-        found = tuning.load(key)
+            self._context()
+        except Exception as error:  # of PyOpenCL, of its drivers, or of the device's name
+            return Choice(DEFAULT, f"there is no device: {_summary(error)}")
+        found = tuning.load(self._key(shapes))
         return None if found is None else _choice_of(found)
 
     def _keep(self, shapes: Any, choice: Choice) -> None:

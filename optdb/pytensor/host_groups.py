@@ -22,7 +22,7 @@ from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import described, is_array
 from optdb.pytensor.sources import Source, mode_of_linker
 
-__all__ = ["HostGroup", "HostNodes"]
+__all__ = ["HostGroup", "HostNodes", "compile_errors", "op_name"]
 
 #: Names of ops in reports are cut off after so many characters.
 _NAME_LENGTH = 60
@@ -83,7 +83,7 @@ class HostGroup:
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compile and call the function by the first linker that can: numba compiles at the first call."""
-        failures: tuple[type[Exception], ...] = (NotImplementedError, *_numba_errors())
+        failures = compile_errors()
         failed: Exception = AssertionError("Python's linker is the last one")
         for self.linker in linkers():
             with warnings.catch_warnings():
@@ -125,10 +125,11 @@ def _argument(var: Variable, value: Any) -> Any:
     return value[()] if isinstance(var.type, ScalarType) else value
 
 
-def _numba_errors() -> tuple[type[Exception], ...]:
+def compile_errors() -> tuple[type[Exception], ...]:
+    """Return the errors by which a first call says that a linker does not know an op."""
     if find_spec("numba") is None:
-        return ()
-    return (import_module("numba.core.errors").NumbaError,)
+        return (NotImplementedError,)
+    return NotImplementedError, import_module("numba.core.errors").NumbaError
 
 
 def op_name(node: Apply) -> str:

@@ -29,7 +29,10 @@ def explain(function: Any) -> str:
     compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not isinstance(compiled, ChoosingFunction):
         return "\n".join(_device_lines(device_function(function)) or [_NOT_CALLED])
-    lines = [f"shapes {', '.join(map(str, shapes))}: {choice}" for shapes, choice in compiled.choices.items()]
+    lines = [
+        f"{'shapes ' + ', '.join(map(str, shapes)) if shapes else 'all calls'}: {choice}"
+        for shapes, choice in compiled.choices.items()
+    ]
     if compiled.device is not None:
         lines += _device_lines(compiled.device)
     return "\n".join(lines or [_NOT_CALLED])

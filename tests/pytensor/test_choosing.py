@@ -72,23 +72,38 @@ def test_the_faster_side_is_chosen_and_only_one_call_is_computed_twice(seconds, 
     assert len(sides.calls) == calls + 1
 
 
-def test_a_side_that_fails_is_left_out(monkeypatch):
-    for failing, other in ((DEVICE, DEFAULT), (DEFAULT, DEVICE)):
-        sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
-        sides.failing[failing] = ValueError("broken\nmore")
-        choice = sides.trial().choice
-        assert (choice.side, choice.reason) == (other, "the other side fails: ValueError: broken")
+def test_a_device_that_fails_alone_is_left_out(monkeypatch):
+    sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
+    sides.failing[DEVICE] = ValueError("broken\nmore")
+    assert sides.trial().choice == Choice(DEFAULT, "the device fails: ValueError: broken")
 
 
-def test_an_error_of_both_sides_is_raised_and_decides_nothing(monkeypatch):
-    sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 9.0})
-    trial = sides.trial(calls=5)
-    for _ in range(2):
-        sides.failing = {DEFAULT: IndexError("out of bounds"), DEVICE: IndexError("out of bounds")}
-        with pytest.raises(IndexError):
-            trial.call([1.0])
+def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
+    sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
+    sides.failing[DEFAULT] = NotImplementedError("no code")
+    reason = "the default is not compiled: NotImplementedError: no code"
+    assert sides.trial().choice == Choice(DEVICE, reason)
+
+    def run(side):
+        if side == DEFAULT:
+            raise TypeError("no code")
+        return lambda x: [np.asarray(x)]
+
+    trial = Trial(run, [])
+    assert trial.call([1.0]) == [1.0]
+    assert trial.choice == Choice(DEVICE, "the default is not compiled: TypeError: no code")
+
+
+def test_an_error_of_the_default_is_raised_and_decides_nothing(monkeypatch):
+    for calls in (0, 1, 4, 5):
+        sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 9.0})
+        trial = sides.trial(calls=calls)
+        sides.failing = {DEFAULT: IndexError("out of bounds"), DEVICE: ValueError("other words")}
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                trial.call([1.0])
         sides.failing = {}
-    assert trial.choice is None
+        assert trial.choice is None and trial.call([1.0]) == [2.0]
 
 
 def test_other_values_are_told_and_left_to_the_default():
