@@ -62,7 +62,7 @@ class Sides:
         ({DEFAULT: 1.0, DEVICE: 0.97}, DEFAULT, 36),
         ({DEFAULT: 1.0, DEVICE: 0.8}, DEVICE, 36),
         ({DEFAULT: 1.0, DEVICE: 9.0}, DEFAULT, 14),
-        ({DEFAULT: 1.0, DEVICE: 0.1}, DEVICE, 14),
+        ({DEFAULT: 1.0, DEVICE: 0.1}, DEVICE, 36),
     ],
 )
 def test_the_faster_side_is_chosen_and_only_one_call_is_computed_twice(seconds, side, calls, monkeypatch):

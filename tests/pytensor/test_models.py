@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.pytensor import models, sampling, values
+from profiles.pytensor import densities, gallery, models, sampling, values
 
 
 @pytest.mark.slow
@@ -21,3 +21,19 @@ def test_values_are_those_of_the_default(name):
 def test_posterior_means_are_those_of_the_default(name, size):
     draws = sampling.compare(name, size, draws=100, tune=100)
     assert draws.agrees, draws
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sparse_process", "missing_covariates", "interpolated_prior", "replaced_data"])
+def test_values_of_the_gallery_are_those_of_python(name):
+    model, change = gallery.build(name)
+    device, python = (
+        model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function
+        for mode in ("OPENCL", "FAST_COMPILE")
+    )
+    for _ in range(2):
+        for point in densities.points_of(model, 2):
+            for expected, computed in zip(python(point), device(point), strict=True):
+                assert densities.difference(expected, computed) < 1e-10
+        if change is not None:
+            change()

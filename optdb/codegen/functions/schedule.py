@@ -465,13 +465,21 @@ class Schedule:
     def _lower_waiting(self) -> None:
         """Lower units until all that they need is stored, and note what they read."""
         while self._waiting:
-            self._lower(self._waiting.pop())
-        for unit in self._units:
-            if isinstance(unit, LoopUnit):
-                lowering = self.lowering(unit.domain)
-                targets = unit.targets(lowering)
-                matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
-                unit.reads = {*buffers_read(lowering), *matrices}
+            while self._waiting:
+                self._lower(self._waiting.pop())
+            # What a unit needs may have been replaced by more scalars since the unit was lowered.
+            self._waiting = [unit for unit in self._units if isinstance(unit, LoopUnit) and not self._note_reads(unit)]
+
+    def _note_reads(self, unit: LoopUnit) -> bool:
+        """Note what a unit reads; return False if it has become too large."""
+        lowering = self.lowering(unit.domain)
+        try:
+            targets = unit.targets(lowering)
+        except TooLarge:
+            return False
+        matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
+        unit.reads = {*buffers_read(lowering), *matrices}
+        return True
 
 
 def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
