@@ -12,7 +12,7 @@ MODELS_STAMP := $(MODELS_VENV)/installed
 # What needs no Theano is tested where it is not installed, by the newest Python that there is.
 BARE_VENV := .venv-without-theano
 BARE_STAMP := $(BARE_VENV)/installed
-# PyTensor and PyMC, beside which Theano is not installed.
+# PyTensor, PyMC and nutpie, beside which Theano is not installed.
 PYTENSOR_VENV := .venv-pytensor
 PYTENSOR_STAMP := $(PYTENSOR_VENV)/installed
 # What needs no Theano. `make test-all` runs it once, in the environment without Theano where there is one.
@@ -87,7 +87,7 @@ test-device:
 		$(MAKE) $(STAMP) && $(PYTEST) -m "" $(DURATIONS)/device.xml $(DEVICE_TESTS); \
 	fi
 
-## An environment with PyTensor and PyMC, by the newest Python that there is, in .venv-pytensor
+## An environment with PyTensor, PyMC and nutpie, by the newest Python that there is, in .venv-pytensor
 pytensor: $(PYTENSOR_STAMP)
 
 ## PyTensor's functions on a device, quick tests, where Theano is not installed
@@ -179,7 +179,7 @@ $(PYTENSOR_STAMP): setup.cfg pyproject.toml
 	@path="$$(.ci/python $(NEWER_PYTHONS))" || \
 		{ echo "PyTensor needs Python 3.12 or newer, and none of $(NEWER_PYTHONS) runs here: install one of them"; exit 1; }; \
 	"$$path" -m venv --clear $(PYTENSOR_VENV)
-	$(PYTENSOR_VENV)/bin/python -m pip install --quiet --editable '.[oclgrind,profiles,pymc,test]'
+	$(PYTENSOR_VENV)/bin/python -m pip install --quiet --editable '.[nutpie,oclgrind,profiles,test]'
 	.ci/opencl $(PYTENSOR_VENV)
 	! $(PYTENSOR_VENV)/bin/python -c 'import theano' 2>/dev/null
 	@touch $@

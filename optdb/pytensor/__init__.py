@@ -20,6 +20,7 @@ from optdb.pytensor.exporting import export
 from optdb.pytensor.host_notes import HostNodesWarning
 from optdb.pytensor.linker import OpenCLLinker
 from optdb.pytensor.modes import OPENCL, opencl_mode
+from optdb.pytensor.nutpie_models import compile_nutpie
 from optdb.pytensor.reports import explain
 from optdb.pytensor.size_notes import TooSmallWarning
 
@@ -29,6 +30,7 @@ __all__ = [
     "HostNodesWarning",
     "OpenCLLinker",
     "TooSmallWarning",
+    "compile_nutpie",
     "evaluate_many",
     "explain",
     "export",
