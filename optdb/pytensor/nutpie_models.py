@@ -148,7 +148,8 @@ class _Functions:
         """Return the parameters where a chain starts."""
         with self._lock:
             point = self._start(seed)
-        return np.concatenate([np.ravel(point[name]) for name in self._parameters]).astype("float64")
+        parameters: HostArray = np.concatenate([np.ravel(point[name]) for name in self._parameters], dtype="float64")
+        return parameters
 
     def logp(self, parameters: HostArray) -> tuple[float, HostArray]:
         """Return the log density and its gradient; NaN, which nutpie takes for a divergence, where there is none."""
