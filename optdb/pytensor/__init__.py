@@ -6,8 +6,7 @@
     f = pytensor.function([x], y, mode="OPENCL")
 
 What a function computes is described to ``optdb.codegen.functions``, which fuses it into few kernels and replays them.
-Processes that this one starts do not fork it from then on, unless `multiprocessing.set_start_method` was called before:
-OpenCL does not survive a fork.
+PyMC starts the processes that it samples in afresh for this mode, since OpenCL does not survive a fork (`processes`).
 
 In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.
 

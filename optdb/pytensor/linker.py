@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
     indexing,
     joins,
     linalg,
+    processes,
     shape,
 )
 from optdb.pytensor.dispatch import is_array
@@ -88,17 +88,6 @@ def _context_of(device: str) -> Context:
     return Context(device)
 
 
-def _avoid_forks() -> None:
-    """Let processes start afresh from now on, unless the user has chosen how they start.
-
-    A fork of a process that has used OpenCL cannot use it, and PyMC samples in several processes by default; for mode
-    JAX it does the same itself. From Python 3.14 on, no process is forked by default.
-    """
-    has_server = "forkserver" in multiprocessing.get_all_start_methods()
-    if has_server and multiprocessing.get_start_method(allow_none=True) is None:
-        multiprocessing.set_start_method("forkserver")
-
-
 class OpenCLFunction:
     """Computes the outputs of a graph on a device.
 
@@ -136,4 +125,4 @@ class OpenCLFunction:
         return self.function(args) if self._note.done else self._note.call(args)
 
 
-_avoid_forks()
+processes.install(OpenCLLinker)

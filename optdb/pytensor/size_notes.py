@@ -1,10 +1,15 @@
-"""Tells, once, that a function is too small for a device to gain anything."""
+"""Tells, once in a program and the processes that it starts, that a function is too small for a device."""
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import multiprocessing
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +26,27 @@ class TooSmallWarning(UserWarning):
     """A function takes so little time that PyTensor's default mode is likely to be faster."""
 
 
+def _mark() -> Path:
+    """Return the file that is there once a process has warned: its name is of the key that all processes inherit."""
+    key = bytes(multiprocessing.current_process().authkey)
+    return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
+
+
+def _is_first() -> bool:
+    """Tell whether no process of this program has warned before; from now on, one has."""
+    try:
+        _mark().touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@atexit.register
+def _forget() -> None:
+    if multiprocessing.parent_process() is None:
+        _mark().unlink(missing_ok=True)
+
+
 class SizeNote:
     """Times some calls of a function, and warns if they are short.
 
@@ -29,9 +55,6 @@ class SizeNote:
     function : callable
         What a call computes.
     """
-
-    #: Whether a function of this process has warned already.
-    warned = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -54,9 +77,8 @@ class SizeNote:
         return result
 
     def _decide(self, call_s: float) -> None:
-        if call_s >= SMALL_CALL_S or SizeNote.warned:
+        if call_s >= SMALL_CALL_S or not _is_first():
             return
-        SizeNote.warned = True
         warnings.warn(
             f"A function in mode OPENCL takes {call_s * 1e6:.0f} microseconds a call, most of which are launches. A "
             "device pays off from some 20,000 elements on; for smaller models, leave out mode='OPENCL', and PyTensor's "

@@ -24,7 +24,6 @@ from pytensor.tensor.random.utils import RandomStream
 
 import optdb.pytensor
 from optdb.pytensor import size_notes
-from optdb.pytensor.size_notes import SizeNote
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
@@ -236,8 +235,8 @@ def _linked(context):
     return Mode(Linker(), optdb.pytensor.OPENCL.provided_optimizer)
 
 
-def test_a_function_that_is_too_small_warns_once(monkeypatch):
-    monkeypatch.setattr(SizeNote, "warned", False)
+def test_a_function_that_is_too_small_warns_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(size_notes, "_mark", lambda: tmp_path / "mark")
     monkeypatch.setattr(size_notes, "SMALL_CALL_S", 60.0)
     x = pt.vector("x")
     with warnings.catch_warnings(record=True) as caught:
@@ -256,26 +255,32 @@ def test_neither_theano_nor_the_side_of_theano_is_imported():
     assert result.stdout.strip() == "[]"
 
 
-def test_processes_that_start_later_use_the_device(tmp_path):
+@pytest.mark.slow
+def test_processes_that_start_afresh_use_the_device_and_warn_once(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         """
 import multiprocessing
 import numpy as np, pytensor, pytensor.tensor as pt
 import optdb.pytensor
+from optdb.pytensor import size_notes
+
+size_notes.SMALL_CALL_S = 60.0
 
 def work(seed):
     x = pt.vector("x")
-    return float(pytensor.function([x], pt.exp(x).sum(), mode="OPENCL")(np.zeros(seed)))
+    f = pytensor.function([x], pt.exp(x).sum(), mode="OPENCL")
+    return [float(f(np.zeros(seed))) for _ in range(530)][-1]
 
 if __name__ == "__main__":
     assert work(3) == 3.0
-    with multiprocessing.Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
         print(pool.map(work, [4, 5]))
 """
     )
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200)
     assert result.stdout.strip() == "[4.0, 5.0]", result.stderr
+    assert result.stderr.count("TooSmallWarning") == 1
 
 
 _SHAPES = [(6, 5), (40, 6), (6, 30), (50, 20), (300, 6)]

@@ -1,0 +1,167 @@
+"""Processes that PyMC samples in: they start afresh where functions run on a device, since no device survives a fork.
+
+PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. No other process is concerned.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing.context import BaseContext
+from types import FrameType, ModuleType
+from typing import Any
+
+from pytensor.compile.mode import get_mode
+
+__all__ = ["install"]
+
+_CONTEXT = "_initialize_multiprocessing_context"
+#: An `if` that asks for one of these runs in the first process alone.
+_GUARDS = frozenset({"__name__", "parent_process", "current_process"})
+
+
+def install(linker_class: type) -> None:
+    """Have PyMC start no forks of a process for modes with a linker of a class, from its import on.
+
+    Parameters
+    ----------
+    linker_class : type
+        What links functions for devices.
+    """
+    replacements: dict[str, Callable[[ModuleType], None]] = {
+        "pymc.sampling.parallel": functools.partial(_replace_context, linker_class),
+        "pymc.sampling.population": functools.partial(_replace_stepper, linker_class),
+    }
+    for name in replacements.keys() & sys.modules.keys():
+        replacements.pop(name)(sys.modules[name])
+    if replacements:
+        sys.meta_path.insert(0, _Finder(replacements))
+
+
+class _Finder(MetaPathFinder):
+    """Waits for the import of modules, and calls a function with each, once."""
+
+    def __init__(self, functions: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._functions = functions
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self._functions:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                replace = self._functions.pop(module.__name__, None)
+                if replace is not None:
+                    replace(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _replace_stepper(linker_class: type, module: ModuleType) -> None:
+    """Let populations of chains, which PyMC steps in forks, step in one process where functions run on a device."""
+    original = module.PopulationStepper.__init__
+
+    @functools.wraps(original)
+    def make(self: Any, steppers: Sequence[Any], parallelize: bool) -> None:
+        original(self, steppers, parallelize and not any(_linked_by(linker_class, step) for step in steppers))
+
+    module.PopulationStepper.__init__ = make
+
+
+def _linked_by(linker_class: type, step: Any) -> bool:
+    """Tell whether a step method, or one of its parts, has a function by a linker of a class."""
+    values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
+    return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
+
+
+def _replace_context(linker_class: type, module: ModuleType) -> None:
+    """Replace the function that chooses how processes start, wherever PyMC has imported it."""
+    original = getattr(module, _CONTEXT)
+    replacement = _with_fresh_processes(original, linker_class)
+    for name, other in list(sys.modules.items()):
+        if name.startswith("pymc.") and vars(other).get(_CONTEXT) is original:
+            setattr(other, _CONTEXT, replacement)
+
+
+def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: type) -> Callable[..., BaseContext]:
+    @functools.wraps(original)
+    def choose(mp_ctx: Any = None, *, mode: Any = None, **options: Any) -> BaseContext:
+        context = original(mp_ctx, mode=mode, **options)
+        if isinstance(mp_ctx, BaseContext) or not isinstance(get_mode(mode).linker, linker_class):
+            return context
+        method = context.get_start_method()
+        if method == "fork":
+            if mp_ctx is not None:
+                raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
+            has_server = "forkserver" in multiprocessing.get_all_start_methods()
+            method = "forkserver" if has_server else "spawn"
+        return _fresh(method)
+
+    return choose
+
+
+@functools.cache
+def _fresh(method: str) -> BaseContext:
+    """Return a context that starts processes by a method, and refuses to where these would start others."""
+    made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
+    return made
+
+
+class _Checked:
+    """A context that looks at the script before it makes a process."""
+
+    def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
+        _check_script()
+        return super().Process(*args, **options)  # type: ignore[misc]  # of the context's class
+
+
+def _check_script() -> None:
+    """Raise RuntimeError where a process that starts afresh would come here, since it runs the script again."""
+    frame = _script_frame()
+    if frame is None:
+        return
+    path = frame.f_code.co_filename
+    source = "".join(linecache.getlines(path))
+    if not source or _is_guarded(source, frame.f_lineno):
+        return
+    raise RuntimeError(
+        f"{path}, line {frame.f_lineno}, samples in several processes. For mode OPENCL they are started afresh, not "
+        'forked, and each runs the script again.\nThe cure: put this line under `if __name__ == "__main__":`, or '
+        "sample with cores=1"
+    )
+
+
+def _script_frame() -> FrameType | None:
+    """Return the frame of the script, if new processes run it: not one of a console, a notebook or a package."""
+    main = sys.modules["__main__"]
+    name = getattr(main.__spec__, "name", None)
+    if name is None and not hasattr(main, "__file__"):
+        return None
+    if name is not None and name.rpartition(".")[2] == "__main__":
+        return None
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)):
+        frame = frame.f_back
+    return frame
+
+
+def _is_guarded(source: str, line: int) -> bool:
+    """Tell whether a line is in the body of an `if` that only the first process enters."""
+    return any(
+        isinstance(node, ast.If)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and any(getattr(part, "id", getattr(part, "attr", None)) in _GUARDS for part in ast.walk(node.test))
+        for node in ast.walk(ast.parse(source))
+    )
