@@ -98,8 +98,9 @@ def doctor(patches: bool) -> int:
 
         return report_patches()
     from optdb.cli.checks import report
+    from optdb.cli.pytensor_checks import chosen_checks
 
-    return report()
+    return report(chosen_checks())
 
 
 @cli.command(short_help="Let `import theano` work in this environment.")

@@ -1,14 +1,14 @@
 """The checks of ``python -m optdb doctor``, and the table that it prints.
 
 Each check is a function that returns its finding, or raises `CheckFailed` with the problem
-and the cure. `CHECKS` lists a check after those that it depends on. After the first fatal
+and the cure. `CHECKS`, those for Theano, lists a check after those that it depends on. After the first fatal
 failure the rest are skipped, because their cures would not help yet.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -43,8 +43,13 @@ class CheckFailed(Exception):
         self.mark = OFF if optional else FAIL if fatal else SLOW
 
 
-def report() -> int:
-    """Run all checks, print a table, and return the process's exit status.
+def report(checks: Mapping[str, Callable[[], str]]) -> int:
+    """Run checks, print a table, and return the process's exit status.
+
+    Parameters
+    ----------
+    checks : mapping of str to callable
+        By the name of what each looks at.
 
     Returns
     -------
@@ -56,7 +61,7 @@ def report() -> int:
     table.add_column("found", overflow="fold")
     table.add_column("cure", overflow="fold")
     status = 0
-    for name, mark, finding, cure in _with_progress(_results()):
+    for name, mark, finding, cure in _with_progress(_results(checks)):
         table.add_row(name, mark, escape(finding), escape(cure))
         if mark == FAIL:
             status = 1
@@ -74,19 +79,19 @@ def _with_progress(results: Iterator[_Result | str]) -> Iterator[_Result]:
     """Yield the results, and show the running check on standard error: a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        console.print("optdb: checking the installation; the first time, that compiles C code for up to a minute")
+        console.print("optdb: checking the installation; the first time, that compiles code for up to a minute")
     with console.status("checking the installation") as status:
         for result in results:
             if isinstance(result, str):
-                status.update(f"looking at {escape(result)} (the first time, C code is compiled)")
+                status.update(f"looking at {escape(result)} (the first time, code is compiled)")
             else:
                 yield result
 
 
-def _results() -> Iterator[_Result | str]:
+def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[_Result | str]:
     """Yield each check's name before it runs, and then its result."""
     stop = False
-    for name, check in CHECKS.items():
+    for name, check in checks.items():
         if stop:
             yield name, SKIP, "", ""
             continue
@@ -249,10 +254,10 @@ def _kernel_cache() -> str:
         try:
             check_folder(binaries.folder)
         except OSError as error:
+            has_flags = support.found("Theano") is not None
+            setting = "THEANO_FLAGS=optdb.kernel_cache_dir=..." if has_flags else "export XDG_CACHE_HOME=FOLDER"
             raise CheckFailed(
-                f"{binaries.folder}: {error.strerror}",
-                "name another folder: THEANO_FLAGS=optdb.kernel_cache_dir=...",
-                fatal=False,
+                f"{binaries.folder}: {error.strerror}", f"name another folder: {setting}", fatal=False
             ) from error
     return f"{binaries.folder}\n{described(binaries)}"
 
@@ -272,6 +277,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
+#: The checks for Theano.
 CHECKS: dict[str, Callable[[], str]] = {
     **{requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS},
     "translation": _translation,

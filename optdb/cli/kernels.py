@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from optdb.runtime.binaries import Binaries, configure
+from optdb.runtime.binaries import Binaries, configure, current
 from optdb.runtime.device_profiles import KNOWN_QUIRKS
 
 
@@ -29,9 +29,12 @@ def report(clear: bool = False) -> int:
 
 
 def folder() -> Binaries:
-    """Return the cache that the flags name."""
+    """Return the cache that the flags name; where Theano, which has these, is not installed, the default one."""
     from optdb.host import import_host
+    from optdb.host.importing import support
 
+    if support.found("Theano") is None:
+        return current()
     import_host()
     from optdb.host.api.config import config
 

@@ -13,6 +13,10 @@ In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that i
 `dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
 """
 
+from optdb.pytensor import versions
+
+versions.check()  # before anything else imports PyTensor
+
 from optdb.pytensor.batching import evaluate_many
 from optdb.pytensor.choosing import DifferingValuesWarning
 from optdb.pytensor.exporting import export

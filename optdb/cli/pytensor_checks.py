@@ -1,0 +1,129 @@
+"""The checks of ``python -m optdb doctor`` for PyTensor, and the choice of checks for what is installed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from optdb.cli import checks
+from optdb.cli.checks import CheckFailed
+from optdb.host.importing import support
+from optdb.runtime.errors import DeviceError
+
+__all__ = ["ALONE", "BESIDE_THEANO", "chosen_checks", "is_installed"]
+
+
+def is_installed() -> bool:
+    """Tell whether PyTensor is installed."""
+    return find_spec("pytensor") is not None
+
+
+def _python() -> str:
+    return support.found("Python") or ""
+
+
+def _theano() -> str:
+    raise CheckFailed(
+        "not installed, and not needed for PyTensor",
+        f"to use optdb with Theano: {support.INSTALL_THEANO}",
+        optional=True,
+    )
+
+
+def _pytensor() -> str:
+    try:
+        versions = importlib.import_module("optdb.pytensor.versions")  # its package registers the mode
+    except ImportError as error:
+        raise CheckFailed(getattr(error, "finding", str(error)), getattr(error, "cure", "")) from error
+    return f"{support.found('pytensor')}, of {versions.SUPPORTED}"
+
+
+def _pymc() -> str:
+    return _package("pymc", "6.4", "7", "pip install 'optdb[pymc]'", "to sample PyMC's models")
+
+
+def _nutpie() -> str:
+    return _package("nutpie", "0.16.10", "0.17", "pip install 'optdb[nutpie]'", "to sample with nutpie")
+
+
+def _package(name: str, lowest: str, below: str, cure: str, purpose: str) -> str:
+    """Return the version of a package that nothing else needs, and that has to import."""
+    version = support.found(name)
+    if version is None:
+        raise CheckFailed("not installed", f"{purpose}: {cure}", optional=True)
+    if not support.Requirement(name, lowest, below).admits(version):
+        raise CheckFailed(f"{version}, not >={lowest},<{below}", f"{purpose}: {cure}", optional=True)
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        raise CheckFailed(f"{version} does not import: {error}", f"{purpose}: {cure}", optional=True) from error
+    return version
+
+
+def _default_mode() -> str:
+    """Name what compiles functions outside mode OPENCL."""
+    from pytensor.configdefaults import config
+
+    version = support.found("numba")
+    if version is None:
+        compiler = config.cxx or "no compiler"
+        raise CheckFailed(
+            f"not installed: PyTensor's own mode computes by {compiler}", "pip install numba", fatal=False
+        )
+    return f"{version}, what PyTensor's own mode compiles with"
+
+
+def _opencl() -> str:
+    """List the devices, without which nothing of optdb works for PyTensor."""
+    try:
+        return checks._opencl()
+    except CheckFailed as failure:
+        if failure.mark != checks.OFF:
+            raise
+        raise CheckFailed(failure.finding, failure.cure) from failure
+
+
+def _mode() -> str:
+    import numpy as np
+    import pytensor
+    import pytensor.tensor as pt
+
+    x = pt.vector("x", dtype="float32")
+    computed = float(pytensor.function([x], pt.sqr(x).sum(), mode="OPENCL")(np.arange(4, dtype="float32")))
+    if computed != 14.0:
+        raise CheckFailed(f"computed {computed}, not 14", "run `make test-pytensor`, and report what fails")
+    return "computes a small function"
+
+
+def _beside_theano() -> str:
+    """Check all that mode OPENCL needs; nothing of Theano needs it."""
+    try:
+        return f"{_pytensor()}: mode OPENCL {_mode()}"
+    except CheckFailed as failure:
+        raise CheckFailed(failure.finding, f"to use PyTensor: {failure.cure}", optional=True) from failure
+    except DeviceError as error:
+        raise CheckFailed("no device", "to use PyTensor: see the row OpenCL", optional=True) from error
+
+
+#: The checks where Theano is installed: they come after its own.
+BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
+#: The checks where it is not.
+ALONE: dict[str, Callable[[], str]] = {
+    "Python": _python,
+    "Theano": _theano,
+    "PyTensor": _pytensor,
+    "OpenCL": _opencl,
+    "kernel cache": checks._kernel_cache,
+    "mode OPENCL": _mode,
+    "PyMC": _pymc,
+    "numba": _default_mode,
+    "nutpie": _nutpie,
+}
+
+
+def chosen_checks() -> dict[str, Callable[[], str]]:
+    """Return the checks for what is installed here: Theano, PyTensor or both. Where neither is, those for Theano."""
+    if not is_installed():
+        return checks.CHECKS
+    return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}
