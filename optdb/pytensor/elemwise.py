@@ -7,30 +7,42 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.scalar.basic import ScalarOp
+from pytensor.scalar.basic import ScalarOp, TrueDiv
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from optdb.codegen.functions.function import Value
-from optdb.codegen.functions.tensors import Tensor, folded, mapped, transposed
+from optdb.codegen.functions.tensors import Tensor, cast, folded, mapped, transposed
 from optdb.codegen.reductions.folds import FOLDS
+from optdb.codegen.scalars.code import computed_dtypes
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.scalars import _NAMES, program_of
 
 
 @described.register(ScalarOp)
 def _scalar(op: ScalarOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    numbers = tensors_of(inputs)
-    return [*mapped(program_of(op, [x.dtype for x in numbers]), numbers)]
+    return _mapped(op, node, tensors_of(inputs), trace)
 
 
 @described.register(Elemwise)
 def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
     arrays = tensors_of(inputs)
     _check_lengths(node, arrays)
-    program = program_of(op.scalar_op, [x.dtype for x in arrays])
     if not arrays:
         raise OnHost(f"{op} takes no inputs")
-    return [*mapped(program, arrays)]
+    return _mapped(op.scalar_op, node, arrays, trace)
+
+
+def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: NodeTrace) -> list[Value]:
+    """Return a scalar op of tensors; raise OnHost if it computes in another dtype, which the device lacks."""
+    if isinstance(op, TrueDiv) and all(x.dtype[0] in "iub" for x in inputs):
+        # floatX decides what it returns, and may have changed since the node was made.
+        inputs = [cast(x, node.outputs[0].type.dtype) for x in inputs]
+    program = program_of(op, [x.dtype for x in inputs])
+    for dtype in computed_dtypes(program) - {var.type.dtype for var in (*node.inputs, *node.outputs)}:
+        reason = trace.tracer.context.unsupported_reason(dtype)
+        if reason is not None:
+            raise OnHost(f"{op} computes in {dtype}, and {reason}")
+    return [*mapped(program, inputs)]
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.configdefaults import config
 from pytensor.link.basic import JITLinker
 
 from optdb.codegen.functions.function import FunctionTracer, TracedFunction, Value
@@ -25,6 +26,7 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
 from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.host_groups import HostNodes
 from optdb.pytensor.host_notes import HostNote
+from optdb.pytensor.narrowing import narrowed
 from optdb.pytensor.size_notes import SizeNote
 from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
@@ -72,6 +74,9 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Callable[..., Any]:
         """Return what computes a graph's outputs of its inputs."""
+        reason = self.context.unsupported_reason("float64")
+        if reason is not None and config.floatX == "float32":
+            fgraph = narrowed(fgraph, reason)
         return OpenCLFunction(fgraph, self.context)
 
     def jit_compile(self, fn: Callable[..., Any]) -> Callable[..., Any]:

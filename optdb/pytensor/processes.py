@@ -88,7 +88,9 @@ def _linked_by(linker_class: type, step: Any) -> bool:
 
 def _replace_context(linker_class: type, module: ModuleType) -> None:
     """Replace the function that chooses how processes start, wherever PyMC has imported it."""
-    original = getattr(module, _CONTEXT)
+    original = getattr(module, _CONTEXT, None)
+    if original is None:
+        return  # another PyMC: where it forks, ForkedContext names the cure
     replacement = _with_fresh_processes(original, linker_class)
     for name, other in list(sys.modules.items()):
         if name.startswith("pymc.") and vars(other).get(_CONTEXT) is original:
@@ -97,9 +99,10 @@ def _replace_context(linker_class: type, module: ModuleType) -> None:
 
 def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: type) -> Callable[..., BaseContext]:
     @functools.wraps(original)
-    def choose(mp_ctx: Any = None, *, mode: Any = None, **options: Any) -> BaseContext:
-        context = original(mp_ctx, mode=mode, **options)
-        if isinstance(mp_ctx, BaseContext) or not isinstance(get_mode(mode).linker, linker_class):
+    def choose(mp_ctx: Any = None, **options: Any) -> BaseContext:
+        context = original(mp_ctx, **options)
+        mode = get_mode(options.get("mode"))
+        if isinstance(mp_ctx, BaseContext) or not isinstance(mode.linker, linker_class):
             return context
         method = context.get_start_method()
         if method == "fork":

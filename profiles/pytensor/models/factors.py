@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.pytensorf import floatX
 
 
 def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Model:
@@ -25,8 +26,8 @@ def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Mode
     taste, trait = rng.normal(size=(users, rank)), rng.normal(size=(items, rank))
     rating = (taste[user] * trait[item]).sum(axis=1) + 0.5 * rng.normal(size=ratings)
     with pm.Model() as model:
-        taste = pm.Normal("taste", 0, 1, shape=(users, rank), initval=pm.floatX(0.1 * taste))
-        trait = pm.Normal("trait", 0, 1, shape=(items, rank), initval=pm.floatX(0.1 * trait))
+        taste = pm.Normal("taste", 0, 1, shape=(users, rank), initval=floatX(0.1 * taste))
+        trait = pm.Normal("trait", 0, 1, shape=(items, rank), initval=floatX(0.1 * trait))
         noise = pm.HalfNormal("noise", 1)
         pm.Normal("rating", (taste[user] * trait[item]).sum(axis=-1), noise, observed=rating)
     return model
@@ -41,10 +42,10 @@ def bayesian_net(observations: int, features: int = 8, width: int = 16, seed: in
         rng.normal(size=shape) / np.sqrt(shape[0]) for shape in ((features, width), (width, width), (width,))
     )
     with pm.Model() as model:
-        first = pm.Normal("first", 0, 1, shape=(features, width), initval=pm.floatX(first))
-        second = pm.Normal("second", 0, 1, shape=(width, width), initval=pm.floatX(second))
-        last = pm.Normal("last", 0, 1, shape=width, initval=pm.floatX(last))
-        hidden = pt.tanh(pt.tanh(pm.floatX(x) @ first) @ second)
+        first = pm.Normal("first", 0, 1, shape=(features, width), initval=floatX(first))
+        second = pm.Normal("second", 0, 1, shape=(width, width), initval=floatX(second))
+        last = pm.Normal("last", 0, 1, shape=width, initval=floatX(last))
+        hidden = pt.tanh(pt.tanh(floatX(x) @ first) @ second)
         pm.Bernoulli("y", logit_p=hidden @ last, observed=y)
     return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.pytensorf import floatX
 
 
 def gaussian(observations: int, components: int = 3, seed: int = 5) -> pm.Model:
@@ -13,9 +14,9 @@ def gaussian(observations: int, components: int = 3, seed: int = 5) -> pm.Model:
     centers = np.linspace(-3, 3, components)
     y = rng.normal(centers[rng.integers(0, components, observations)], 0.8)
     with pm.Model() as model:
-        weights = pm.Dirichlet("weights", pm.floatX(np.ones(components)))
+        weights = pm.Dirichlet("weights", floatX(np.ones(components)))
         ordered = pm.distributions.transforms.ordered
-        centers = pm.Normal("centers", 0, 5, shape=components, transform=ordered, initval=pm.floatX(centers))
+        centers = pm.Normal("centers", 0, 5, shape=components, transform=ordered, initval=floatX(centers))
         spread = pm.HalfNormal("spread", 2, shape=components)
         pm.NormalMixture("y", weights, centers, sigma=spread, observed=y)
     return model

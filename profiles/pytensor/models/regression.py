@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.pytensorf import floatX
 
 
 def radon(counties: int, houses: int = 11, seed: int = 1) -> pm.Model:
@@ -31,9 +32,9 @@ def radon(counties: int, houses: int = 11, seed: int = 1) -> pm.Model:
         offset = pm.Normal("offset", 0, 1, shape=(2, counties))
         noise = pm.Exponential("noise", 1)
         slope = pm.Normal("slope", 0, 2)
-        intercept = weights[0] + weights[1] * pm.floatX(uranium) + spread[0] * offset[0]
+        intercept = weights[0] + weights[1] * floatX(uranium) + spread[0] * offset[0]
         slopes = slope + spread[1] * offset[1]
-        pm.Normal("level", intercept[county] + slopes[county] * pm.floatX(floor), noise, observed=level)
+        pm.Normal("level", intercept[county] + slopes[county] * floatX(floor), noise, observed=level)
     return model
 
 
@@ -46,7 +47,7 @@ def logistic(observations: int, features: int = 100, seed: int = 2) -> pm.Model:
     with pm.Model() as model:
         intercept = pm.Normal("intercept", 0, 2)
         weights = pm.Normal("weights", 0, 1, shape=features)
-        pm.Bernoulli("y", logit_p=intercept + pm.floatX(x) @ weights, observed=y.astype("int64"))
+        pm.Bernoulli("y", logit_p=intercept + floatX(x) @ weights, observed=y.astype("int64"))
     return model
 
 
@@ -64,9 +65,9 @@ def ordinal(observations: int, features: int = 3, grades: int = 5, seed: int = 3
             2,
             shape=grades - 1,
             transform=pm.distributions.transforms.ordered,
-            initval=pm.floatX(np.linspace(-1, 1, grades - 1)),
+            initval=floatX(np.linspace(-1, 1, grades - 1)),
         )
-        pm.OrderedLogistic("grade", eta=pm.floatX(x) @ weights, cutpoints=cuts, observed=grade)
+        pm.OrderedLogistic("grade", eta=floatX(x) @ weights, cutpoints=cuts, observed=grade)
     return model
 
 
@@ -80,6 +81,6 @@ def multinomial(observations: int, features: int = 4, classes: int = 5, trials: 
     with pm.Model() as model:
         intercept = pm.Normal("intercept", 0, 1, shape=classes)
         weights = pm.Normal("weights", 0, 1, shape=(features, classes))
-        probabilities = pt.special.softmax(intercept + pm.floatX(x) @ weights, axis=-1)
+        probabilities = pt.special.softmax(intercept + floatX(x) @ weights, axis=-1)
         pm.Multinomial("counts", n=trials, p=probabilities, observed=counts)
     return model

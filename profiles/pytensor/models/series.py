@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+from pymc.pytensorf import floatX
 
 
 def gaussian_process(observations: int, seed: int = 7) -> pm.Model:
@@ -16,7 +17,7 @@ def gaussian_process(observations: int, seed: int = 7) -> pm.Model:
         height = pm.HalfNormal("height", 2)
         noise = pm.HalfNormal("noise", 1)
         process = pm.gp.Marginal(cov_func=height**2 * pm.gp.cov.ExpQuad(1, ls=length))
-        process.marginal_likelihood("y", X=pm.floatX(x[:, None]), y=pm.floatX(y), sigma=noise)
+        process.marginal_likelihood("y", X=floatX(x[:, None]), y=floatX(y), sigma=noise)
     return model
 
 
@@ -27,7 +28,7 @@ def stochastic_volatility(days: int, seed: int = 8) -> pm.Model:
     returns = 0.01 * np.exp(walk) * rng.standard_t(8, size=days)
     with pm.Model() as model:
         step = pm.Exponential("step", 10)
-        start = {"init_dist": pm.Normal.dist(0, 3), "initval": pm.floatX(np.full(days, -3.0))}
+        start = {"init_dist": pm.Normal.dist(0, 3), "initval": floatX(np.full(days, -3.0))}
         volatility = pm.GaussianRandomWalk("volatility", mu=0, sigma=step, shape=days, **start)
         freedom = pm.Exponential("freedom", 0.1)
         pm.StudentT("returns", nu=freedom, lam=pm.math.exp(-2 * volatility), observed=returns)
