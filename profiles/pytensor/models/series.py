@@ -1,9 +1,11 @@
-"""Series in time or space: a Gaussian process, stochastic volatility, an autoregression."""
+"""Series in time or space: a Gaussian process, stochastic volatility, an autoregression, a GARCH model."""
 
 from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 from pymc.pytensorf import floatX
 
 
@@ -47,4 +49,30 @@ def autoregression(steps: int, seed: int = 9) -> pm.Model:
         spread = pm.HalfNormal("spread", 1)
         start = pm.Normal.dist(0, 5, shape=2)
         pm.AR("y", weights, sigma=spread, constant=True, init_dist=start, observed=y)
+    return model
+
+
+def garch(days: int, seed: int = 13) -> pm.Model:
+    """Build returns whose variance follows from the day before: a loop of one step for each day."""
+    rng = np.random.default_rng(seed)
+    level, shock, memory = 0.1, 0.15, 0.75
+    returns, variance = np.zeros(days), np.full(days, level / (1 - shock - memory))
+    for t in range(days):
+        if t:
+            variance[t] = level + shock * returns[t - 1] ** 2 + memory * variance[t - 1]
+        returns[t] = np.sqrt(variance[t]) * rng.normal()
+    with pm.Model() as model:
+        level = pm.HalfNormal("level", 0.5)
+        shock = pm.Beta("shock", 2, 8)
+        memory = pm.Beta("memory", 8, 3)
+        start = pm.HalfNormal("start", 2)
+        later = pytensor.scan(
+            lambda before, last, *parameters: parameters[0] + parameters[1] * before + parameters[2] * last,
+            sequences=pt.as_tensor(floatX(returns[:-1] ** 2)),
+            outputs_info=start,
+            non_sequences=[level, shock, memory],
+            return_updates=False,
+        )
+        variance = pt.concatenate([start[None], later])
+        pm.Normal("returns", 0, pt.sqrt(variance), observed=floatX(returns))
     return model

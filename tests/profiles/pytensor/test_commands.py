@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from profiles import isolated
-from profiles.pytensor import cli, crossover, overhead, sampling, sides, speed, starts, values, workers
+from profiles.pytensor import cli, crossover, overhead, samplers, sampling, sides, speed, starts, values, workers
 from profiles.pytensor.speed import Evaluation
 from profiles.pytensor.starts import Start
 
@@ -220,6 +220,40 @@ def test_draws_of_the_same_seed_are_the_same():
     first, again = (sampling.draw("ar", 20, "python", 5, 5) for _ in range(2))
     assert first[:2] == again[:2]
     assert first[0]["weights"] != sampling.draw("ar", 20, "python", 5, 5, seed=18)[0]["weights"]
+
+
+def drawn(wall, *means):
+    return {"wall_s": wall, "cpu_s": 2 * wall, "means": {"a": means}, "deviations": {"a": [0.5] * len(means)}}
+
+
+def test_samplers_are_compared_with_the_default():
+    answers = iter([drawn(4.0, 1.0, 2.0), drawn(1.0, 1.0, 2.05)])
+    reference, ours = samplers.compare("garch", "nutpie", 100, 50, run=lambda *arguments: next(answers))
+    assert (reference.side, reference.difference, reference.wall_s) == (sides.DEFAULT, 0.0, 4.0)
+    assert (ours.side, ours.cpu_s, ours.draws) == (sides.OPENCL, 2.0, 200)
+    assert ours.difference == pytest.approx(0.1) and ours.agrees
+    text = shown(samplers.render([reference, ours]))
+    assert "agrees" in text and "1e-01" in text
+
+
+@pytest.mark.parametrize(("difference", "status"), [(0.1, 0), (2.0, 1)])
+def test_samplers_fail_where_means_differ(difference, status, monkeypatch, tmp_path):
+    def compare(name, sampler, draws, tune, side):
+        return [samplers.Sampling(name, sampler, side, 1.0, 2.0, difference, draws)]
+
+    monkeypatch.setattr(samplers, "compare", compare)
+    monkeypatch.setattr(sides, "available", lambda name: True)
+    path = tmp_path / "numbers.json"
+    result = CliRunner().invoke(samplers.main, ["logistic", "--json", str(path)])
+    assert result.exit_code == status, result.output
+    assert [row["sampler"] for row in json.loads(path.read_text())] == list(samplers.SAMPLERS)
+
+
+@pytest.mark.slow
+def test_a_sampler_draws_from_a_seed():
+    one, other = (samplers.draw("garch", "pymc", "python", 3, 3) for _ in range(2))
+    assert one["means"] == other["means"] and set(one["means"]) == {"level", "shock", "memory", "start"}
+    assert one["wall_s"] > 0 and one["cpu_s"] > 0
 
 
 def test_a_grid_goes_from_the_small_size_to_the_large_one():

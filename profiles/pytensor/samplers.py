@@ -1,0 +1,205 @@
+"""Compares sampling on a device with PyTensor's default, by PyMC's NUTS and by nutpie's: seconds and posterior means.
+
+Each sampler draws from the same seed on both sides, each in a process of its own, its chains one after another. The
+seconds are those from the model to the draws, with all compiling, of all threads and processes; caches on the disk are
+used as they are. Where chains part by rounding, means differ within the error of sampling. The command fails where they
+differ by more.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import cli, sides
+from profiles.pytensor.models import regression, series
+
+__all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
+
+#: By name: one whose data pay on a device, and one whose loop does not.
+MODELS: dict[str, Callable[[], Any]] = {
+    "logistic": lambda: regression.logistic(20_000, 20),
+    "garch": lambda: series.garch(200),
+}
+SAMPLERS = ("pymc", "nutpie")
+CHAINS = 2
+#: Means may differ by so many standard errors of sampling.
+STANDARD_ERRORS = 5.0
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What a sampler took for a model on one side.
+
+    Parameters
+    ----------
+    model, sampler, side
+        What was sampled by whom.
+    wall_s, cpu_s
+        Seconds from the model to the draws.
+    difference
+        The largest difference of a posterior mean from the default's, in standard deviations of its variable.
+    draws
+        How many there are of all chains.
+    """
+
+    model: str
+    sampler: str
+    side: str
+    wall_s: float
+    cpu_s: float
+    difference: float
+    draws: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the means are the same within the error of sampling."""
+        return self.difference <= STANDARD_ERRORS * (2 / self.draws) ** 0.5
+
+
+def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
+    """Sample a model; return its seconds, and the means and standard deviations of its variables."""
+    mode = sides.load(side)
+    model = MODELS[name]()
+    began, began_cpu = time.perf_counter(), _cpu_s()
+    trace = _DRAW[sampler](model, mode, draws, tune, seed)
+    seconds = {"wall_s": time.perf_counter() - began, "cpu_s": _cpu_s() - began_cpu}
+    values = {name: np.asarray(values) for name, values in trace.posterior.data_vars.items()}
+    means = {name: np.ravel(array.mean(axis=(0, 1))).tolist() for name, array in values.items()}
+    deviations = {name: np.ravel(array.std(axis=(0, 1))).tolist() for name, array in values.items()}
+    return {**seconds, "means": means, "deviations": deviations}
+
+
+def _cpu_s() -> float:
+    """Return the processors' seconds of this process and of those that it has waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _by_pymc(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> Any:
+    import pymc
+
+    return pymc.sample(
+        draws,
+        tune=tune,
+        chains=CHAINS,
+        cores=1,
+        random_seed=seed,
+        model=model,
+        nuts_sampler="pymc",
+        progressbar=False,
+        compute_convergence_checks=False,
+        compile_kwargs={} if mode is None else {"mode": mode},
+    )
+
+
+def _by_nutpie(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> Any:
+    import nutpie
+
+    from optdb.pytensor import compile_nutpie
+
+    compiled = nutpie.compile_pymc_model(model) if mode is None else compile_nutpie(model, mode)
+    return nutpie.sample(
+        compiled, draws=draws, tune=tune, chains=CHAINS, cores=1, seed=seed, progress_bar=False, save_warmup=False
+    )
+
+
+_DRAW = {"pymc": _by_pymc, "nutpie": _by_nutpie}
+
+
+def compare(
+    name: str,
+    sampler: str,
+    draws: int,
+    tune: int,
+    side: str = sides.OPENCL,
+    run: Callable[..., dict[str, Any]] = isolated.call,
+) -> list[Sampling]:
+    """Sample a model by PyTensor's default and on another side.
+
+    Parameters
+    ----------
+    name, sampler
+        Of `MODELS` and `SAMPLERS`.
+    draws, tune
+        How many draws of a chain are kept, and how many come before them.
+    side
+        Of `sides.SIDES`.
+    run
+        Calls a function by its name.
+
+    Raises
+    ------
+    isolated.Failed
+        If a side fails.
+    """
+    chosen = (sides.DEFAULT, side)
+    results = [run("profiles.pytensor.samplers:draw", name, sampler, each, draws, tune) for each in chosen]
+    reference = results[0]
+    return [
+        Sampling(name, sampler, each, result["wall_s"], result["cpu_s"], _difference(reference, result), CHAINS * draws)
+        for each, result in zip(chosen, results, strict=True)
+    ]
+
+
+def _difference(reference: dict[str, Any], result: dict[str, Any]) -> float:
+    means, deviations = reference["means"], reference["deviations"]
+    return float(
+        max(np.max(np.abs(np.subtract(result["means"][name], means[name])) / deviations[name]) for name in means)
+    )
+
+
+def render(rows: Sequence[Sampling]) -> Table:
+    """Return a table of models and samplers."""
+    table = Table(title="From a model to its draws", caption="differences of means in standard deviations")
+    for column in ("model", "sampler", "side", "s", "CPU s", "means differ by", ""):
+        table.add_column(column, justify="left" if column in ("model", "sampler", "side", "") else "right")
+    for row in rows:
+        verdict = "[green]agrees[/]" if row.agrees else "[red]differs[/]"
+        seconds = (f"{row.wall_s:.1f}", f"{row.cpu_s:.1f}")
+        table.add_row(row.model, row.sampler, row.side, *seconds, f"{row.difference:.0e}", verdict)
+    return table
+
+
+@click.command()
+@click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(MODELS)))
+@click.option(
+    "--sampler", "chosen", multiple=True, type=click.Choice(SAMPLERS), default=SAMPLERS, show_default=True, help="Who."
+)
+@click.option(
+    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+)
+@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="How many are kept.")
+@click.option("--tune", type=click.IntRange(min=1), default=200, show_default=True, help="How many come before them.")
+@cli.json_option
+def main(
+    names: tuple[str, ...], chosen: tuple[str, ...], side: str, draws: int, tune: int, json_file: Path | None
+) -> None:
+    """Sample MODELs, logistic and garch by default, in two chains."""
+    cli.chosen_sides([sides.DEFAULT, side])
+    console = terminal.console()
+    rows: list[Sampling] = []
+    for name in names or MODELS:
+        for sampler in chosen:
+            try:
+                rows += compare(name, sampler, draws, tune, side)
+            except isolated.Failed as failure:
+                raise click.ClickException(f"{name}, {sampler}: {failure}") from None
+            console.print(f"{name}, {sampler}: {'agrees' if rows[-1].agrees else 'does not agree'}", highlight=False)
+    console.print(render(rows))
+    cli.write_json(rows, json_file)
+    sys.exit(0 if all(row.agrees for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
