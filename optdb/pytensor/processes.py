@@ -105,9 +105,7 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
         if isinstance(mp_ctx, BaseContext) or not isinstance(mode.linker, linker_class):
             return context
         method = context.get_start_method()
-        if method == "fork":
-            if mp_ctx is not None:
-                raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
+        if method == "fork" and mp_ctx is None:
             has_server = "forkserver" in multiprocessing.get_all_start_methods()
             method = "forkserver" if has_server else "spawn"
         return _fresh(method)
@@ -117,7 +115,7 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
 
 @functools.cache
 def _fresh(method: str) -> BaseContext:
-    """Return a context that starts processes by a method, and refuses to where these would start others."""
+    """Return a context that starts processes by a method, and refuses to where they could not do their work."""
     made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
     return made
 
@@ -126,6 +124,8 @@ class _Checked:
     """A context that looks at the script before it makes a process."""
 
     def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
+        if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # of the context's class
+            raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
         _check_script()
         return super().Process(*args, **options)  # type: ignore[misc]  # of the context's class
 
