@@ -74,9 +74,6 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Callable[..., Any]:
         """Return what computes a graph's outputs of its inputs."""
-        reason = self.context.unsupported_reason("float64")
-        if reason is not None and config.floatX == "float32":
-            fgraph = narrowed(fgraph, reason)
         return OpenCLFunction(fgraph, self.context)
 
     def jit_compile(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,6 +104,9 @@ class OpenCLFunction:
     """
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True) -> None:
+        reason = context.unsupported_reason("float64")
+        if reason is not None and config.floatX == "float32":
+            fgraph = narrowed(fgraph, reason)
         self.fgraph = fgraph
         updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
         resident = [
