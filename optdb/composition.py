@@ -65,6 +65,9 @@ def start() -> None:
 
 
 def _make_host_ready() -> None:
+    from optdb.host import bind
+
+    bind("theano")
     from optdb.host.importing import bootstrap
 
     bootstrap.start(compose)

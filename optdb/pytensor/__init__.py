@@ -10,6 +10,8 @@ PyMC starts the processes that it samples in afresh for this mode, since OpenCL 
 
 In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.
 
+`enable` lets optdb's engine rewrite the graphs of all modes (`switch`, `rewriting`).
+
 `dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
 """
 
@@ -26,6 +28,7 @@ from optdb.pytensor.modes import OPENCL, opencl_mode
 from optdb.pytensor.nutpie_models import compile_nutpie
 from optdb.pytensor.reports import explain
 from optdb.pytensor.size_notes import TooSmallWarning
+from optdb.pytensor.switch import disable, enable, enable_as_told, is_enabled
 
 __all__ = [
     "OPENCL",
@@ -34,8 +37,13 @@ __all__ = [
     "OpenCLLinker",
     "TooSmallWarning",
     "compile_nutpie",
+    "disable",
+    "enable",
     "evaluate_many",
     "explain",
     "export",
+    "is_enabled",
     "opencl_mode",
 ]
+
+enable_as_told()

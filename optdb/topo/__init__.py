@@ -1,4 +1,4 @@
-"""The rewrite engine, its database, and the plug that connects it to Theano.
+"""The rewrite engine for any host, its database, and the plug that connects it to Theano.
 
 Read from the bottom up::
 
@@ -22,19 +22,37 @@ Read from the bottom up::
     plug       enable, disable and mode
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from optdb.host import import_host
+
+if TYPE_CHECKING:
+    from optdb.topo.db import TopoOptDB, register_topo, topo_db
+    from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
+    from optdb.topo.result import TopoResult, collect
+    from optdb.topo.rewriter import TopoRewriter
+    from optdb.topo.worklist import Worklist
 
 import_host()
 
-from optdb.topo import powers as _powers  # noqa: F401  registers its rule
-from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule
-from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
-from optdb.topo import sums as _sums  # noqa: F401  registers its rewriter
-from optdb.topo.db import TopoOptDB, register_topo, topo_db
-from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
-from optdb.topo.result import TopoResult, collect
-from optdb.topo.rewriter import TopoRewriter
-from optdb.topo.worklist import Worklist
+#: The module that each public name is imported from on first use: most of them are for Theano alone.
+_LAZY_ATTRS = {
+    "TopoMode": "plug",
+    "TopoOptDB": "db",
+    "TopoResult": "result",
+    "TopoRewriter": "rewriter",
+    "Worklist": "worklist",
+    "collect": "result",
+    "disable": "plug",
+    "enable": "plug",
+    "is_enabled": "plug",
+    "mode": "plug",
+    "register_topo": "db",
+    "topo_db": "db",
+}
 
 __all__ = [
     "TopoMode",
@@ -50,3 +68,14 @@ __all__ = [
     "register_topo",
     "topo_db",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY_ATTRS:
+        raise AttributeError(f"module 'optdb.topo' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"optdb.topo.{_LAZY_ATTRS[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -29,6 +29,7 @@ from optdb.host.api.destroy import (
     OrderedSet,
     destroyed_slots,
     handler_patch,
+    stock_handler,
     supervisor_patch,
     viewed_slots,
 )
@@ -48,12 +49,10 @@ from optdb.topo.order import TopologicalOrder
 
 
 class IncrementalDestroyHandler(DestroyHandler):
-    """Theano's DestroyHandler, which validates only what changed in the graph.
+    """The host's DestroyHandler, which validates only what changed in the graph.
 
     Attributes
     ----------
-    destroyers : OrderedSet of Apply
-        The nodes with a ``destroy_map``.
     root_destroyer : dict
         Root variable to the node that overwrites it. A *root* is the variable
         at the end of a chain of views; its memory is that of all of them.
@@ -62,6 +61,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     Notes
     -----
+    ``_destroying`` holds the nodes with a ``destroy_map``.
     A destroyer is *claimed* once its roots, its fault (if any) and the other
     users of its roots are known; each change that may affect one of these takes the
     claim back. For a claimed destroyer, ``_before`` counts the slots through
@@ -74,6 +74,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         if self.fgraph is None and not hasattr(fgraph, "destroy_handler"):
+            self._destroying: OrderedSet = OrderedSet()
             self._claims: dict[Apply, list[Variable]] = {}
             self._unclaimed: dict[Apply, None] = {}
             self._before: dict[Apply, dict[Apply, int]] = {}
@@ -103,13 +104,13 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._gain(node, var)
         if getattr(node.op, "destroy_map", None):
-            self.destroyers.add(node)
+            self._destroying.add(node)
             self._unclaimed[node] = None
 
     def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
-        if node in self.destroyers:
+        if node in self._destroying:
             self._withdraw(node)
-            self.destroyers.remove(node)
+            self._destroying.remove(node)
             del self._unclaimed[node]
         if self.root_destroyer:
             for var in node.inputs:
@@ -130,7 +131,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             return
         if new.owner is not None and not self._order.add_edge(new.owner, node):
             self._backward.append((new.owner, node))
-        if node in self.destroyers:
+        if node in self._destroying:
             self._withdraw(node)
         for out, slot in viewed_slots(node):
             if slot == i:
@@ -172,7 +173,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         self._check_claims()
         if not ordered:
             return {node: set(before) for node, before in self._before.items() if before}
-        return OrderedDict((node, list(self._before[node])) for node in self.destroyers if self._before[node])
+        return OrderedDict((node, list(self._before[node])) for node in self._destroying if self._before[node])
 
     # -- questions
 
@@ -363,7 +364,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def _dependents(self, node: Apply) -> list[Apply]:
         after = self._after.get(node)
-        return dependents(node) + list(after) if after else dependents(node)
+        return dependents(self.fgraph, node) + list(after) if after else dependents(self.fgraph, node)
 
     def _is_edge(self, first: Apply, second: Apply) -> bool:
         if first not in self._order or second not in self._order:
@@ -373,26 +374,8 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- pickling
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own handler, which loads where optdb is not installed."""
-        stock = DestroyHandler.__new__(DestroyHandler)
-        vars(stock).update(
-            fgraph=self.fgraph,
-            do_imports_on_attach=self.do_imports_on_attach,
-            algo=self.algo,
-            droot=OrderedDict(),
-            impact=OrderedDict(),
-            root_destroyer=OrderedDict(),
-            fail_validate=OrderedDict(),
-            destroyers=OrderedSet(),
-            view_i={},
-            view_o={},
-            clients=OrderedDict(),
-            debug_all_apps=set(),
-            stale_droot=True,
-        )
-        for node in self._order:
-            DestroyHandler.on_import(stock, self.fgraph, node, "unpickle")
-        return stock.__reduce_ex__(1)  # the newer protocols want an object of this class
+        """Pickle as the host's own handler, which loads where optdb is not installed."""
+        return stock_handler(self, self._order).__reduce_ex__(1)  # the newer protocols want an object of this class
 
 
 def _is_indestructible(var: Variable) -> bool:

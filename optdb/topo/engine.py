@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from optdb.host.api.bookkeeping import order_by_data, reconnect
-from optdb.host.api.folding import fold_node, fold_replacements, is_broadcast
 from optdb.host.api.graph import (
     Apply,
     Constant,
@@ -35,6 +35,7 @@ from optdb.host.api.graph import (
     dependencies,
     dependents,
     drop_repeated_traces,
+    is_output,
     node_ancestors,
 )
 from optdb.host.api.rewriters import BadReplacement, replacement_pairs
@@ -47,6 +48,19 @@ from optdb.topo.worklist import Worklist
 
 FailureCallback = Callable[[Exception, Sequence[Any], Any, Apply], None]
 RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], None]
+
+
+class Folding(Protocol):
+    """How constants are folded: `optdb.host.api.folding`, where the host has it."""
+
+    def fold_node(self, node: Apply) -> Sequence[Variable] | None:
+        """Return constants for the outputs of a node of constants, or None where it is to stay."""
+
+    def fold_replacements(self, fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
+        """Return replacements that are not in the graph yet, with their constant parts computed."""
+
+    def is_broadcast(self, node: Apply) -> bool:
+        """Tell whether a node only arranges the axes of its input."""
 
 
 class CycleError(InconsistencyError):
@@ -74,10 +88,12 @@ class Engine:
         Which end is visited first.
     max_use_ratio : float
         A rule may be applied this many times the number of nodes.
-    fold : bool
-        Whether constants are folded.
+    fold : Folding, optional
+        How constants are folded; they are not if it is None.
     start_from : sequence of Variable, optional
         Only these outputs and what they depend on; the whole graph otherwise.
+    visit_new : bool
+        Whether nodes that come in or change are visited in the same round, or only in the next one.
 
     Notes
     -----
@@ -98,9 +114,10 @@ class Engine:
         after_change: Callable[[], None],
         direction: str,
         max_use_ratio: float,
-        fold: bool,
+        fold: Folding | None,
         start_from: Sequence[Variable] | None = None,
         on_rewrite: RewriteCallback | None = None,
+        visit_new: bool = True,
     ) -> None:
         self.fgraph = fgraph
         self.table = table
@@ -111,8 +128,10 @@ class Engine:
         self._on_rewrite = on_rewrite
         self._limits = GrowthLimits(fgraph.apply_nodes, max_use_ratio)
         self._fold = fold
+        self._direction = direction
+        self._visit_new = visit_new
         self._scope = None if start_from is None else node_ancestors(start_from)
-        self._order = TopologicalOrder(dependencies, dependents)
+        self._order = TopologicalOrder(dependencies, partial(dependents, fgraph))
         self._worklist = Worklist(self._order, direction)
         self._lineage = Lineage()
         self._clock = 0
@@ -159,7 +178,7 @@ class Engine:
         self._clock += 1
         if old.owner is not None:
             self._touched.append(old.owner)
-        if isinstance(node, str):
+        if is_output(node):
             return
         self._touched.append(node)
         self._rewired_at[node] = self._clock
@@ -195,6 +214,8 @@ class Engine:
     def queue_unverified(self) -> None:
         """Queue every node that was not looked at since the last change, and has rules that may answer otherwise."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
+        if not self._visit_new:  # each round begins at the same end
+            self._worklist = Worklist(self._order, self._direction)
         self._worklist.extend(nodes if self._scope is None else self._scope.intersection(nodes))
 
     def _with_open_rules(self) -> list[Apply]:
@@ -204,7 +225,7 @@ class Engine:
         unchanged, found = self._unchanged, []
         for node in self._order:
             last = rewired_at.get(node, -1)
-            may_fold = self._fold
+            may_fold = self._fold is not None
             for var in node.inputs:
                 owner = var.owner
                 if owner is not None:
@@ -233,7 +254,8 @@ class Engine:
         nan: ``0 / c`` becomes 0 for any ``c``.  A constant that is merely broadcast for a user that is not constant
         waits for its own visit, as in Theano: some rules see more in the constant than in its broadcast copy.
         """
-        if not self._fold:
+        fold = self._fold
+        if fold is None:
             return
         constant: set[Apply] = set()
         for node in self._order:
@@ -242,7 +264,7 @@ class Engine:
         self._constant.extend(
             node
             for node in self._order
-            if node in constant and not (is_broadcast(node) and constant.isdisjoint(dependents(node)))
+            if node in constant and not (fold.is_broadcast(node) and constant.isdisjoint(dependents(self.fgraph, node)))
         )
         self._fold_constant()
         self.take_in()
@@ -256,11 +278,12 @@ class Engine:
             If a rule is applied too often, or makes the graph too large.
         """
         worklist = self._worklist
+        walks = worklist.walks
         while worklist:
             fresh = self._visit(worklist.pop())
-            if fresh:
+            if fresh and self._visit_new:
                 self._settle(fresh)
-        self.result.walks = worklist.walks
+        self.result.walks += worklist.walks - walks
 
     def take_in(self) -> list[Apply]:
         """Queue what changed since the last call, and return the new nodes."""
@@ -270,10 +293,11 @@ class Engine:
         if scope is not None:
             scope.update(fresh)
         touched = [node for node in self._touched if node in apply_nodes and (scope is None or node in scope)]
-        if self._fold:
-            self._constant.extend(filter(_is_foldable, touched))
-        self._worklist.extend(touched)
-        self._worklist.extend(fresh)
+        if self._fold is not None:
+            self._constant.extend(filter(self._is_foldable, touched))
+        if self._visit_new:
+            self._worklist.extend(touched)
+            self._worklist.extend(fresh)
         if touched or fresh:
             self._unchanged.clear()
         self._touched.clear()
@@ -303,7 +327,7 @@ class Engine:
         self.result.visits += 1
         rules = self._to_retry[node] if node in self._unchanged else self.table.rules_for(node.op)
         self._seen_at[node] = self._clock
-        if self._fold and _has_constant_inputs(node) and self._try_fold(node):
+        if self._fold is not None and _has_constant_inputs(node) and self._try_fold(node, self._fold):
             return self._absorb()
         fgraph = self.fgraph
         fresh: list[Apply] = []
@@ -341,9 +365,9 @@ class Engine:
                     break
         return fresh
 
-    def _try_fold(self, node: Apply) -> bool:
+    def _try_fold(self, node: Apply, fold: Folding) -> bool:
         try:
-            constants: Sequence[Variable] | None = fold_node(node)
+            constants = fold.fold_node(node)
         except Exception as error:  # an op's perform may raise anything
             self._on_failure(error, [(var, None) for var in node.outputs], "constant_folding", node)
             return False
@@ -364,8 +388,8 @@ class Engine:
             return False
         if not pairs or self._lineage.is_stopped(rule, node):
             return False
-        if self._fold:
-            new = fold_replacements(self.fgraph, [new for _, new in pairs])
+        if self._fold is not None:
+            new = self._fold.fold_replacements(self.fgraph, [new for _, new in pairs])
             pairs = [(old, new) for (old, _), new in zip(pairs, new, strict=True)]
         return self._replace(pairs, remove, rule.rewriter, node)
 
@@ -403,10 +427,13 @@ class Engine:
         fresh: list[Apply] = []
         while self._constant:
             node = self._constant.popleft()
-            if node in self.fgraph.apply_nodes and self._try_fold(node):
+            if self._fold is not None and node in self.fgraph.apply_nodes and self._try_fold(node, self._fold):
                 self._after_change()
                 fresh += self.take_in()
         return fresh
+
+    def _is_foldable(self, node: Apply) -> bool:
+        return _has_constant_inputs(node) and self._fold is not None and not self._fold.is_broadcast(node)
 
     def _watch_for_loops(self, rule: Rule, node: Apply, fresh: list[Apply]) -> None:
         undone = self._lineage.replaced(node, rule, fresh)
@@ -419,7 +446,3 @@ def _has_constant_inputs(node: Apply) -> bool:
         if var.owner is not None or not isinstance(var, Constant):
             return False
     return True
-
-
-def _is_foldable(node: Apply) -> bool:
-    return _has_constant_inputs(node) and not is_broadcast(node)

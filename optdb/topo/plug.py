@@ -29,6 +29,7 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode, with_tiers
 from optdb.host.api.patching import PatchGroup, Switch, Wrapper
 from optdb.host.api.session import prepare, remove_all
+from optdb.topo import powers, reshapes, sums  # noqa: F401  they register their rewriters
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.scalars import SIZES_TAG
 from optdb.topo.translate import translate

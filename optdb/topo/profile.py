@@ -1,6 +1,6 @@
-"""The engine's figures in the form of Theano's equilibrium profile.
+"""The engine's figures in the form of the host's equilibrium profile.
 
-Theano's report takes a tuple of twelve: times, counts and sub-profiles, each a
+The report of Theano, and that of PyTensor, takes a tuple of twelve: times, counts and sub-profiles, each a
 list with one entry a round.  :class:`PhaseProfile` fills it while a run goes
 on, so that Theano's own code prints and merges the engine's figures.
 """
@@ -8,10 +8,10 @@ on, so that Theano's own code prints and merges the engine's figures.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from optdb.host.api.rewriters import EquilibriumOptimizer
 from optdb.topo.result import TopoResult
 from optdb.topo.rules import Rule
 
@@ -21,14 +21,17 @@ class PhaseProfile:
 
     Parameters
     ----------
-    rewriter : EquilibriumOptimizer
-        Whose run it is.
+    rewriter : object
+        The host's equilibrium.
+    cleanups : sequence
+        Its graph rewriters that run after each replacement.
     nodes : int
         Apply nodes at the start.
     """
 
-    def __init__(self, rewriter: EquilibriumOptimizer, nodes: int) -> None:
+    def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
         self.rewriter = rewriter
+        self._cleanup_rewriters = cleanups
         self.nodes_before = nodes
         self.round_seconds: list[float] = []
         self.round_counts: list[dict[Any, int]] = []
@@ -87,15 +90,11 @@ class PhaseProfile:
                 counts[rule.rewriter] = applied
                 self._applied[rule] = rule.applications
         self.cleanups.append(
-            [
-                self._round_cleanups[rewriter]
-                for rewriter in self.rewriter.cleanup_optimizers
-                if rewriter in self._round_cleanups
-            ]
+            [self._round_cleanups[rewriter] for rewriter in self._cleanup_rewriters if rewriter in self._round_cleanups]
         )
 
     def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
-        """Return Theano's twelve figures, followed by the engine's own."""
+        """Return the host's twelve figures, followed by the engine's own."""
         if len(self.round_seconds) < len(self.round_counts):  # stopped in mid-round
             self.end_round(rules)
         for rule in rules:

@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from optdb import trace_log
+from optdb.host.api import folding
 from optdb.host.api.bookkeeping import kept_order, nodes_by_op
 from optdb.host.api.config import config, logger
-from optdb.host.api.folding import is_folding_pass
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.host.api.rewriters import (
     EquilibriumOptimizer,
@@ -29,7 +29,7 @@ from optdb.host.api.rewriters import (
     report_failure,
 )
 from optdb.host.api.session import optimizing
-from optdb.topo.engine import CycleError, Engine
+from optdb.topo.engine import CycleError, Engine, Folding
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex
 from optdb.topo.onepass import is_idle
@@ -90,7 +90,7 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=failure_callback,
             ignore_newtrees=False,
             max_use_ratio=max_use_ratio,
-            final_optimizers=[r for r in final_rewriters if not is_folding_pass(r)],
+            final_optimizers=[r for r in final_rewriters if not folding.is_folding_pass(r)],
             cleanup_optimizers=list(cleanup_rewriters),
         )
         self.folds = len(self.final_optimizers) < len(final_rewriters)
@@ -188,8 +188,9 @@ class _RewritePass:
     ) -> None:
         self.rewriter = rewriter
         self.fgraph = fgraph
-        self.profile = PhaseProfile(rewriter, len(fgraph.apply_nodes))
+        self.profile = PhaseProfile(rewriter, rewriter.cleanup_optimizers, len(fgraph.apply_nodes))
         self.uses: Counter[Any] = Counter()
+        fold: Folding | None = folding
         self._has_rules = bool(rewriter.local_optimizers_all or rewriter.local_optimizers_map or rewriter.folds)
         self.engine = Engine(
             fgraph,
@@ -198,7 +199,7 @@ class _RewritePass:
             after_change=self._clean_up,
             direction=rewriter.direction,
             max_use_ratio=rewriter.max_use_ratio,
-            fold=rewriter.folds,
+            fold=fold if rewriter.folds else None,
             start_from=start_from,
             on_rewrite=self._trace_rewrite if trace_log.wants("rewrites") else None,
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from optdb.host.api.facts import facts_of, in_order_of_precedence
-from optdb.host.api.graph import PureOp
+from optdb.host.api.graph import Apply, PureOp
 from optdb.host.api.rewriters import LocalOptimizer, name_of, transform_of
 
 
@@ -46,12 +46,12 @@ class Rule:
         "transform",
     )
 
-    def __init__(self, rewriter: LocalOptimizer) -> None:
+    def __init__(self, rewriter: LocalOptimizer, transform: Callable[[Apply], Any]) -> None:
         self.rewriter = rewriter
         self.name = name_of(rewriter)
         facts = facts_of(rewriter)
         self.guard = facts.guard
-        self.transform = transform_of(rewriter)
+        self.transform = transform
         self.lasting_refusals = facts.lasting_refusals()
         self.attempts = 0
         self.applications = 0
@@ -131,5 +131,5 @@ class RuleTable:
     def _rule(self, rewriter: LocalOptimizer) -> Rule:
         rule = self._rule_of.get(id(rewriter))
         if rule is None:
-            rule = self._rule_of[id(rewriter)] = Rule(rewriter)
+            rule = self._rule_of[id(rewriter)] = Rule(rewriter, transform_of(rewriter))
         return rule

@@ -17,7 +17,7 @@ def rule(name):
         return None
 
     f.__name__ = name
-    return Rule(FunctionNodeRewriter(f))
+    return Rule(FunctionNodeRewriter(f), lambda node: f(node.fgraph, node))
 
 
 FORTH, BACK = rule("forth"), rule("back")

@@ -1,4 +1,12 @@
-"""The host's vocabulary: what a second host would have to give, and nothing else.
+"""The host's vocabulary: what a host has to give, and nothing else.
 
-``topo``, ``cache`` and ``lifters`` are written against these modules alone.
+``topo``, ``cache`` and ``lifters`` are written against these modules alone. Where PyTensor is the host, modules of
+``optdb/host/pytensor/api`` take the place of those of the same name here.
 """
+
+from pathlib import Path
+
+from optdb.host import bound_host
+
+if bound_host() == "pytensor":
+    __path__.insert(0, str(Path(__file__).parent.parent / "pytensor" / "api"))

@@ -9,7 +9,8 @@ overwriting what belongs to its caller.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from theano.compile.function_module import Supervisor
@@ -33,6 +34,7 @@ __all__ = [
     "inplace_scalar_op",
     "protected_variables",
     "reads_after_storing",
+    "stock_handler",
     "supervisor_patch",
     "viewed_slots",
 ]
@@ -102,6 +104,29 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     before = set(io_toposort(scalar_op.inputs, [scalar_op.outputs[output]]))
     after = set(io_toposort(scalar_op.inputs, scalar_op.outputs)) - before
     return any(read in node.inputs for node in after)
+
+
+def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
+    """Return a DestroyHandler of Theano's own for the graph of `handler`, which has `nodes`."""
+    stock = DestroyHandler.__new__(DestroyHandler)
+    vars(stock).update(
+        fgraph=handler.fgraph,
+        do_imports_on_attach=handler.do_imports_on_attach,
+        algo=handler.algo,
+        droot=OrderedDict(),
+        impact=OrderedDict(),
+        root_destroyer=OrderedDict(),
+        fail_validate=OrderedDict(),
+        destroyers=OrderedSet(),
+        view_i={},
+        view_o={},
+        clients=OrderedDict(),
+        debug_all_apps=set(),
+        stale_droot=True,
+    )
+    for node in nodes:
+        stock.on_import(handler.fgraph, node, "unpickle")
+    return stock
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:

@@ -100,8 +100,8 @@ def dependencies(node: Apply) -> list[Apply]:
     return [var.owner for var in node.inputs if var.owner is not None]
 
 
-def dependents(node: Apply) -> list[Apply]:
-    """Return the nodes that use `node`'s outputs (with repeats)."""
+def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
+    """Return the nodes of `fgraph` that use `node`'s outputs (with repeats)."""
     users = [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
     return users  # type: ignore[return-value]  # mypy knows isinstance, which takes longer; the engine asks for each node
 

@@ -1,0 +1,1 @@
+"""PyTensor's modules of the vocabulary, imported as ``optdb.host.api``."""

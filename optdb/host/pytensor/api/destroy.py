@@ -1,0 +1,128 @@
+"""In-place operation in PyTensor: destroyers, views, and the features that check them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pytensor.compile.aliasing import Supervisor
+from pytensor.configdefaults import config
+from pytensor.graph.destroyhandler import DestroyHandler
+from pytensor.misc.ordered_set import OrderedSet
+
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.patching import Patch, Wrapper
+
+__all__ = [
+    "DestroyHandler",
+    "OrderedSet",
+    "destroyed_slots",
+    "handler_patch",
+    "stock_handler",
+    "supervisor_patch",
+    "viewed_slots",
+]
+
+
+def destroyed_slots(node: Apply) -> list[int]:
+    """Return the indices of the inputs that `node` overwrites.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output overwrites several inputs at once, as in the host.
+    """
+    destroy_map = node.op.destroy_map
+    if any(len(slots) != 1 for slots in destroy_map.values()):
+        raise NotImplementedError("an output that destroys several inputs", node.op)
+    return [slots[0] for slots in destroy_map.values()]
+
+
+def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
+    """Return each output that is a view, with the index of the input that it looks at.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output is a view of several inputs, as in the host.
+    """
+    view_map = node.op.view_map
+    if not view_map:
+        return []
+    if any(len(slots) > 1 for slots in view_map.values()):
+        raise NotImplementedError("destroying this output invalidates multiple inputs", node.op)
+    return [(node.outputs[out], slots[0]) for out, slots in view_map.items() if slots]
+
+
+def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
+    """Return a DestroyHandler of PyTensor's own for the graph of `handler`, which has `nodes`."""
+    stock = DestroyHandler.__new__(DestroyHandler)
+    vars(stock).update(
+        fgraph=handler.fgraph,
+        do_imports_on_attach=handler.do_imports_on_attach,
+        algo=handler.algo,
+        droot={},
+        impact={},
+        root_destroyer={},
+        fail_validate={},
+        _destroying_apps=OrderedSet(),
+        view_i={},
+        view_o={},
+        clients={},
+        debug_all_apps=set(),
+        stale_droot=True,
+    )
+    for node in nodes:
+        stock.on_import(handler.fgraph, node, "unpickle")
+    return stock
+
+
+def handler_patch(handler: Any) -> Patch:
+    """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
+
+    class GraphHandler(handler):
+        """`handler` with PyTensor's names for what it does, and what it tells."""
+
+        def on_detach(self, fgraph: FunctionGraph) -> None:
+            del fgraph.destroy_handler
+            self.fgraph = None
+
+        def on_validate(self, fgraph: FunctionGraph) -> bool:
+            return handler.validate(self, fgraph)
+
+        def destroyers(self, fgraph: FunctionGraph, var: Variable) -> list[Apply]:
+            return self._destroyers_of(var)
+
+        def has_destroyers(self, fgraph: FunctionGraph, variables: Iterable[Variable]) -> bool:
+            return handler.has_destroyers(self, variables)
+
+        def clone(self) -> DestroyHandler:
+            return DestroyHandler(self.do_imports_on_attach, self.algo)
+
+    def exchanging(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def init_and_exchange(self: Any, do_imports_on_attach: bool = True, algo: str | None = None) -> None:
+            init(self, do_imports_on_attach, algo)
+            if type(self) is DestroyHandler and self.algo == "regular" and do_imports_on_attach:
+                self.__class__ = GraphHandler
+
+        return init_and_exchange
+
+    return Wrapper(DestroyHandler, "__init__", exchanging, "a validation checks only new in-place claims")
+
+
+def supervisor_patch(handler: Any) -> Patch:
+    """Make a Supervisor ask a `handler` for all overwritten variables at once, not for each that it protects."""
+
+    def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(validate)
+        def ask_handler(self: Supervisor, fgraph: FunctionGraph) -> Any:
+            destroy_handler = getattr(fgraph, "destroy_handler", None)
+            if not isinstance(destroy_handler, handler) or config.cycle_detection == "fast":
+                return validate(self, fgraph)
+            return destroy_handler.supervise(self.protected)
+
+        return ask_handler
+
+    return Wrapper(Supervisor, "on_validate", asking, "the handler knows what a change exposes")

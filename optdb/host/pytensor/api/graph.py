@@ -1,0 +1,77 @@
+"""Graph classes of PyTensor: nodes, variables, the FunctionGraph, and walks over them.
+
+The FunctionGraph keeps the clients of its variables. The graph's outputs are clients, too: nodes with an op ``Output``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph, Output
+from pytensor.graph.op import Op
+from pytensor.graph.utils import InconsistencyError
+
+__all__ = [
+    "Apply",
+    "Constant",
+    "FunctionGraph",
+    "InconsistencyError",
+    "PureOp",
+    "Variable",
+    "clients",
+    "dependencies",
+    "dependents",
+    "drop_repeated_traces",
+    "is_output",
+    "node_ancestors",
+    "reachable",
+]
+
+#: The base of all ops.
+PureOp = Op
+
+T = TypeVar("T")
+
+
+def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply, int]]:
+    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`; `is_output` tells the graph's outputs."""
+    return fgraph.clients.get(var, [])
+
+
+def is_output(client: Apply) -> bool:
+    """Tell whether a client is the graph's output instead of a node that computes something."""
+    return client.op.__class__ is Output
+
+
+def dependencies(node: Apply) -> list[Apply]:
+    """Return the nodes that compute `node`'s inputs (with repeats)."""
+    return [var.owner for var in node.inputs if var.owner is not None]
+
+
+def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
+    """Return the nodes of `fgraph` that use `node`'s outputs (with repeats)."""
+    clients = fgraph.clients
+    return [client for var in node.outputs for client, _ in clients.get(var, ()) if client.op.__class__ is not Output]
+
+
+def drop_repeated_traces(variables: Iterable[Variable]) -> None:
+    """Leave the traces as they are: PyTensor keeps none while it rewrites."""
+
+
+def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """Return `starts` and all that `following` reaches from them, in the order of discovery."""
+    reached = dict.fromkeys(starts)
+    todo = list(reached)
+    while todo:
+        for other in following(todo.pop()):
+            if other not in reached:
+                reached[other] = None
+                todo.append(other)
+    return reached
+
+
+def node_ancestors(outputs: Iterable[Variable]) -> set[Any]:
+    """Return every node that `outputs` depend on."""
+    return set(reachable((var.owner for var in outputs if var.owner is not None), dependencies))

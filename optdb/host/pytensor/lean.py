@@ -1,0 +1,190 @@
+"""PyTensor's own bookkeeping while graphs are rewritten, in less time: each function gives what PyTensor's gives.
+
+`patches` lists them. They help graphs of any size, and all rewriters.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.compile.mode import _ActiveModeGraphRewriter
+from pytensor.configdefaults import config
+from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeOptimizer, WalkingGraphRewriter
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.rewriting.elemwise import FusionOptimizer
+
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.speedups.collector import growing
+
+__all__ = ["patches"]
+
+#: How many scalar nodes are kept; all are forgotten when there are more.
+_MOST_SCALAR_NODES = 4096
+
+
+def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(execute)
+    def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
+        state = vars(self)
+        if state.get("profile"):  # PyTensor's keeps the times
+            return execute(self, name, *args, **kwargs)
+        features = self._features
+        kept = state.get("_optdb_listeners")
+        if kept is None or kept[0] != features:
+            kept = state["_optdb_listeners"] = _Listeners((list(features), {}))
+        listeners = kept[1].get(name)
+        if listeners is None:
+            listeners = kept[1][name] = _listening(features, name)
+        for listen in listeners:
+            listen(self, *args, **kwargs)
+        return None
+
+    return execute_callbacks
+
+
+class _Listeners(tuple):
+    """The features of a graph when it last asked, and the methods of those that do something, by the event's name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, ((None, {}),)  # a graph that is loaded or copied asks again, by PyTensor's own classes
+
+
+def _listening(features: list[Any], name: str) -> list[Callable[..., None]]:
+    """Return the methods of the features that do something at an event."""
+    does_nothing = getattr(Feature, name, None)
+    return [
+        getattr(feature, name)
+        for feature in features
+        if name in type(feature)._feature_callbacks and getattr(type(feature), name) is not does_nothing
+    ]
+
+
+def _where_something_is_scheduled(merge: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(merge)
+    def apply(self: MergeOptimizer, fgraph: FunctionGraph) -> Any:
+        if fgraph.merge_feature.scheduled or fgraph.profile:
+            return merge(self, fgraph)
+        return (0, 0.0, None, None, {}, 0, 0)
+
+    return apply
+
+
+def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
+    @functools.cache
+    def upcast_under(cast_policy: str, floatX: str, dtypes: tuple[str, ...]) -> str:  # noqa: N803  PyTensor's flag
+        return upcast(*dtypes)
+
+    @functools.wraps(upcast)
+    def upcast_once(*dtypes: str) -> str:
+        return upcast_under(config.cast_policy, config.floatX, dtypes)
+
+    return upcast_once
+
+
+class _Asking(threading.local):
+    """Whether this thread asks for the types of an elementwise op's outputs, and for nothing else."""
+
+    for_types = False
+
+
+_asking = _Asking()
+#: The scalar op, which is kept so that no other one gets its id, and its node, by the ids and dtypes.
+_scalar_nodes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+
+def _asking_for_types(get_output_info: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(get_output_info)
+    def ask(self: Elemwise, *inputs: Any) -> Any:
+        _asking.for_types = True
+        try:
+            return get_output_info(self, *inputs)
+        finally:
+            _asking.for_types = False
+
+    return ask
+
+
+def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_scalar_node)
+    def remember(self: Elemwise, *inputs: Any) -> Any:
+        if not _asking.for_types:
+            return make_scalar_node(self, *inputs)
+        _asking.for_types = False
+        key = (id(self.scalar_op), config.floatX, config.cast_policy, *[var.type.dtype for var in inputs])
+        entry = _scalar_nodes.get(key)
+        if entry is None:
+            if len(_scalar_nodes) > _MOST_SCALAR_NODES:
+                _scalar_nodes.clear()
+            entry = _scalar_nodes[key] = (self.scalar_op, make_scalar_node(self, *inputs))
+        return entry[1]
+
+    return remember
+
+
+def _where_ops_are_tracked(walk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(walk)
+    def apply(self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
+        rewriter = self.node_rewriter
+        if type(rewriter) is FromFunctionNodeRewriter and rewriter._tracks and not _tracks_some(rewriter, fgraph):
+            size = len(fgraph.apply_nodes)
+            return (self, 0, size, size, 0.0, 0.0, 0.0, rewriter)
+        return walk(self, fgraph, start_from)
+
+    return apply
+
+
+def _tracks_some(rewriter: FromFunctionNodeRewriter, fgraph: FunctionGraph) -> bool:
+    """Tell whether `rewriter`, which asks for the ops that it tracks before anything else, tracks one of a graph."""
+    types = (rewriter._tracked_types, rewriter._tracked_op_pattern_types)
+    tracked = rewriter._tracked_ops
+    return any(
+        isinstance(op, types) or (tracked and op in tracked)
+        for op in {id(n.op): n.op for n in fgraph.apply_nodes}.values()
+    )
+
+
+def _without_removed_variables(fuse: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fuse)
+    def apply(self: FusionOptimizer, fgraph: FunctionGraph) -> Any:
+        clients, variables = fgraph.clients, fgraph.variables
+        for var in [var for var, users in clients.items() if not users and var.owner and var not in variables]:
+            del clients[var]
+        return fuse(self, fgraph)
+
+    return apply
+
+
+def _without_collections(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def apply_while_growing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with growing():
+            return apply(self, *args, **kwargs)
+
+    return apply_while_growing
+
+
+def patches() -> list[Patch]:
+    """Return the patches."""
+    return [
+        Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "features that do nothing are not called"),
+        Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
+        Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
+        Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are wanted"),
+        Wrapper(
+            Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is made once for its dtypes"
+        ),
+        Wrapper(WalkingGraphRewriter, "apply", _where_ops_are_tracked, "most passes track no op of the graph"),
+        Wrapper(FusionOptimizer, "apply", _without_removed_variables, "variables that are gone cannot be fused"),
+        Wrapper(
+            _ActiveModeGraphRewriter,
+            "apply",
+            _without_collections,
+            "a graph that only grows leaves no garbage to collect",
+        ),
+    ]

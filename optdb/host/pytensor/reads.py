@@ -1,0 +1,72 @@
+"""Whether a rewriter has read the graph before it refused a node: if not, its refusal lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+
+__all__ = ["LASTING", "ReadsOfGraph"]
+
+#: The refusal that a rewriter repeats until an ancestor of the node changes; the other one is None.
+LASTING = False
+
+
+class ReadsOfGraph:
+    """A FunctionGraph that notes whether it was read.
+
+    A rewriter is given the graph beside the node. One that refuses a node and has not read the graph has seen the
+    node's ancestors alone, and refuses it again until one of these changes.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    """
+
+    __slots__ = ("_fgraph", "_was_read")
+
+    def __init__(self, fgraph: FunctionGraph) -> None:
+        self._fgraph = fgraph
+        self._was_read = False
+
+    @property  # type: ignore[misc]  # isinstance asks for it
+    def __class__(self) -> type:
+        return FunctionGraph
+
+    def __getattr__(self, name: str) -> Any:
+        self._was_read = True
+        return getattr(self._fgraph, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ReadsOfGraph.__slots__:
+            object.__setattr__(self, name, value)
+            return
+        self._was_read = True
+        setattr(self._fgraph, name, value)
+
+    def __contains__(self, item: Any) -> bool:
+        self._was_read = True
+        return item in self._fgraph
+
+    def __eq__(self, other: object) -> bool:
+        self._was_read = True
+        return other is self or other is self._fgraph
+
+    def __hash__(self) -> int:
+        self._was_read = True
+        return hash(self._fgraph)
+
+    def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
+        """Return `transform` as a function of a node, which returns `LASTING` where a refusal lasts, and else None."""
+
+        def transform_node(node: Apply) -> Any:
+            self._was_read = False
+            replacements = transform(self, node)
+            if replacements is None or replacements is False:
+                return None if self._was_read else LASTING
+            return replacements
+
+        return transform_node

@@ -1,0 +1,266 @@
+"""PyTensor's rewriting by optdb's engine: `enable`, `disable` and what they connect.
+
+`enable` replaces PyTensor's destroy handler by the incremental one, and its bookkeeping by a leaner one. The engine
+takes over an equilibrium of node rewriters where the graph has more than `LEAST_NODES` nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from pytensor.configdefaults import config
+from pytensor.graph.features import Feature
+from pytensor.graph.rewriting.basic import (
+    EquilibriumGraphRewriter,
+    MergeOptimizer,
+    NodeProcessingGraphRewriter,
+    OpToRewriterTracker,
+    WalkingGraphRewriter,
+)
+from pytensor.tensor.rewriting.math import local_greedy_distributor
+
+from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the host, which comes first
+from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
+from optdb.host.api.patching import Switch, Wrapper
+from optdb.host.api.rewriters import name_of, transform_of
+from optdb.host.pytensor import distribution, lean
+from optdb.host.pytensor.group import patches
+from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
+from optdb.topo import destroyer  # noqa: F401  it adds its patches
+from optdb.topo.engine import CycleError, Engine
+from optdb.topo.limits import LimitExceeded
+from optdb.topo.profile import PhaseProfile
+from optdb.topo.result import announce
+from optdb.topo.rules import Rule, RuleTable
+
+_log = logging.getLogger("pytensor.graph.rewriting.basic")
+
+__all__ = ["LEAST_NODES", "disable", "enable", "is_enabled"]
+
+#: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which take less time there.
+LEAST_NODES = 300
+#: `local_greedy_distributor` is applied as PyTensor does this often, and once more for each so many nodes. It feeds on
+#: what it makes where sums and products alternate: from there on, it goes from the inputs to the outputs, node by node.
+_DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
+
+
+def enable() -> Switch:
+    """Let optdb rewrite PyTensor's graphs; see `optdb.pytensor.enable`."""
+    was_enabled = is_enabled()
+    patches.install()
+    return Switch(disable, was_enabled)
+
+
+def disable() -> None:
+    """Put back PyTensor's own rewriting."""
+    patches.uninstall()
+
+
+def is_enabled() -> bool:
+    """Tell whether optdb rewrites PyTensor's graphs."""
+    return patches.installed
+
+
+class GraphEngine(Engine, Feature):  # type: ignore[misc]
+    """The engine as a feature of PyTensor's graphs."""
+
+    def on_validate(self, fgraph: FunctionGraph) -> None:
+        self.validate(fgraph)
+
+
+class TrackedRules(RuleTable):
+    """The rules of one run over one graph, by the ops that they track: PyTensor's own index says which these are.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph, which PyTensor's rewriters take beside the node.
+    tracker : OpToRewriterTracker
+        The rewriters of an equilibrium.
+    """
+
+    def __init__(self, fgraph: FunctionGraph, tracker: OpToRewriterTracker) -> None:
+        super().__init__(())
+        self._tracker = tracker
+        self._reads = ReadsOfGraph(fgraph)
+        #: How many more times `local_greedy_distributor` may be applied as PyTensor does.
+        self.distributions_left = _DISTRIBUTIONS + len(fgraph.apply_nodes) // _NODES_A_DISTRIBUTION
+
+    def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
+        """Return the rules to try on a node of `op`."""
+        entry = self._by_id.get(id(op))
+        if entry is None:
+            entry = self._by_id[id(op)] = (op, tuple(map(self._rule, self._tracker.get_trackers(op))))
+        return entry[1]
+
+    def _rule(self, rewriter: Any) -> Rule:
+        rule = self._rule_of.get(id(rewriter))
+        if rule is None:
+            of_graph_and_node: Any = transform_of(rewriter)
+            transform = self._reads.observed(of_graph_and_node)
+            if rewriter is local_greedy_distributor:
+                transform = self._while_distributions_are_left(transform)
+            rule = self._rule_of[id(rewriter)] = Rule(rewriter, transform)
+        return rule
+
+    def _while_distributions_are_left(self, transform: Callable[[Apply], Any]) -> Callable[[Apply], Any]:
+        def transform_node(node: Apply) -> Any:
+            if not self.distributions_left:
+                return LASTING
+            replacements = transform(node)
+            if replacements:
+                self.distributions_left -= 1
+            return replacements
+
+        return transform_node
+
+
+class EnginePass:
+    """One equilibrium over one graph, by the engine: rounds of global, node and final rewriters.
+
+    Parameters
+    ----------
+    equilibrium : EquilibriumGraphRewriter
+        PyTensor's rewriter, with its members and limits.
+    fgraph : FunctionGraph
+        The graph to rewrite in place.
+    start_from : sequence of Variable, optional
+        Only these outputs and what they depend on; the whole graph otherwise.
+    """
+
+    def __init__(
+        self, equilibrium: EquilibriumGraphRewriter, fgraph: FunctionGraph, start_from: Sequence[Variable] | None
+    ) -> None:
+        self.equilibrium = equilibrium
+        self.fgraph = fgraph
+        self.rules = TrackedRules(fgraph, equilibrium.node_tracker)
+        self.profile = PhaseProfile(equilibrium, equilibrium.cleanup_rewriters, len(fgraph.apply_nodes))
+        self._uses: dict[Any, int] = {}
+        self.engine = GraphEngine(
+            fgraph,
+            self.rules,
+            on_failure=self._report,
+            after_change=self._clean_up,
+            direction="out_to_in",
+            max_use_ratio=equilibrium.max_use_ratio,
+            fold=None,
+            start_from=start_from,
+            visit_new=not equilibrium.ignore_newtrees,
+        )
+
+    def execute(self) -> tuple[Any, ...]:
+        """Rewrite the graph, and return PyTensor's profile of an equilibrium."""
+        result = self.engine.result
+        start = perf_counter()
+        self.fgraph.attach_feature(self.engine)
+        try:
+            self._rounds()
+            result.converged = not result.ping_pong
+            result.reason = str(result.ping_pong[0]) if result.ping_pong else ""
+        except LimitExceeded as limit:
+            result.reason = str(limit)
+            self._report_limit(limit)
+        finally:
+            self.fgraph.remove_feature(self.engine)
+            result.name = getattr(self.equilibrium, "name", None)
+            result.nodes_after = len(self.fgraph.apply_nodes)
+            result.seconds = perf_counter() - start
+            result.count(self.rules.rules)
+            announce(result)
+        return self.profile.finish(result, self.rules.rules)[:-1]
+
+    def _rounds(self) -> None:
+        engine = self.engine
+        while True:
+            clock = engine.clock
+            engine.result.rounds += 1
+            self.profile.begin_round(len(self.fgraph.apply_nodes))
+            self._clean_up(always=True)
+            self.profile.global_profiles(self._run_all(self.equilibrium.global_rewriters))
+            engine.queue_unverified()
+            engine.drain()
+            if not self.rules.distributions_left:
+                self._run_all([_DISTRIBUTING])
+            self.profile.final_profiles(self._run_all(self.equilibrium.final_rewriters))
+            self.profile.end_round(self.rules.rules)
+            if engine.clock == clock:
+                return
+
+    def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
+        """Run graph rewriters in turn, and the cleanup after them."""
+        profiles = []
+        for rewriter in rewriters:
+            profile, changed = self._run_one(rewriter)
+            profiles.append(profile)
+            if changed:
+                self._uses[rewriter] = self._uses.get(rewriter, 0) + 1
+                self.engine.check_limit(name_of(rewriter), self._uses[rewriter])
+        self._clean_up()
+        self.engine.take_in()
+        return profiles
+
+    def _clean_up(self, always: bool = False) -> None:
+        for rewriter in self.equilibrium.cleanup_rewriters:
+            nothing_to_merge = isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
+            if always or not nothing_to_merge:
+                profile, _ = self._run_one(rewriter)
+                self.profile.keep_cleanup(rewriter, profile)
+
+    def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
+        """Run one graph rewriter and count it; return its profile, and whether it changed the graph."""
+        clock, imported = self.engine.clock, self.engine.imported
+        start = perf_counter()
+        profile = rewriter.apply(self.fgraph)
+        changed = self.engine.clock != clock
+        made = self.engine.imported - imported
+        self.profile.count(rewriter, seconds=perf_counter() - start, changed=changed, made=made)
+        return profile, changed
+
+    def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
+        """Treat a failure as the equilibrium's callback says, and a cycle as an error."""
+        callback = self.equilibrium.failure_callback
+        if callback is None:
+            raise error
+        if isinstance(error, CycleError):  # the usual callback keeps silent about what in-place rewriters cause
+            callback = NodeProcessingGraphRewriter.warn
+        callback(error, self.equilibrium, pairs, rewriter, node)
+
+    def _report_limit(self, limit: LimitExceeded) -> None:
+        message = (
+            f"{type(self.equilibrium).__name__} max'ed out by {limit.rewriter}. You can safely raise the current "
+            f"threshold of {config.optdb__max_use_ratio} with the option `optdb__max_use_ratio`. "
+            f"The rewriter {limit.reason}."
+        )
+        if config.on_opt_error == "raise":
+            raise AssertionError(message)
+        _log.error(message)
+
+
+#: `local_greedy_distributor`, from the inputs to the outputs: a node is met when its operands are done.
+_DISTRIBUTING = WalkingGraphRewriter(
+    local_greedy_distributor,
+    order="in_to_out",
+    ignore_newtrees=False,
+    failure_callback=NodeProcessingGraphRewriter.warn_inplace,
+)
+
+
+def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def apply_by_size(self: EquilibriumGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
+        if len(fgraph.apply_nodes) < LEAST_NODES:
+            return apply(self, fgraph, start_from)
+        return EnginePass(self, fgraph, start_from).execute()
+
+    return apply_by_size
+
+
+patches.patches += [
+    *lean.patches(),
+    *distribution.patches(),
+    Wrapper(EquilibriumGraphRewriter, "apply", _by_the_engine, "the engine rewrites large graphs"),
+]

@@ -1,0 +1,57 @@
+"""Whether optdb rewrites PyTensor's graphs; the engine, which serves one host per process, is imported when enabled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optdb.host.api.patching import Switch
+
+__all__ = ["TOPO_VARIABLE", "disable", "enable", "enable_as_told", "is_enabled"]
+
+#: The environment variable that enables the engine when `optdb.pytensor` is imported.
+TOPO_VARIABLE = "OPTDB_PYTENSOR_TOPO"
+
+
+def enable() -> Switch:
+    """Let optdb rewrite PyTensor's graphs, in all modes, from the next compilation on.
+
+    Returns
+    -------
+    Switch
+        Usable as a context manager, which puts things back as they were.
+
+    Raises
+    ------
+    optdb.host.SecondHost
+        If the engine serves Theano in this process.
+
+    Examples
+    --------
+    >>> import optdb.pytensor
+    >>> with optdb.pytensor.enable():                     # doctest: +SKIP
+    ...     f = pytensor.function([x], y)
+    """
+    from optdb.pytensor import rewriting
+
+    return rewriting.enable()
+
+
+def disable() -> None:
+    """Put back PyTensor's own rewriting."""
+    if is_enabled():
+        sys.modules["optdb.pytensor.rewriting"].disable()
+
+
+def is_enabled() -> bool:
+    """Tell whether optdb rewrites PyTensor's graphs."""
+    rewriting = sys.modules.get("optdb.pytensor.rewriting")
+    return rewriting is not None and rewriting.is_enabled()
+
+
+def enable_as_told() -> None:
+    """Enable the engine if the environment says so."""
+    if os.environ.get(TOPO_VARIABLE, "") not in ("", "0"):
+        enable()
