@@ -27,7 +27,7 @@ from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the ho
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import name_of, transform_of
-from optdb.host.pytensor import distribution, lean
+from optdb.host.pytensor import assumptions, constants, distribution, lean
 from optdb.host.pytensor.group import patches
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  it adds its patches
@@ -262,5 +262,7 @@ def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
 patches.patches += [
     *lean.patches(),
     *distribution.patches(),
+    *assumptions.patches(),
+    *constants.patches(),
     Wrapper(EquilibriumGraphRewriter, "apply", _by_the_engine, "the engine rewrites large graphs"),
 ]

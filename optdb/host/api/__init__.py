@@ -1,7 +1,7 @@
 """The host's vocabulary: what a host has to give, and nothing else.
 
 ``topo``, ``cache`` and ``lifters`` are written against these modules alone. Where PyTensor is the host, modules of
-``optdb/host/pytensor/api`` take the place of those of the same name here.
+``optdb/host/pytensor/api`` replace those of the same name here.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A guard of PyTensor's ``local_greedy_distributor``: whether to distribute a factor may save an operation.
+"""PyTensor's algebra of long sums and products, in less time, with a guard of ``local_greedy_distributor``.
 
 PyTensor puts a factor into each term of a sum, simplifies all the terms, and drops them unless operations are saved.
 In a recurrence that is unrolled, sums have hundreds of terms, and nearly all trials are dropped.  The guard counts what
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytensor.tensor import abs as absolute
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.rewriting import math as rewriting
 from pytensor.tensor.variable import TensorConstant
 
@@ -92,6 +93,60 @@ def _numbers(variables: list[Variable]) -> list[float]:
     ]
 
 
+#: How `get_num_denum` goes on at the operation of a node.
+_MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
+
+
+def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
+    #: The op, which is kept so that no other one gets its id, and its kind, by the ids of a canonizer and the op.
+    kinds: dict[tuple[int, int], tuple[Any, int]] = {}
+
+    @functools.wraps(get_num_denum)
+    def get_num_denum_once(self: rewriting.AlgebraicCanonizer, inp: Variable) -> Term:
+        lists: Term = ([], [])
+        todo = [(inp, 0)]
+        canonizer = id(self)
+        while todo:
+            var, side = todo.pop()
+            node = var.owner
+            if node is None:
+                lists[side].append(var)
+                continue
+            op = node.op
+            entry = kinds.get((canonizer, id(op)))
+            if entry is None:
+                if len(kinds) > _MOST_KINDS:
+                    kinds.clear()
+                entry = kinds[canonizer, id(op)] = (op, _kind_of(self, op))
+            kind = entry[1]
+            if kind == _LEAF:
+                lists[side].append(var)
+            elif kind == _MAIN:
+                todo.extend([(operand, side) for operand in reversed(node.inputs)])
+            elif kind == _INVERSE:
+                first, second = node.inputs
+                todo.append((second, 1 - side))
+                todo.append((first, side))
+            else:
+                todo.append((node.inputs[0], 1 - side if kind == _RECIPROCAL else side))
+        return lists
+
+    return get_num_denum_once
+
+
+#: How many kinds are kept; all are forgotten when there are more.
+_MOST_KINDS = 100_000
+
+
+def _kind_of(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
+    for kind, other in ((_MAIN, canonizer.main), (_INVERSE, canonizer.inverse), (_RECIPROCAL, canonizer.reciprocal)):
+        if op == other:
+            return kind
+    if isinstance(op, DimShuffle) and (op.is_left_expand_dims or op.new_order == tuple(range(op.input_ndim))):
+        return _LOOKED_THROUGH
+    return _LEAF
+
+
 def _where_it_may_save(distribute: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(distribute)
     def distribute_greedy(
@@ -105,6 +160,11 @@ def _where_it_may_save(distribute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def patches() -> list[Patch]:
-    """Return the patch."""
+    """Return the patches."""
     why = "terms are not simplified where that cannot save an operation"
-    return [Wrapper(rewriting, "distribute_greedy", _where_it_may_save, why)]
+    return [
+        Wrapper(rewriting, "distribute_greedy", _where_it_may_save, why),
+        Wrapper(
+            rewriting.AlgebraicCanonizer, "get_num_denum", _by_kind_of_op, "an op is compared once, not at each node"
+        ),
+    ]

@@ -14,11 +14,17 @@ from pytensor.compile.mode import _ActiveModeGraphRewriter
 from pytensor.configdefaults import config
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeOptimizer, WalkingGraphRewriter
+from pytensor.graph.rewriting.basic import (
+    FromFunctionNodeRewriter,
+    MergeFeature,
+    MergeOptimizer,
+    WalkingGraphRewriter,
+)
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 
+from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.speedups.collector import growing
 
@@ -85,6 +91,41 @@ def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
         return upcast_under(config.cast_policy, config.floatX, dtypes)
 
     return upcast_once
+
+
+def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> None:
+    """Schedule the merge of a node with those that compute the same, if there are some: PyTensor's ``process_node``."""
+    seen = self.nodes_seen
+    if node in seen:
+        return
+    inputs = node.inputs
+    if inputs:
+        fewest = min((fgraph.clients[var] for var in inputs), key=len)
+        candidates = [client for client, _ in fewest if client is not node and client in seen]
+    else:
+        candidates = [other for other in self.noinput_nodes if other is not node]
+    merges = [
+        [(out, other, "merge") for out, other in zip(node.outputs, candidate.outputs, strict=True)]
+        for candidate in candidates
+        if _are_the_same(inputs, candidate.inputs)
+        and node.op == candidate.op
+        and (not self.blacklist or (node, candidate) not in self.blacklist)
+    ]
+    if merges:
+        self.scheduled.append(merges)
+        return
+    seen.add(node)
+    if not inputs:
+        self.noinput_nodes.add(node)
+
+
+def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
+    if len(variables) != len(others):
+        return False
+    for var, other in zip(variables, others):  # noqa: SIM110  a loop takes half as long as all() of a generator
+        if var is not other:
+            return False
+    return True
 
 
 class _Asking(threading.local):
@@ -174,6 +215,7 @@ def patches() -> list[Patch]:
     return [
         Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "features that do nothing are not called"),
         Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
+        Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
         Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
         Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are wanted"),
         Wrapper(

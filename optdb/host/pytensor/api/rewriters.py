@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pytensor.graph.rewriting.basic import NodeRewriter
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, NodeRewriter
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 
@@ -24,6 +24,8 @@ LocalOptimizer = NodeRewriter
 
 def transform_of(rewriter: NodeRewriter) -> Callable[[FunctionGraph, Apply], Any]:
     """Return `rewriter`'s transformation of a node whose op it tracks, as a function of a graph and a node."""
+    if type(rewriter) is FromFunctionNodeRewriter:
+        return rewriter.fn  # what its transform calls once it has not enforced the tracks
     return partial(rewriter.transform, enforce_tracks=False)
 
 

@@ -1,0 +1,197 @@
+"""What PyTensor finds out about constants, in less time: the value of a constant expression, and static shapes.
+
+Both answers are "unknown" nearly always, and PyTensor finds that out by walking, or even by rewriting a copy of all that
+a shape depends on. Here the common unknown cases are recognized first; all others are PyTensor's to decide.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Constant
+from pytensor.scalar import basic as scalar
+from pytensor.tensor import basic as tensor
+from pytensor.tensor.basic import NotScalarConstantError
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from optdb.host.api.graph import Variable
+from optdb.host.api.patching import Patch, Wrapper
+
+__all__ = ["patches"]
+
+#: How deep PyTensor looks for a value.
+_DEPTH = 10
+_OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
+
+
+@functools.cache
+def _kind_of_scalar(op_class: type) -> int:
+    """Return what PyTensor does at an elementwise op to find a value."""
+    if issubclass(op_class, scalar.Second):
+        return _SECOND
+    return _COMPUTED if issubclass(op_class, tensor._scalar_constant_value_elemwise_ops) else _OPAQUE
+
+
+@functools.cache
+def _kind_of_class(op_class: type) -> int:
+    """Return the same for an op that is not elementwise."""
+    if issubclass(op_class, (DimShuffle, tensor.Alloc)):
+        return _FIRST
+    return _OPAQUE if issubclass(op_class, (Dot, CAReduce)) else _UNKNOWN
+
+
+@functools.cache
+def _is_constant_class(variable_class: type) -> bool:
+    return issubclass(variable_class, Constant)
+
+
+def _may_be_constant(var: Variable, depth: int) -> bool:
+    """Tell whether PyTensor might find a value for `var`; False is certain."""
+    node = var.owner
+    if node is None:
+        return _is_constant_class(type(var))
+    if not depth:
+        return True
+    op = node.op
+    kind = _kind_of_scalar(type(op.scalar_op)) if type(op) is Elemwise else _kind_of_class(type(op))
+    if kind == _COMPUTED:
+        for operand in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
+            if not _may_be_constant(operand, depth - 1):
+                return False
+        return True
+    if kind == _FIRST:
+        return _may_be_constant(node.inputs[0], depth - 1)
+    if kind == _SECOND:
+        return _may_be_constant(node.inputs[1], depth - 1)
+    return kind == _UNKNOWN
+
+
+def _where_a_value_may_be(find: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(find)
+    def find_value(orig_v: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(orig_v) is TensorVariable and not _may_be_constant(orig_v, _DEPTH):
+            raise NotScalarConstantError
+        return find(orig_v, *args, **kwargs)
+
+    return find_value
+
+
+def _where_a_length_may_be(infer: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(infer)
+    def infer_static_shape(shape: Any) -> Any:
+        lengths = list(shape) if isinstance(shape, (list, tuple)) else None
+        if lengths is None or not all(isinstance(length, (int, Variable)) for length in lengths):
+            return infer(shape)
+        known = [_known_length(length) for length in lengths]
+        if _UNDECIDED in known:
+            return infer(shape)
+        return [tensor.as_tensor_variable(length, ndim=0) for length in lengths], tuple(known)
+
+    return infer_static_shape
+
+
+#: A length that PyTensor has to infer.
+_UNDECIDED = object()
+
+
+def _known_length(length: Any) -> Any:
+    """Return the value of an element of a shape, or None where it is certain that PyTensor cannot infer it."""
+    if isinstance(length, int):
+        return length
+    if isinstance(length, Constant):
+        return (
+            length.data.item()
+            if length.type.ndim == 0 and length.type.dtype.startswith(("int", "uint"))
+            else _UNDECIDED
+        )
+    if length.type.ndim or length.type.dtype != "int64" or length.owner is None:
+        return _UNDECIDED
+    axis = _axis_read(length)
+    return _UNDECIDED if axis is None else _Lengths().of(*axis)
+
+
+def _axis_read(length: Variable) -> tuple[Variable, int] | None:
+    """Return the array and the axis whose length an expression reads, if it reads one."""
+    node = length.owner
+    if type(node.op) is Shape_i:
+        return node.inputs[0], node.op.i
+    if type(node.op) is not Subtensor or len(node.inputs) != 2 or len(node.op.idx_list) != 1:
+        return None
+    shape, index = node.inputs
+    if shape.owner is None or type(shape.owner.op) is not Shape or not isinstance(index, Constant):
+        return None
+    return shape.owner.inputs[0], int(index.data)
+
+
+class _Lengths:
+    """The lengths of axes that follow from types, through ops whose shapes are those of their operands."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Variable, int], Any] = {}
+
+    def of(self, var: Variable, axis: int) -> Any:
+        """Return a length, None where nothing tells it, or `_UNDECIDED`."""
+        if not isinstance(var.type, TensorType) or axis >= var.type.ndim or -axis > var.type.ndim:
+            return _UNDECIDED
+        start = (var, axis % var.type.ndim)
+        todo = [start]
+        found = self._found
+        if var.type.shape[start[1]] is not None:
+            return var.type.shape[start[1]]
+        while todo:
+            at = todo.pop()
+            if at in found:
+                continue
+            found[at] = None
+            if at[0].type.shape[at[1]] is not None:
+                # PyTensor may infer more than the types say where an operand's length is known.
+                return _UNDECIDED
+            operands = _axes_of_operands(*at)
+            if operands is None:
+                return _UNDECIDED
+            todo += operands
+        return None
+
+
+def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
+    """Return the axes of a node's operands that determine the length of its result's; None for other ops."""
+    node = var.owner
+    if node is None:
+        return []
+    op = node.op
+    if type(op) is Elemwise:
+        return [(inp, axis) for inp in node.inputs if not inp.type.broadcastable[axis]]
+    if type(op) is Dot:
+        return [(node.inputs[axis], axis)]
+    if type(op) is DimShuffle:
+        source = op.new_order[axis]
+        return None if source == "x" else [(node.inputs[0], source)]
+    if isinstance(op, CAReduce) and op.axis is not None:
+        kept = [i for i in range(node.inputs[0].type.ndim) if i not in op.axis]
+        return [(node.inputs[0], kept[axis])]
+    if type(op) is Subtensor and not any(isinstance(index, slice) for index in op.idx_list):
+        return [(node.inputs[0], axis + len(op.idx_list))]
+    if type(op) is tensor.Alloc:
+        read = _axis_read(node.inputs[1 + axis]) if node.inputs[1 + axis].owner is not None else None
+        return None if read is None or read[1] < 0 else [read]
+    return None
+
+
+def patches() -> list[Patch]:
+    """Return the patches."""
+    return [
+        Wrapper(
+            tensor,
+            "_get_underlying_scalar_constant_value",
+            _where_a_value_may_be,
+            "what cannot be constant is not walked through",
+        ),
+        Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type tells are not inferred"),
+    ]
