@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -15,17 +17,26 @@ from conformance.expected import EXPECTED, EXPECTED_BETWEEN_VERSIONS
 from conformance.judge import Judge
 from conformance.report import show
 from conformance.runner import CHECKOUT, Settings
-from conformance.suites import SUITES, choose, suites_root
+from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
 # No compiler: compiling C would take hours, and what is under test is the graph. No BLAS to link with, either.
-FLAGS = "cxx=,blas.ldflags="
+FLAGS = {"theano": "cxx=,blas.ldflags=", "pytensor": "cxx=,linker=py"}
 WORK = CHECKOUT / "build" / "conformance"
+PYTENSOR_ROOT = CHECKOUT / "build" / "pytensor-suites" / "suites"
 
 
 @click.command()
 @click.argument("suite", nargs=-1)
-@click.option("--way", default="topo", show_default=True, type=click.Choice(sorted(WAYS)), help="What is switched on.")
+@click.option("--host", default="theano", show_default=True, type=click.Choice(list(FLAGS)), help="Whose suites.")
+@click.option("--way", type=click.Choice(sorted(WAYS)), help="What is switched on; by default topo, or pytensor.")
+@click.option(
+    "--root",
+    default=PYTENSOR_ROOT,
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="For --host pytensor: the folder of its repository, in the version that is installed.",
+)
 @click.option("--jobs", default=2, show_default=True, help="Suite files that run at a time.")
 @click.option("--fresh", is_flag=True, help="Run stock again, too, where its results are on disk.")
 @click.option("-k", "select", default="", metavar="EXPR", help="Only tests that match, as pytest's -k.")
@@ -39,7 +50,9 @@ WORK = CHECKOUT / "build" / "conformance"
     "slow, as with a C compiler.",
 )
 @click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
-@click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")
+@click.option(
+    "--flags", default="", metavar="FLAGS", help="More flags of the host for both sides, such as floatX=float32."
+)
 @click.option(
     "--reference",
     metavar="PYTHON",
@@ -49,7 +62,9 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option("--list", "listing", is_flag=True, help="List suites and ways, and stop.")
 def main(
     suite: tuple[str, ...],
-    way: str,
+    host: str,
+    way: str | None,
+    root: Path,
     jobs: int,
     fresh: bool,
     select: str,
@@ -61,24 +76,33 @@ def main(
     keep_logs: bool,
     listing: bool,
 ) -> None:
-    """Run Theano's own suites with the engine and compare them, test by test, with stock.
+    """Run the host's own suites with the engine and compare them, test by test, with stock.
 
     SUITE is the name of a suite or a part of a file's path; all suites if none is given. The exit status is 1 where
     a test that passes under stock fails with the engine and is not listed in conformance/expected.py.
     """
     console = Console()
+    way = way or ("topo" if host == "theano" else host)
+    suites = SUITES if host == "theano" else PYTENSOR_SUITES
+    root = suites_root() if host == "theano" else root
+    if not (root / "tests").is_dir() and host == "pytensor":
+        raise click.UsageError(
+            f"PyTensor's suites are not in {root}. The cure: git clone --depth 1 --branch rel-VERSION "
+            f"https://github.com/pymc-devs/pytensor {root}"
+        )
     if listing:
-        _list(console)
+        _list(console, suites, root)
         return
-    files = choose(suite)
+    files = choose(suite, suites, root)
     if not files:
         raise click.UsageError(f"no suite or file is called {' or '.join(suite)}; see --list")
     settings = Settings(
-        root=suites_root(),
+        root=root,
         work=WORK / "runs" / str(os.getpid()),
-        flags=",".join(filter(None, [FLAGS, flags])),
+        flags=",".join(filter(None, [FLAGS[host], flags])),
         timeout=timeout,
         select=select,
+        host=host,
     )
     try:
         stock = settings_of(settings, reference) if reference else settings
@@ -122,9 +146,8 @@ def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> di
     return comparisons
 
 
-def _list(console: Console) -> None:
-    root = suites_root()
-    for suite in SUITES:
+def _list(console: Console, suites: Iterable[Suite], root: Path) -> None:
+    for suite in suites:
         console.print(f"[bold]{suite.name}[/]: {suite.summary}", highlight=False)
         for path in suite.files(root):
             console.print(f"    {path}", highlight=False)

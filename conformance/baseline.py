@@ -17,14 +17,18 @@ from conformance.records import Result
 from conformance.runner import Settings, run_file
 from conformance.ways import STOCK
 
-PACKAGES = ("Theano", "numpy", "scipy", "pytest", "parameterized", "nose")
+#: The packages whose versions matter, by host.
+PACKAGES = {
+    "theano": ("Theano", "numpy", "scipy", "pytest", "parameterized", "nose"),
+    "pytensor": ("pytensor", "numpy", "scipy", "pytest"),
+}
 
-#: Run by an interpreter, says which versions it has, and where its Theano lies.
+#: Run by an interpreter with a host's name, says which versions it has, and where the host lies.
 ASK = f"""
-import json, platform
+import json, platform, sys
 from importlib import metadata, util
-versions = [f"{{name}}={{metadata.version(name)}}" for name in {PACKAGES!r}]
-print(json.dumps([util.find_spec("theano").origin, platform.python_version(), *versions]))
+versions = [f"{{name}}={{metadata.version(name)}}" for name in {PACKAGES!r}[sys.argv[1]]]
+print(json.dumps([util.find_spec(sys.argv[1]).origin, platform.python_version(), *versions]))
 """
 
 
@@ -39,9 +43,9 @@ def settings_of(settings: Settings, python: str) -> Settings:
     return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
 
 
-def _ask(python: str) -> list[str]:
-    """Return where an interpreter's Theano lies, and the versions that it has."""
-    done = subprocess.run([python, "-c", ASK], capture_output=True, text=True)
+def _ask(python: str, host: str = "theano") -> list[str]:
+    """Return where an interpreter's host lies, and the versions that it has."""
+    done = subprocess.run([python, "-c", ASK, host], capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         raise ValueError(f"{python} cannot run the suites: {' '.join(last)}")
@@ -107,5 +111,5 @@ def _read(kept: Path) -> dict[str, Result]:
 
 
 def _key(settings: Settings) -> str:
-    parts = [*_ask(settings.python)[1:], str(settings.root), settings.flags, str(settings.timeout)]
+    parts = [*_ask(settings.python, settings.host)[1:], str(settings.root), settings.flags, str(settings.timeout)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

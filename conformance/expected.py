@@ -1,4 +1,4 @@
-"""Tests of Theano's that may fail with optdb switched on, each with the reason why that is no loss.
+"""Tests of Theano's and PyTensor's that may fail with optdb switched on, each with the reason why that is no loss.
 
 Only a test that asserts how stock goes about it (an exact phase, a class name, a count of its own passes) belongs
 here, never one that asserts a value or the quality of a graph. A test that passes after all is shown, so that its
@@ -36,6 +36,8 @@ EXPECTED: dict[str, str] = {
     "thunks of C code, which arrive later; after optdb.wait it has them",
     "theano/gof/tests/test_vm.py::test_no_recycling": "with tiers: compares the modules of C thunks of two functions "
     "that have just been compiled; after optdb.wait they are one module",
+    "tests/graph/test_features.py::TestPickleRoundTrip::test_execute_callbacks_after_pickle": "with PyTensor "
+    "rewritten by optdb: asserts that the seconds of each feature are kept, which is done only under config.profile",
     "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, where an unnamed "
     "Elemwise(second) has no name; it is the one that theano.tensor.second names",
 }

@@ -47,6 +47,8 @@ class Settings:
         A ``-k`` expression, empty for all tests.
     python : str
         The interpreter, whose Theano is run.
+    host : {'theano', 'pytensor'}
+        Whose suites they are.
     """
 
     root: Path
@@ -55,6 +57,7 @@ class Settings:
     timeout: float
     select: str = ""
     python: str = sys.executable
+    host: str = "theano"
 
 
 def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
@@ -128,7 +131,9 @@ def _run_process(
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    # PyTensor's suites import their own package `tests`.
+    own = str(settings.root) if settings.host == "pytensor" else None
+    python_path = os.pathsep.join(filter(None, [own, str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return os.environ | {
         "PYTHONPATH": python_path,
         # What else is installed takes no part, nor the time to import it.
@@ -139,7 +144,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         # The threads of NumPy's BLAS would only count double.
         "OPENBLAS_NUM_THREADS": "1",
         # A compile directory of its own spares a process the others' locks.
-        "THEANO_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",
+        f"{settings.host.upper()}_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",
     }
 
 

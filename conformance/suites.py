@@ -95,6 +95,26 @@ SUITES = (
 )
 
 
+#: PyTensor's suites, relative to the folder of its repository; an installed PyTensor comes without them.
+PYTENSOR_SUITES = (
+    Suite("rewriting", "rewriters of graphs, nodes, tensors and matrices", ("tests/**/rewriting/**/test_*.py",)),
+    Suite(
+        "graph",
+        "the graph, its features, and the destroy handler",
+        tuple(f"tests/graph/test_{name}.py" for name in ("basic", "destroyhandler", "features", "fg", "replace")),
+    ),
+    Suite(
+        "tensor",
+        "tensor math, subtensor, elemwise and the rest",
+        tuple(f"tests/tensor/test_{name}.py" for name in ("math", "subtensor", "elemwise", "blas", "merge", "basic")),
+    ),
+    Suite("linalg", "linear algebra", ("tests/tensor/linalg/**/test_*.py",)),
+    Suite("scan", "loops", ("tests/scan/test_*.py",)),
+    Suite("assumptions", "what is inferred about matrices", ("tests/assumptions/test_*.py",)),
+    Suite("compile", "functions, modes, OpFromGraph", ("tests/compile/test_*.py",)),
+)
+
+
 def suites_root() -> Path:
     """Return the folder that holds the installed theano package, without importing it."""
     spec = find_spec("theano")

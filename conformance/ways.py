@@ -112,6 +112,21 @@ def _everything() -> None:
     _linker()
 
 
+def _pytensor() -> None:
+    import optdb.pytensor
+
+    optdb.pytensor.enable()
+
+
+def _pytensor_engine() -> None:
+    """Let the engine rewrite the graphs of the suites, too, which are smaller than those that it takes over."""
+    _pytensor()
+
+    from optdb.pytensor import rewriting
+
+    rewriting.LEAST_NODES = 0
+
+
 WAYS: dict[str, Way] = {
     way.name: way
     for way in (
@@ -124,6 +139,8 @@ WAYS: dict[str, Way] = {
         Way("tiers", "nodes compute in Python until their C code is built: optdb.enable(tiered=True)", _tiers),
         Way("changing", "tiers, for --flags cxx=g++: each is waited for before its first or second call", _changing),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
+        Way("pytensor", "for --host pytensor: optdb.pytensor.enable()", _pytensor),
+        Way("pytensor-engine", "the same, with the engine for graphs of any size", _pytensor_engine),
         Way("everything", "all of these at once; --flags cxx=g++ lets the host part be C code", _everything),
     )
 }

@@ -1,7 +1,7 @@
 """What PyTensor infers about matrices (diagonal, symmetric and so on), in less time.
 
-Rewriters of products ask for assumptions at each node, and each change of the graph lets PyTensor infer what depends on
-it again.  Here the rules of an op are looked up once, and operands are walked to only where a rule reads what is known of them.
+Rewriters of products ask for assumptions at each node, and after each change of the graph PyTensor infers what depends
+on it again.  Here the rules of an op are looked up once, and operands are inferred only where a rule reads them.
 """
 
 from __future__ import annotations
@@ -145,6 +145,4 @@ def _core_op(op: Any) -> Any:
 
 def patches() -> list[Patch]:
     """Return the patch."""
-    return [
-        Patch(AssumptionFeature, "_compute", _compute, "rules are looked up once, and known operands not walked to")
-    ]
+    return [Patch(AssumptionFeature, "_compute", _compute, "rules are looked up once")]

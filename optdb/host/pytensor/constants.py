@@ -1,7 +1,7 @@
 """What PyTensor finds out about constants, in less time: the value of a constant expression, and static shapes.
 
-Both answers are "unknown" nearly always, and PyTensor finds that out by walking, or even by rewriting a copy of all that
-a shape depends on. Here the common unknown cases are recognized first; all others are PyTensor's to decide.
+Both answers are "unknown" nearly always, and PyTensor finds that out by walking, or by rewriting a copy of all that a
+shape depends on. Here the common unknown cases are recognized first; all others are PyTensor's to decide.
 """
 
 from __future__ import annotations

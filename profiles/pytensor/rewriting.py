@@ -1,0 +1,209 @@
+"""Measures PyTensor's rewriting with optdb's engine and without, and compares the graphs and their values.
+
+CPU seconds of one core, in a warm process, in turns; the median of the turns counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any
+from unittest.mock import patch
+
+import click
+import numpy as np
+import pytensor
+from pytensor.compile.maker import FunctionMaker
+from rich.table import Table
+
+import optdb.pytensor
+from profiles import terminal
+from profiles.pytensor import cli, models, unrolled
+from profiles.pytensor.densities import difference
+
+__all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
+
+#: The graphs that are measured: a name of `unrolled`, or of one of the twelve models, with a size.
+MEASURED = {
+    "gru": 30,
+    "garch": 50,
+    "ode": 20,
+    "kalman": 20,
+    "mixture_of_mixtures": 4,
+    "additive_gp": 8,
+}
+#: Sizes at which values are compared: numba compiles the large graphs for minutes.
+VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2, "additive_gp": 2}
+
+
+class _Done(Exception):
+    """The graph is rewritten: it need not be compiled."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewritten graph.
+
+    Parameters
+    ----------
+    seconds
+        CPU seconds of the rewriting.
+    nodes, inplace
+        Nodes, and those that overwrite an input.
+    """
+
+    seconds: float
+    nodes: int
+    inplace: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A graph as PyTensor rewrites it, and as optdb does.
+
+    Parameters
+    ----------
+    name, size
+        What was built.
+    stock, ours
+        The medians.
+    error
+        The largest relative difference of the values, at a smaller size for large graphs; None where not compared.
+    """
+
+    name: str
+    size: int
+    stock: Rewritten
+    ours: Rewritten
+    error: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """How many times PyTensor's seconds are ours."""
+        return self.stock.seconds / self.ours.seconds
+
+
+def build(name: str, size: int) -> unrolled.Graph:
+    """Build a graph of `unrolled`, or the log density of one of the twelve models."""
+    return unrolled.build(name, size) if name in unrolled.GRAPHS else unrolled.of_model(models.build(name, size))
+
+
+def rewrite(graph: unrolled.Graph, mode: str = "NUMBA") -> Rewritten:
+    """Rewrite a graph as `pytensor.function` does in a mode, and compile nothing."""
+    prepare = FunctionMaker.prepare_fgraph
+    found: list[Rewritten] = []
+
+    def prepare_and_stop(inputs: Any, outputs: Any, additional: Any, fgraph: Any, *args: Any, **kwargs: Any) -> None:
+        start = process_time()
+        prepare(inputs, outputs, additional, fgraph, *args, **kwargs)
+        seconds = process_time() - start
+        inplace = sum(bool(node.op.destroy_map) for node in fgraph.apply_nodes)
+        found.append(Rewritten(seconds, len(fgraph.apply_nodes), inplace))
+        raise _Done
+
+    with patch.object(FunctionMaker, "prepare_fgraph", staticmethod(prepare_and_stop)):
+        try:
+            _compiled(graph, mode)
+        except _Done:
+            return found[0]
+    raise AssertionError("PyTensor has not rewritten the graph")
+
+
+def _compiled(graph: unrolled.Graph, mode: str) -> Any:
+    return pytensor.function(
+        graph.inputs, graph.outputs, updates=list(graph.updates.items()), mode=mode, on_unused_input="ignore"
+    )
+
+
+def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np.ndarray]:
+    """Compile a graph and return its outputs, and the shared variables that a call has updated."""
+    rng = np.random.default_rng(seed)
+    args = []
+    for var in graph.inputs:
+        shape = [3 if length is None else length for length in var.type.shape]
+        if var.type.dtype.startswith("int"):
+            args.append(rng.integers(0, 2, size=shape).astype(var.type.dtype))
+        else:
+            args.append(np.asarray(0.3 * rng.normal(size=[max(n, 60) if var.type.ndim == 3 else n for n in shape])))
+    if graph.inputs[0].type.ndim == 3:
+        args[0] = args[0][:, :3, :8]
+    before = {var: var.get_value() for var in graph.updates}
+    results = [np.asarray(value) for value in _compiled(graph, mode)(*args)]
+    results += [np.asarray(var.get_value()) for var in graph.updates]
+    for var, value in before.items():
+        var.set_value(value)
+    return results
+
+
+def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode: str = "NUMBA") -> Comparison:
+    """Rewrite a graph by PyTensor and by optdb in turns, and compare the values at a size that numba compiles soon."""
+    sides: dict[bool, list[Rewritten]] = {False: [], True: []}
+    for turn in range(turns):
+        for ours in (False, True) if turn % 2 == 0 else (True, False):
+            graph = build(name, size)
+            with optdb.pytensor.enable() if ours else nullcontext():
+                sides[ours].append(rewrite(graph, mode))
+    error = None
+    if with_values:
+        graph = build(name, VALUED.get(name, size))
+        expected = values(graph, mode)
+        with optdb.pytensor.enable():
+            computed = values(graph, mode)
+        error = max(difference(np.ravel(a), np.ravel(b)) for a, b in zip(expected, computed, strict=True))
+    return Comparison(name, size, _median(sides[False]), _median(sides[True]), error)
+
+
+def _median(turns: Sequence[Rewritten]) -> Rewritten:
+    return Rewritten(statistics.median(turn.seconds for turn in turns), turns[0].nodes, turns[0].inplace)
+
+
+def render(rows: Sequence[Comparison]) -> Table:
+    """Return a table of graphs: seconds, nodes, in-place nodes, and the difference of the values."""
+    table = Table(title="Rewriting", caption="CPU seconds; nodes (in place) of PyTensor and with optdb")
+    for column in ("graph", "size", "PyTensor", "optdb", "ratio", "nodes", "values differ by"):
+        table.add_column(column, justify="left" if column == "graph" else "right")
+    for row in rows:
+        stock, ours = row.stock, row.ours
+        table.add_row(
+            row.name,
+            str(row.size),
+            f"{stock.seconds:.2f}",
+            f"{ours.seconds:.2f}",
+            f"{row.ratio:.2f}x",
+            f"{stock.nodes} ({stock.inplace}), {ours.nodes} ({ours.inplace})",
+            "-" if row.error is None else f"{row.error:.0e}",
+        )
+    return table
+
+
+@click.command()
+@click.argument("names", metavar="[GRAPH]...", nargs=-1, type=click.Choice([*MEASURED, *models.MODELS]))
+@click.option("--size", type=int, help="Instead of the graphs' own sizes.")
+@click.option("--turns", type=click.IntRange(min=1), default=3, show_default=True, help="The median counts.")
+@click.option("--values/--no-values", "with_values", default=True, show_default=True, help="Compare values by numba.")
+@click.option("--mode", default="NUMBA", show_default=True, help="PyTensor's mode.")
+@cli.json_option
+def main(
+    names: tuple[str, ...], size: int | None, turns: int, with_values: bool, mode: str, json_file: Path | None
+) -> None:
+    """Rewrite GRAPHs, or all of them and the twelve models, with optdb and without."""
+    sizes = {name: MEASURED.get(name) or models.entry(name).small for name in names or [*MEASURED, *models.MODELS]}
+    console = terminal.console()
+    warm = build("radon", 8)
+    for side in (nullcontext(), optdb.pytensor.enable()):
+        with side:
+            rewrite(warm, mode)
+    rows = []
+    for name, own_size in sizes.items():
+        rows.append(compare(name, size or own_size, turns, with_values, mode))
+        console.print(f"{name}: {rows[-1].ratio:.2f}x", highlight=False)
+    console.print(render(rows))
+    cli.write_json(rows, json_file)
+
+
+if __name__ == "__main__":
+    main()
