@@ -153,7 +153,9 @@ def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode
         expected = values(graph, mode)
         with optdb.pytensor.enable():
             computed = values(graph, mode)
-        error = max(difference(np.ravel(a), np.ravel(b)) for a, b in zip(expected, computed, strict=True))
+        error = max(
+            difference(np.ravel(a).tolist(), np.ravel(b).tolist()) for a, b in zip(expected, computed, strict=True)
+        )
     return Comparison(name, size, _median(sides[False]), _median(sides[True]), error)
 
 

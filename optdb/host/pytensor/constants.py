@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic as tensor
 from pytensor.tensor.basic import NotScalarConstantError
@@ -21,7 +21,6 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from optdb.host.api.graph import Variable
 from optdb.host.api.patching import Patch, Wrapper
 
 __all__ = ["patches"]
@@ -56,11 +55,11 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
     """Tell whether PyTensor might find a value for `var`; False is certain."""
     node = var.owner
     if node is None:
-        return _is_constant_class(type(var))
+        return _is_constant_class(var.__class__)
     if not depth:
         return True
     op = node.op
-    kind = _kind_of_scalar(type(op.scalar_op)) if type(op) is Elemwise else _kind_of_class(type(op))
+    kind = _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
     if kind == _COMPUTED:
         for operand in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
             if not _may_be_constant(operand, depth - 1):
