@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.assumptions import core
 from pytensor.assumptions.core import (
     ASSUMPTION_INFER_REGISTRY,
     CLIENT_INFER_KEYS,
@@ -108,13 +107,27 @@ def _infer(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> Non
     state = _from_owner(feature, var, key)
     if state is UNKNOWN and key in CLIENT_INFER_KEYS:
         state = _from_clients(feature, var, key)
-    if state is UNKNOWN and any(feature.get(var, strong) is TRUE for strong in _lookups.stronger(key)):
-        state = TRUE
-    if state is UNKNOWN and any(feature.get(var, weak) is FALSE for weak in IMPLIES.get(key, ())):
-        state = FALSE
+    if state is UNKNOWN:
+        state = _from_other_keys(feature, var, key)
     if state is CONFLICT:
         raise ConflictingAssumptionsError(f"Conflicting evidence for {key} on {var!r} from owner-inferred rules.")
     cache[var, key] = state
+
+
+def _state(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
+    """Return a fact while others are inferred: nothing in the graph has changed since that began."""
+    state = feature.cache.get((var, key))
+    return feature.get(var, key) if state is None or state is CONFLICT else state
+
+
+def _from_other_keys(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
+    for strong in _lookups.stronger(key):
+        if _state(feature, var, strong) is TRUE:
+            return TRUE
+    for weak in IMPLIES.get(key, ()):
+        if _state(feature, var, weak) is FALSE:
+            return FALSE
+    return UNKNOWN
 
 
 def _from_owner(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
@@ -126,8 +139,16 @@ def _from_owner(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -
     rules = _lookups.rules(key, type(node.op))
     if not rules:
         return UNKNOWN
-    states = [feature.get(inp, key) for inp in node.inputs]
-    return core.infer_assumption_for_node(key, node.op, feature, feature.fgraph, node, states)[var.index]
+    inputs = [_state(feature, inp, key) for inp in node.inputs]
+    for rule in rules:
+        outputs = rule(key, node.op, feature, feature.fgraph, node, inputs)
+        if len(outputs) != len(node.outputs):
+            raise ValueError(
+                f"an assumption rule returned {len(outputs)} states for {len(node.outputs)} outputs on node {node!r}"
+            )
+        if any(state is not UNKNOWN for state in outputs):
+            return outputs[var.index]
+    return UNKNOWN
 
 
 def _from_clients(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
