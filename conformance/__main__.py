@@ -21,7 +21,11 @@ from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_ro
 from conformance.ways import WAYS
 
 # No compiler: compiling C would take hours, and what is under test is the graph. No BLAS to link with, either.
-FLAGS = {"theano": "cxx=,blas.ldflags=", "pytensor": "cxx=,linker=py"}
+# PyTensor's suites set the other flags too late for a way that imports PyTensor.
+FLAGS = {
+    "theano": "cxx=,blas.ldflags=",
+    "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",
+}
 WORK = CHECKOUT / "build" / "conformance"
 PYTENSOR_ROOT = CHECKOUT / "build" / "pytensor-suites" / "suites"
 
