@@ -1,4 +1,4 @@
-"""Theano's own test suites as the judge of optdb's engine.
+"""The hosts' own test suites as the judge of optdb's engine: Theano's, and PyTensor's.
 
 Every suite file runs under stock Theano and again with the engine on, each in a process of its own on this machine,
 and the two are compared test by test: what passes under stock must pass with the engine.

@@ -57,7 +57,7 @@ def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
     everything = [comparison for files in suites.values() for comparison in files]
     totals = ("all", *_cells(everything))
     table = Table(
-        title="Theano's own suites",
+        title="The host's own suites",
         caption=f"{STOCK}, {way}: tests that pass; s: CPU seconds spent in tests",
         show_footer=True,
         box=SIMPLE_HEAD,
