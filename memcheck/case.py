@@ -159,8 +159,8 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     select : str
         The text; all runs if it is empty.
     once : bool
-        Of each case and dtype, one run of arrays that are not in C order, and after it the one of arrays that are.
-        Dtypes, and neighbouring cases, take turns in which layout the former has.
+        Of each case, one run of arrays that are not in C order, and one of arrays that are, in another dtype if the
+        case has several. Neighbouring cases take turns in layouts and dtypes.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))
@@ -169,11 +169,11 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
 
 def _some(case: Case, number: int) -> Iterator[Run]:
     """Yield some of a case's runs, as `load` does; `number` is which case it is."""
-    for turn, runs in itertools.groupby(case.runs(), key=lambda run: run.turn):
-        plain, *others = runs
-        if others:
-            yield others[(turn + number) % len(others)]
-        yield plain
+    turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
+    _, *others = turns[number % len(turns)]
+    if others:
+        yield others[number % len(others)]
+    yield turns[(number + 1) % len(turns)][0]
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,9 @@ from theano.gof import Constant, Variable
 from theano.gof.graph import io_toposort
 from theano.tensor import constant
 
-from memcheck.case import Given, Number, Run, load, never_launched
-from memcheck.coverage import short_name
-from memcheck.launches import Named, noted
-from memcheck.layouts import PLAIN, laid_out
+from memcheck.case import Given, Number, Run, load
+from memcheck.launches import noted
+from memcheck.layouts import laid_out
 from memcheck.log import parse
 from memcheck.records import Result, Writer
 from optdb.opencl import OpenCLArrayType, contexts, get_context
@@ -102,39 +101,6 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
     return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 
 
-class Launched:
-    """Which kernels were launched: those of a case's own op for each dtype, others once.
-
-    Parameters
-    ----------
-    never : collection of (str, str)
-        The kernels that no op launches, by the names of the op's class and the kernel.
-    """
-
-    def __init__(self, never: Collection[Named]) -> None:
-        self._never = never
-        self._launched: set[tuple[Named, int | None]] = set()
-        #: By case and dtype, the kernels of its ops.
-        self._declared: dict[tuple[str, int], set[Named]] = {}
-
-    def note(self, run: Run, result: Result) -> None:
-        """Note what a run has launched."""
-        self._declared[str(run.case), run.turn] = result.declared
-        self._launched.update(self._key(run, named) for named in result.launched)
-
-    def has_all(self, run: Run) -> bool:
-        """Tell whether all kernels that a run may launch were launched; an earlier one of its case says which."""
-        declared = self._declared.get((str(run.case), run.turn))
-        if declared is None:
-            return False
-        needed = (named for named in declared if (short_name(named[0]), named[1]) not in self._never)
-        return all(self._key(run, named) in self._launched for named in needed)
-
-    def _key(self, run: Run, named: Named) -> tuple[Named, int | None]:
-        is_own = short_name(named[0]) in str(run.case)
-        return named, run.turn if is_own else None
-
-
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
@@ -165,14 +131,11 @@ def main(
     context.options = replace(context.options, quad_tile=QUAD_TILE)
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        launched = Launched(never_launched(table))
         for index, run in of_share(load(table, select, once), *share):
-            if index < first or (once and run.layout == PLAIN and launched.has_all(run)):
+            if index < first:
                 continue
             writer.start(index, str(run), str(run.case))
-            result = check(run, context, log)
-            launched.note(run, result)
-            writer.result(result)
+            writer.result(check(run, context, log))
         writer.finish()
 
 

@@ -7,6 +7,7 @@ and so holds for the processes that tests start too.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,9 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
 # PoCL keeps what it compiled by source and options. PyOpenCL adds the folder of its headers, which no kernel of ours
 # includes; without it, the environments with Theano and without it share what is kept.
 pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
+
+# Graphs are small, and many: collecting them rarely saves a tenth of the time. Tests that ask for garbage collect it.
+gc.set_threshold(10_000, 20, 20)
 
 # Batches of commands do not depend on when the compiler is done.
 driver_batches.build_loop()

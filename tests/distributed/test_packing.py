@@ -88,6 +88,7 @@ def check(f, train, batches):
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.thorough_cases("shared memory")
 @pytest.mark.slow
 def test_any_dtypes_and_lengths(devices, memory):
     f = mixed()

@@ -19,6 +19,7 @@ def test_random_convolutions_and_poolings():
     assert counts["refused"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_many_random_convolutions_and_poolings():
     counts = run(1, SLOW)

@@ -19,7 +19,7 @@ from memcheck.log import Finding, parse
 from memcheck.records import Result
 from memcheck.report import show
 from memcheck.runner import Settings, run_all
-from memcheck.worker import Launched, of_share
+from memcheck.worker import of_share
 
 PLANTED = "tests.memcheck.planted"
 
@@ -100,6 +100,7 @@ def test_death_costs_one_run(results):
     assert len(results) == len(load(PLANTED))
 
 
+@pytest.mark.thorough
 def test_shares_have_all_runs_between_them(results, monkeypatch):
     monkeypatch.setattr(runner, "RUNS_OF_A_WORKER", 1)
     monkeypatch.setattr(runner.os, "sched_getaffinity", lambda process: {0, 1, 2})
@@ -118,49 +119,18 @@ def test_runs_of_a_case_are_of_one_share():
     assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
 
 
-def test_each_case_and_dtype_once():
+def test_each_case_once_in_c_order_and_once_not():
     all_runs, some = load("memcheck.cases"), load("memcheck.cases", once=True)
     assert set(map(str, some)) < set(map(str, all_runs))
-    assert {(str(run.case), run.turn) for run in some} == {(str(run.case), run.turn) for run in all_runs}
-    others = [(run.case, run.turn) for run in some if run.layout != PLAIN]
-    assert len(others) == len(set(others))
-    assert {run.layout for run in some} == set(LAYOUTS)
+    plain, others = ([run for run in some if (run.layout == PLAIN) is is_plain] for is_plain in (True, False))
+    assert {run.case for run in plain} == {run.case for run in some}
+    assert {str(run.case) for run in plain} == {str(run.case) for run in all_runs}
+    assert {str(run.case) for run in others} == {str(run.case) for run in all_runs if run.layout != PLAIN}
+    assert len({run.case for run in others}) == len(others)
+    assert {run.layout for run in others} == set(LAYOUTS) - {PLAIN}
     products = [run for run in some if "OpenCLDot22" in str(run)]
     assert {run.dtype for run in products} >= {"float16", "float32", "float64"}
     assert load("memcheck.cases", "OpenCLDot22", once=True) == products
-
-
-def test_arrays_in_c_order_are_left_out_where_they_launch_no_other_kernel(results):
-    once = run_all(Settings(PLANTED, once=True), ["gpu"])
-    assert {result.run for result in once} < {result.run for result in results}
-    assert {named for result in once for named in result.launched} == {
-        named for result in results for named in result.launched
-    }
-
-
-def test_arrays_in_c_order_are_for_kernels_that_were_not_launched():
-    gaps, plain = load(PLANTED, "Clean", once=True)
-    own, helper, never = ("a.Clean", "own"), ("a.Helper", "helper"), ("a.Clean", "never")
-    launched = Launched({("Clean", "never")})
-    assert not launched.has_all(plain)
-
-    def result(*names):
-        return Result(str(gaps), str(gaps.case), "gpu", declared={own, helper, never}, launched=set(names))
-
-    launched.note(gaps, result(own))
-    assert not launched.has_all(plain)
-    launched.note(gaps, result(helper))
-    assert launched.has_all(plain)
-    # Another case's op is the helper, and the kernel is run for each dtype; the one of Clean was run for another op.
-    (other, _) = load(PLANTED, "Races", once=True)
-    launched.note(other, Result(str(other), str(other.case), "gpu", declared={own, helper}, launched=set()))
-    assert not launched.has_all(other)
-    launched.note(other, Result(str(other), str(other.case), "gpu", declared={helper}, launched=set()))
-    assert launched.has_all(other)
-    # A case without arrays has no dtype.
-    numbers = next(run for run in load("memcheck.cases", once=True) if not run.case.arrays)
-    launched.note(numbers, Result(str(numbers), str(numbers.case), "gpu", declared={own}, launched={own}))
-    assert launched.has_all(numbers)
 
 
 def test_what_was_not_run(results):

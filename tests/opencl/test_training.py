@@ -42,6 +42,7 @@ def on_host():
     return json.loads(output(SCRIPT, flags="floatX=float32"))
 
 
+@pytest.mark.thorough_cases("True")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["True", "False"])
 def test_a_net_trains_on_the_device(on_host, engine):

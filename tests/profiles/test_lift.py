@@ -17,6 +17,7 @@ KNOWN = [name for name in models.known() if not name.startswith("keras") and nam
 SLOW = ["vae", "mixture", "gp", "lstm", "gru30", "gru30_gates", "transformer", "resnet50", "cifar_resnet", "sb_resnet"]
 
 
+@pytest.mark.thorough_cases("lstm")
 @pytest.mark.thorough_cases("sb_resnet", "mixture", "gru30_gates")
 @pytest.mark.slow_cases(*SLOW)
 @pytest.mark.parametrize("name", KNOWN)

@@ -69,6 +69,7 @@ def test_a_difference_is_shown():
     assert "2.0e-03" in capture.get()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_model_agrees():
     one = tier_values.compare("mlp", "float32")

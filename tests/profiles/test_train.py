@@ -23,6 +23,7 @@ def run(*arguments):
     return CliRunner().invoke(train.main, arguments)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_model_trains_alike(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")

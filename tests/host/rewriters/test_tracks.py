@@ -15,6 +15,7 @@ from theano.tensor.opt import ShapeFeature, local_expm1, local_track_shape_i, lo
 
 from optdb.host.api.rewriters import name_of
 from optdb.host.rewriters.facts import FACTS, facts_of
+from tests.effort import examples
 from tests.topo.graphs import uncached_constants
 
 
@@ -40,10 +41,18 @@ def operands():
     return [x, y, i, condition, length, tt.exp(x), tt.neg(x), tt.tanh(x), tt.cast(x, "float32"), switch, *constants]
 
 
-def nodes(op):
-    arity = op.scalar_op.nin if op.scalar_op.nin > 0 else 2
+def arguments(arity):
     choices = operands()
-    for args in product(choices, repeat=arity) if arity < 3 else ([choices[0]] * arity, choices[3:4] + choices[:2]):
+    if arity > 2:
+        return [[choices[0]] * arity, choices[3:4] + choices[:2]]
+    combined = list(product(choices, repeat=arity))
+    # Each operand is in each place, whatever the step is, since their number is prime.
+    step = len(combined) // examples(len(combined)) if arity == 2 else 1
+    return combined[::step]
+
+
+def nodes(op):
+    for args in arguments(op.scalar_op.nin if op.scalar_op.nin > 0 else 2):
         try:
             yield op(*args, return_list=True)[0].owner
         except TypeError:  # the op does not take this dtype

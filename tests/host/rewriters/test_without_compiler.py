@@ -74,6 +74,7 @@ def in_a_process(program, **flags):
     return process.stderr
 
 
+@pytest.mark.thorough_cases("flat")
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", [FLAT, DEEP], ids=["flat", "deep"])
 def test_convolutions_are_compiled_quietly(cases):

@@ -247,6 +247,7 @@ def test_values_of_random_graphs(outputs):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thorough_cases("gru-sizes1")
 @pytest.mark.slow
 @pytest.mark.parametrize("name, sizes", [("mlp", {"depth": 1, "width": 6}), ("gru", {"steps": 3})])
 def test_models_train_alike_with_fusion_and_without(name, sizes):

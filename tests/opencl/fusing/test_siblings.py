@@ -196,6 +196,7 @@ def test_values_of_random_graphs(outputs):
         np.testing.assert_allclose(one, want, rtol=2e-4, atol=2e-4 * np.abs(want).max())
 
 
+@pytest.mark.thorough_cases("convnet-sizes1")
 @pytest.mark.thorough_cases("cifar_resnet-sizes0")
 @pytest.mark.slow
 @pytest.mark.parametrize("name, sizes", [("cifar_resnet", {"n": 1, "width": 4}), ("convnet", {})])

@@ -437,6 +437,7 @@ def nodes_of(run):
             yield node
 
 
+@pytest.mark.thorough_cases("gpu")
 @pytest.mark.slow
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 @pytest.mark.filterwarnings("ignore:Tile op is deprecated")

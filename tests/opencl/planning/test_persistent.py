@@ -149,6 +149,7 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
     assert any(halved) == are_halved
 
 
+@pytest.mark.thorough_cases("gpu-21-1")
 @pytest.mark.slow
 @pytest.mark.parametrize(("often", "shapes"), [pytest.param(20, 2, marks=pytest.mark.thorough), (21, 1), (22, 0)])
 def test_the_compiler_knows_the_products_of_loops(each_device_kind, persist, monkeypatch, often, shapes):

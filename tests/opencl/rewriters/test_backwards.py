@@ -13,7 +13,7 @@ from optdb.codegen import reshaping
 from optdb.opencl.ops.recurrence import OpenCLInOneOrder
 from tests.effort import examples
 
-HOST = theano.Mode("py", "fast_run")
+HOST = theano.Mode("py", "merge")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
 WIDTH, INWARD = 4, 3
 
@@ -107,6 +107,7 @@ def test_a_reshape_that_merges_other_axes():
     assert compared([left.dot(right), doubled[::-1]], rows=2)[0] == 1
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(6))
 @given(
     steps=st.integers(1, 5),

@@ -14,7 +14,7 @@ from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.rewriters import hoisting
 from tests.effort import examples
 
-HOST = theano.Mode("py", "fast_run")
+HOST = theano.Mode("py", "merge")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
 WIDTH = 5
 
@@ -116,6 +116,7 @@ _TERMS = [
 ]
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(12))
 @given(
     terms=st.lists(st.sampled_from(_TERMS), min_size=1, max_size=4),

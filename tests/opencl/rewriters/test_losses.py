@@ -58,6 +58,7 @@ def dx(of, softmax):
     return nnet.crossentropy_softmax_1hot_with_bias_dx(of, softmax, y)
 
 
+@pytest.mark.thorough_cases("gpu-2-1500")
 @pytest.mark.parametrize("rows, columns", [(5, 7), (1, 1), (3, 1), (2, 1500), (300, 2), (0, 4)])
 def test_one_gradient_for_all_rows_and_one_for_each(rows, columns):
     loss, softmax, likeliest = entropies()

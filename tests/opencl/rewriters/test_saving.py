@@ -15,7 +15,7 @@ from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.rewriters import hoisting
 from tests.effort import examples
 
-HOST = theano.Mode("py", "fast_run")
+HOST = theano.Mode("py", "merge")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
 WIDTH = 4
 

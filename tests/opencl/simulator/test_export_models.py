@@ -44,6 +44,7 @@ def batch_of(data, axes, n):
     return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
 
 
+@pytest.mark.thorough_cases("lstm")
 @pytest.mark.thorough_cases("convnet", "vae", "gru30", "transformer", "mixture", "resnet50")
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -232,6 +232,7 @@ def test_shapes_and_dtypes_are_compared():
     assert compare([1], [1], lambda a, b: a == b) is None
 
 
+@pytest.mark.thorough_cases("gp")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "gp"])
 def test_models_are_like_the_hosts(name):
