@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from optdb.host.api.destroy import destroyed_slots, viewed_slots
 from optdb.host.api.graph import Apply, Variable, reachable
+from optdb.host.api.slots import destroyed_slots, viewed_slots
 
 __all__ = [
     "AliasSets",

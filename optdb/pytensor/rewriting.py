@@ -26,7 +26,8 @@ from pytensor.tensor.rewriting.math import local_greedy_distributor
 from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the host, which comes first
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
-from optdb.host.api.rewriters import name_of, transform_of
+from optdb.host.api.replacements import name_of
+from optdb.host.api.rewriters import transform_of
 from optdb.host.pytensor import assumptions, constants, distribution, lean
 from optdb.host.pytensor.group import patches
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph

@@ -24,15 +24,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from optdb.host.api.bookkeeping import order_by_data
-from optdb.host.api.destroy import (
-    DestroyHandler,
-    OrderedSet,
-    destroyed_slots,
-    handler_patch,
-    stock_handler,
-    supervisor_patch,
-    viewed_slots,
-)
+from optdb.host.api.destroy import DestroyHandler, OrderedSet, handler_patch, stock_handler, supervisor_patch
 from optdb.host.api.graph import (
     Apply,
     Constant,
@@ -45,6 +37,7 @@ from optdb.host.api.graph import (
     is_output,
 )
 from optdb.host.api.session import install_during_sessions
+from optdb.host.api.slots import destroyed_slots, viewed_slots
 from optdb.topo.order import TopologicalOrder
 
 

@@ -38,7 +38,7 @@ from optdb.host.api.graph import (
     is_output,
     node_ancestors,
 )
-from optdb.host.api.rewriters import BadReplacement, replacement_pairs
+from optdb.host.api.replacements import BadReplacement, replacement_pairs
 from optdb.topo.limits import GrowthLimits
 from optdb.topo.lineage import Lineage
 from optdb.topo.order import TopologicalOrder

@@ -19,13 +19,13 @@ from optdb.host.api import folding
 from optdb.host.api.bookkeeping import kept_order, nodes_by_op
 from optdb.host.api.config import config, logger
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.replacements import name_of
 from optdb.host.api.rewriters import (
     EquilibriumOptimizer,
     LocalOptGroup,
     MergeOptimizer,
     NavigatorOptimizer,
     TopoOptimizer,
-    name_of,
     report_failure,
 )
 from optdb.host.api.session import optimizing

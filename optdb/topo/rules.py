@@ -12,7 +12,8 @@ from typing import Any
 
 from optdb.host.api.facts import facts_of, in_order_of_precedence
 from optdb.host.api.graph import Apply, PureOp
-from optdb.host.api.rewriters import LocalOptimizer, name_of, transform_of
+from optdb.host.api.replacements import name_of
+from optdb.host.api.rewriters import LocalOptimizer, transform_of
 
 
 class Rule:

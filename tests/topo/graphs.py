@@ -12,7 +12,8 @@ from theano.gof import FunctionGraph
 from theano.gof.opt import local_optimizer
 from theano.misc.ordered_set import OrderedSet
 
-from optdb.host.api.rewriters import FunctionNodeRewriter, replacement_pairs, transform_of
+from optdb.host.api.replacements import replacement_pairs
+from optdb.host.api.rewriters import FunctionNodeRewriter, transform_of
 from optdb.topo import TopoRewriter
 
 #: Python code only: no test waits for a compiler.

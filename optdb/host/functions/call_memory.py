@@ -19,7 +19,7 @@ from theano.gof.graph import Apply, Constant, Variable
 from theano.scalar import Scalar
 from theano.tensor import TensorType
 
-from optdb.host.api.destroy import viewed_slots
+from optdb.host.api.slots import viewed_slots
 from optdb.numpy_types import HostArray
 
 __all__ = ["CallMemory", "InputValue", "call_memory", "live_bytes"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from optdb.host.api.destroy import viewed_slots
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.ops import Flatten, Rebroadcast, Reshape, SpecifyShape
+from optdb.host.api.slots import viewed_slots
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.roles import on_device

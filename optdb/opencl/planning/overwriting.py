@@ -9,9 +9,9 @@ after all other nodes may overwrite state: all variables that the function updat
 
 from __future__ import annotations
 
-from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
 from optdb.host.api.ops import Rebroadcast
+from optdb.host.api.slots import destroyed_slots
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.functions.optimized import change_output, plain_outputs, replace_in_linked

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
-from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, Constant, Op, PureOp, Variable
 from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.api.ops import (
@@ -33,6 +32,7 @@ from optdb.host.api.ops import (
     Subtensor,
     TensorFromScalar,
 )
+from optdb.host.api.slots import destroyed_slots
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in

@@ -9,14 +9,8 @@ from theano.gof import FunctionGraph, local_optimizer
 from theano.gof.opt import LocalOptGroup, MergeOptimizer
 from theano.tensor.elemwise import Elemwise
 
-from optdb.host.api.rewriters import (
-    BadReplacement,
-    FunctionNodeRewriter,
-    name_of,
-    replacement_pairs,
-    report_failure,
-    transform_of,
-)
+from optdb.host.api.replacements import BadReplacement, name_of, replacement_pairs
+from optdb.host.api.rewriters import FunctionNodeRewriter, report_failure, transform_of
 
 
 def exp_to_log(fgraph, node):

@@ -17,42 +17,10 @@ from optdb.host.api.patching import Patch, Wrapper
 __all__ = [
     "DestroyHandler",
     "OrderedSet",
-    "destroyed_slots",
     "handler_patch",
     "stock_handler",
     "supervisor_patch",
-    "viewed_slots",
 ]
-
-
-def destroyed_slots(node: Apply) -> list[int]:
-    """Return the indices of the inputs that `node` overwrites.
-
-    Raises
-    ------
-    NotImplementedError
-        If an output overwrites several inputs at once, as in the host.
-    """
-    destroy_map = node.op.destroy_map
-    if any(len(slots) != 1 for slots in destroy_map.values()):
-        raise NotImplementedError("an output that destroys several inputs", node.op)
-    return [slots[0] for slots in destroy_map.values()]
-
-
-def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return each output that is a view, with the index of the input that it looks at.
-
-    Raises
-    ------
-    NotImplementedError
-        If an output is a view of several inputs, as in the host.
-    """
-    view_map = node.op.view_map
-    if not view_map:
-        return []
-    if any(len(slots) > 1 for slots in view_map.values()):
-        raise NotImplementedError("destroying this output invalidates multiple inputs", node.op)
-    return [(node.outputs[out], slots[0]) for out, slots in view_map.items() if slots]
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:

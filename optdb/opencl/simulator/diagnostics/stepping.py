@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import raise_with_op
+from optdb.host.api.slots import destroyed_slots
 from optdb.lifters.transfers import Traffic, count_transfers, record_transfer
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.runtime.arrays import deep_copy

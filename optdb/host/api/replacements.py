@@ -1,0 +1,68 @@
+"""What a node rewriter returns, whichever the host, and the names of rewriters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
+
+__all__ = ["BadReplacement", "name_of", "replacement_pairs"]
+
+
+def name_of(rewriter: Any) -> str:
+    """Return the name that the host shows for a rewriter or a database."""
+    return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
+
+
+class BadReplacement(TypeError, ValueError):
+    """A rewriter returned an invalid replacement for its node's outputs."""
+
+
+def replacement_pairs(
+    fgraph: FunctionGraph, rewriter: Any, node: Apply, replacements: Any
+) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
+    """Turn what a rewriter returned into ``(old, new)`` pairs.
+
+    Parameters
+    ----------
+    replacements : list, tuple or dict
+        New variables for ``node.outputs``, in order, or a dict from old
+        variables to new ones, whose key ``'remove'`` may list what has to be
+        gone afterwards. None stands for an output without users.
+
+    Returns
+    -------
+    pairs : list of (Variable, Variable)
+        Without those that would replace a variable by itself.
+    remove : sequence
+        Nodes and variables that must not be in the graph any more.
+
+    Raises
+    ------
+    BadReplacement
+        If it has the wrong type or length, or drops a variable that is used.
+    """
+    old_vars: Sequence[Variable] = node.outputs
+    remove: Sequence[Any] = ()
+    if isinstance(replacements, dict):
+        replacements = dict(replacements)
+        remove = replacements.pop("remove", ())
+        old_vars = list(replacements)
+        replacements = list(replacements.values())
+    elif not isinstance(replacements, (tuple, list)):
+        raise BadReplacement(
+            f"Optimizer {rewriter} gave wrong type of replacement. Expected list or tuple. Got {replacements}"
+        )
+    if len(old_vars) != len(replacements):
+        raise BadReplacement(
+            f"Optimizer {rewriter} gave wrong number of replacements: "
+            f"{len(replacements)} for the {len(old_vars)} outputs of {node}"
+        )
+    pairs = []
+    for old, new in zip(old_vars, replacements, strict=True):
+        if new is None and clients(fgraph, old):
+            raise BadReplacement(f"Optimizer {rewriter} tried to remove {old}, which is used")
+        if new is not None and new is not old:
+            pairs.append((old, new))
+    return pairs, remove
