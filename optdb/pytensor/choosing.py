@@ -32,7 +32,7 @@ from optdb.runtime import tuning
 from optdb.runtime.context import Context
 from optdb.user_cache import warn_unwritable
 
-__all__ = ["DEFAULT", "DEVICE", "Choice", "ChoosingFunction", "ChoosingLinker", "DifferingValuesWarning"]
+__all__ = ["DEFAULT", "DEVICE", "ChoosingFunction", "ChoosingLinker", "DifferingValuesWarning", "SideChoice"]
 
 #: The sides of a choice.
 DEFAULT, DEVICE = "default", "device"
@@ -57,7 +57,7 @@ class DifferingValuesWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Choice:
+class SideChoice:
     """Which side computes the calls of some shapes, and why.
 
     Parameters
@@ -99,7 +99,7 @@ class Trial:
         self._calls = 0
         self._is_compared = False
         self._times_s: dict[str, list[float]] = {DEFAULT: [], DEVICE: []}
-        self.choice: Choice | None = None
+        self.choice: SideChoice | None = None
 
     def call(self, inputs: Sequence[Any]) -> Any:
         """Compute a call, and decide if enough of them are known."""
@@ -134,7 +134,7 @@ class Trial:
             results = self._run(DEVICE)(*inputs)
         except Exception:
             raise error from None
-        self.choice = Choice(DEVICE, f"the default is not compiled: {_summary(error)}")
+        self.choice = SideChoice(DEVICE, f"the default is not compiled: {_summary(error)}")
         return results
 
     def _on_device(self, inputs: Sequence[Any]) -> Any:
@@ -143,7 +143,7 @@ class Trial:
             return self._run(DEVICE)(*inputs)
         except Exception as error:
             results = self._run(DEFAULT)(*inputs)
-            self.choice = Choice(DEFAULT, f"the device fails: {_summary(error)}")
+            self.choice = SideChoice(DEFAULT, f"the device fails: {_summary(error)}")
             return results
 
     def _compared(self, inputs: Sequence[Any]) -> Any:
@@ -154,7 +154,7 @@ class Trial:
         expected = self._run(DEFAULT)(*inputs)
         self._is_compared = True
         if not agree(expected, computed):
-            self.choice = Choice(DEFAULT, "the device computes other values")
+            self.choice = SideChoice(DEFAULT, "the device computes other values")
             warnings.warn(
                 "A function in mode OPENCL_AUTO computes other values on the device than by PyTensor's default linker, "
                 "which computes it from now on. Please report the model.",
@@ -171,7 +171,7 @@ class Trial:
             return
         is_faster = all(of(device) < _WORTHWHILE * of(default) for of in (min, median))
         reason = f"measured in {self._calls} calls"
-        self.choice = Choice(DEVICE if is_faster else DEFAULT, reason, min(default), min(device))
+        self.choice = SideChoice(DEVICE if is_faster else DEFAULT, reason, min(default), min(device))
 
 
 def _summary(error: Exception) -> str:
@@ -225,7 +225,7 @@ class ChoosingFunction:
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of inputs whose lengths vary.
-        self.choices: dict[Any, Choice] = {}
+        self.choices: dict[Any, SideChoice] = {}
         #: Shapes of inputs, and what computes calls that have them.
         self._current: tuple[Sequence[tuple[int, Any]], Callable[..., Any]] = ((), self._choose)
 
@@ -256,20 +256,20 @@ class ChoosingFunction:
                 self._save(shapes, trial.choice)
             return results
 
-    def _known(self, shapes: Any) -> Choice | None:
+    def _known(self, shapes: Any) -> SideChoice | None:
         """Return a choice that needs no trial, if there is one."""
         if shapes in self._trials:
             return None
         if len(self.choices) >= _MOST_CHOICES:
-            return Choice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
+            return SideChoice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
         try:
             self._context()
         except Exception as error:  # of PyOpenCL, of its drivers, or of the device's name
-            return Choice(DEFAULT, f"there is no device: {_summary(error)}")
+            return SideChoice(DEFAULT, f"there is no device: {_summary(error)}")
         found = tuning.load(self._key(shapes))
         return None if found is None else _choice_of(found)
 
-    def _keep(self, shapes: Any, choice: Choice) -> None:
+    def _keep(self, shapes: Any, choice: SideChoice) -> None:
         if len(self.choices) < _MOST_CHOICES:
             self.choices[shapes] = choice
         self._trials.pop(shapes, None)
@@ -277,7 +277,7 @@ class ChoosingFunction:
         if not self._trials and all(other.side == DEFAULT for other in self.choices.values()):
             self.device = None
 
-    def _save(self, shapes: Any, choice: Choice) -> None:
+    def _save(self, shapes: Any, choice: SideChoice) -> None:
         """Keep a choice that was measured for the next process."""
         if choice.default_s is None:
             return
@@ -325,11 +325,11 @@ class ChoosingFunction:
         return compiled
 
 
-def _choice_of(found: Mapping[str, Any]) -> Choice | None:
+def _choice_of(found: Mapping[str, Any]) -> SideChoice | None:
     """Return a choice that was kept; None if the file holds something else."""
     try:
         times = [float(found[name]) for name in ("default_s", "device_s")]
-        return Choice({DEFAULT: DEFAULT, DEVICE: DEVICE}[found["side"]], "measured earlier", *times)
+        return SideChoice({DEFAULT: DEFAULT, DEVICE: DEVICE}[found["side"]], "measured earlier", *times)
     except (KeyError, TypeError, ValueError):
         return None
 

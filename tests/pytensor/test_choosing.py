@@ -12,7 +12,7 @@ import pytest
 
 import optdb.pytensor
 from optdb.pytensor import choosing
-from optdb.pytensor.choosing import DEFAULT, DEVICE, Choice, Trial, agree
+from optdb.pytensor.choosing import DEFAULT, DEVICE, SideChoice, Trial, agree
 from optdb.pytensor.graph_digests import graph_digest
 from optdb.runtime import binaries
 
@@ -75,14 +75,14 @@ def test_the_faster_side_is_chosen_and_only_one_call_is_computed_twice(seconds, 
 def test_a_device_that_fails_alone_is_left_out(monkeypatch):
     sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
     sides.failing[DEVICE] = ValueError("broken\nmore")
-    assert sides.trial().choice == Choice(DEFAULT, "the device fails: ValueError: broken")
+    assert sides.trial().choice == SideChoice(DEFAULT, "the device fails: ValueError: broken")
 
 
 def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
     sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
     sides.failing[DEFAULT] = NotImplementedError("no code")
     reason = "the default is not compiled: NotImplementedError: no code"
-    assert sides.trial().choice == Choice(DEVICE, reason)
+    assert sides.trial().choice == SideChoice(DEVICE, reason)
 
     def run(side):
         if side == DEFAULT:
@@ -91,7 +91,7 @@ def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
 
     trial = Trial(run, [])
     assert trial.call([1.0]) == [1.0]
-    assert trial.choice == Choice(DEVICE, "the default is not compiled: TypeError: no code")
+    assert trial.choice == SideChoice(DEVICE, "the default is not compiled: TypeError: no code")
 
 
 def test_an_error_of_the_default_is_raised_and_decides_nothing(monkeypatch):
@@ -114,7 +114,7 @@ def test_other_values_are_told_and_left_to_the_default():
     trial.call([2.0])
     with pytest.warns(optdb.pytensor.DifferingValuesWarning, match="other values"):
         assert trial.call([2.0]) == [2.0]
-    assert trial.choice == Choice(DEFAULT, "the device computes other values")
+    assert trial.choice == SideChoice(DEFAULT, "the device computes other values")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_choice_is_kept_for_the_next_process():
     calls, first = choice()
     again, second = choice()
     assert calls > 1 == again
-    assert second == Choice(first.side, "measured earlier", first.default_s, first.device_s)
+    assert second == SideChoice(first.side, "measured earlier", first.default_s, first.device_s)
 
 
 def test_a_damaged_choice_is_measured_again(tmp_path):

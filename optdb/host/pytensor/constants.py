@@ -113,7 +113,7 @@ def _known_length(length: Any) -> Any:
     if length.type.ndim or length.type.dtype != "int64" or length.owner is None:
         return _UNDECIDED
     axis = _axis_read(length)
-    return _UNDECIDED if axis is None else _Lengths().of(*axis)
+    return _UNDECIDED if axis is None else _LengthsOfTypes().of(*axis)
 
 
 def _axis_read(length: Variable) -> tuple[Variable, int] | None:
@@ -129,7 +129,7 @@ def _axis_read(length: Variable) -> tuple[Variable, int] | None:
     return shape.owner.inputs[0], int(index.data)
 
 
-class _Lengths:
+class _LengthsOfTypes:
     """The lengths of axes that follow from types, through ops whose shapes are those of their operands."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
         features = self._features
         kept = state.get("_optdb_listeners")
         if kept is None or kept[0] != features:
-            kept = state["_optdb_listeners"] = _Listeners((list(features), {}))
+            kept = state["_optdb_listeners"] = _FeatureListeners((list(features), {}))
         listeners = kept[1].get(name)
         if listeners is None:
             listeners = kept[1][name] = _listening(features, name)
@@ -54,7 +54,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
     return execute_callbacks
 
 
-class _Listeners(tuple):
+class _FeatureListeners(tuple):
     """The features of a graph when it last asked, and the methods of those that do something, by the event's name."""
 
     def __reduce__(self) -> tuple[Any, ...]:

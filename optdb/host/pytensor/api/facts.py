@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.pytensor.reads import LASTING
 
-__all__ = ["Facts", "facts_of", "in_order_of_precedence"]
+__all__ = ["NoFacts", "facts_of", "in_order_of_precedence"]
 
 
-class Facts(NamedTuple):
-    """What is known of a node rewriter; a guard and tracks that say more than its own are Theano's alone."""
+class NoFacts(NamedTuple):
+    """What is known of any node rewriter; guards, and tracks that say more than its own, are for Theano alone."""
 
     guard: Callable[[Any], bool] | None = None
     tracks: Callable[[Any], bool] | None = None
@@ -29,10 +29,10 @@ class Facts(NamedTuple):
         return True
 
 
-_NOTHING = Facts()
+_NOTHING = NoFacts()
 
 
-def facts_of(rewriter: LocalOptimizer) -> Facts:
+def facts_of(rewriter: LocalOptimizer) -> NoFacts:
     """Return what is known of a rewriter."""
     return _NOTHING
 
