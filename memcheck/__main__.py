@@ -20,7 +20,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--once",
     is_flag=True,
-    help="Each case and dtype in one layout, and in C order only where that leaves a kernel that was not launched.",
+    help="Each case twice, in C order and in another layout, in one dtype each.",
 )
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")

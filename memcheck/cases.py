@@ -339,6 +339,8 @@ _PRODUCTS = [
         ]
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
+    # One tile of float64, whatever the other cases' dtypes are where each is run once.
+    Case(OpenCLDot22(), array("float64", 50, 3), array("float64", 3, 51)),
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     # Tiles of these are read four numbers at a time.
     *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],

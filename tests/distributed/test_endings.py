@@ -50,7 +50,6 @@ def state_of(train, f):
     return [train.get(shared) for shared in f.get_shared()]
 
 
-@pytest.mark.thorough_cases("cifar_resnet-whole")
 @pytest.mark.thorough_cases("cifar_resnet-parts")
 @pytest.mark.parametrize("statistics", ["parts", "whole"])
 @pytest.mark.parametrize("name", ["mlp_adam", "cifar_resnet", pytest.param("lstm", marks=pytest.mark.thorough)])
