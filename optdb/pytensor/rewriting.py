@@ -26,7 +26,6 @@ from pytensor.tensor.rewriting.math import local_greedy_distributor
 from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the host, which comes first
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
-from optdb.host.api.replacements import name_of
 from optdb.host.api.rewriters import transform_of
 from optdb.host.pytensor import assumptions, constants, distribution, lean
 from optdb.host.pytensor.group import patches
@@ -34,7 +33,7 @@ from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  it adds its patches
 from optdb.topo.engine import CycleError, Engine
 from optdb.topo.limits import LimitExceeded
-from optdb.topo.profile import PhaseProfile
+from optdb.topo.passes import EquilibriumPass
 from optdb.topo.result import announce
 from optdb.topo.rules import Rule, RuleTable
 
@@ -120,7 +119,7 @@ class TrackedRules(RuleTable):
         return transform_node
 
 
-class EnginePass:
+class EnginePass(EquilibriumPass):
     """One equilibrium over one graph, by the engine: rounds of global, node and final rewriters.
 
     Parameters
@@ -136,11 +135,9 @@ class EnginePass:
     def __init__(
         self, equilibrium: EquilibriumGraphRewriter, fgraph: FunctionGraph, start_from: Sequence[Variable] | None
     ) -> None:
+        super().__init__(fgraph, equilibrium, equilibrium.cleanup_rewriters, MergeOptimizer)
         self.equilibrium = equilibrium
-        self.fgraph = fgraph
         self.rules = TrackedRules(fgraph, equilibrium.node_tracker)
-        self.profile = PhaseProfile(equilibrium, equilibrium.cleanup_rewriters, len(fgraph.apply_nodes))
-        self._uses: dict[Any, int] = {}
         self.engine = GraphEngine(
             fgraph,
             self.rules,
@@ -190,36 +187,6 @@ class EnginePass:
             self.profile.end_round(self.rules.rules)
             if engine.clock == clock:
                 return
-
-    def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
-        """Run graph rewriters in turn, and the cleanup after them."""
-        profiles = []
-        for rewriter in rewriters:
-            profile, changed = self._run_one(rewriter)
-            profiles.append(profile)
-            if changed:
-                self._uses[rewriter] = self._uses.get(rewriter, 0) + 1
-                self.engine.check_limit(name_of(rewriter), self._uses[rewriter])
-        self._clean_up()
-        self.engine.take_in()
-        return profiles
-
-    def _clean_up(self, always: bool = False) -> None:
-        for rewriter in self.equilibrium.cleanup_rewriters:
-            nothing_to_merge = isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
-            if always or not nothing_to_merge:
-                profile, _ = self._run_one(rewriter)
-                self.profile.keep_cleanup(rewriter, profile)
-
-    def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
-        """Run one graph rewriter and count it; return its profile, and whether it changed the graph."""
-        clock, imported = self.engine.clock, self.engine.imported
-        start = perf_counter()
-        profile = rewriter.apply(self.fgraph)
-        changed = self.engine.clock != clock
-        made = self.engine.imported - imported
-        self.profile.count(rewriter, seconds=perf_counter() - start, changed=changed, made=made)
-        return profile, changed
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
         """Treat a failure as the equilibrium's callback says, and a cycle as an error."""

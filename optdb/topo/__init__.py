@@ -8,7 +8,7 @@ Read from the bottom up::
     lineage    rewriters that undo each other
     merge      common subexpressions, found by one look-up
     engine     the fixed point over one graph
-    rewriter   the engine as a graph rewriter of Theano's
+    passes     graph rewriters around the engine;  rewriter: the engine as a graph rewriter of Theano's
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     a rule that computes large powers by repeated squaring

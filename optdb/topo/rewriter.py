@@ -9,7 +9,6 @@ report.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
@@ -33,7 +32,7 @@ from optdb.topo.engine import CycleError, Engine, Folding
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex
 from optdb.topo.onepass import is_idle
-from optdb.topo.profile import PhaseProfile
+from optdb.topo.passes import EquilibriumPass
 from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
 from optdb.topo.worklist import DIRECTIONS
@@ -177,7 +176,7 @@ def _op_names(node: Apply | None) -> tuple[str, ...]:
     return (str(op), type(op).__name__, *(() if scalar is None else (str(scalar), type(scalar).__name__)))
 
 
-class _RewritePass:
+class _RewritePass(EquilibriumPass):
     """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
 
     def __init__(
@@ -186,10 +185,8 @@ class _RewritePass:
         fgraph: FunctionGraph,
         start_from: Sequence[Variable] | None,
     ) -> None:
+        super().__init__(fgraph, rewriter, rewriter.cleanup_optimizers, MergeOptimizer)
         self.rewriter = rewriter
-        self.fgraph = fgraph
-        self.profile = PhaseProfile(rewriter, rewriter.cleanup_optimizers, len(fgraph.apply_nodes))
-        self.uses: Counter[Any] = Counter()
         fold: Folding | None = folding
         self._has_rules = bool(rewriter.local_optimizers_all or rewriter.local_optimizers_map or rewriter.folds)
         self.engine = Engine(
@@ -270,43 +267,6 @@ class _RewritePass:
             self.profile.end_round(engine.table.rules)
             if engine.clock == clock:
                 return
-
-    def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
-        """Run graph rewriters in turn, and the cleanup after them."""
-        if not rewriters:
-            return []
-        profiles = []
-        for rewriter in rewriters:
-            profile, changed = self._run_one(rewriter)
-            profiles.append(profile)
-            if changed:
-                self.uses[rewriter] += 1
-                self.engine.check_limit(name_of(rewriter), self.uses[rewriter])
-        self._clean_up()
-        self.engine.take_in()
-        return profiles
-
-    def _clean_up(self, always: bool = False) -> None:
-        for rewriter in self.rewriter.cleanup_optimizers:
-            nothing_to_merge = isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
-            if nothing_to_merge and not always:
-                continue
-            profile, _ = self._run_one(rewriter)
-            self.profile.keep_cleanup(rewriter, profile)
-
-    def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
-        """Run one graph rewriter and count it; return its profile, and whether it changed the graph."""
-        clock, imported = self.engine.clock, self.engine.imported
-        start = perf_counter()
-        profile = rewriter.apply(self.fgraph)
-        changed = self.engine.clock != clock
-        self.profile.count(
-            rewriter,
-            seconds=perf_counter() - start,
-            changed=changed,
-            made=self.engine.imported - imported,
-        )
-        return profile, changed
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
         """Treat a failure as the rewriter's callback says, and a cycle as an error."""
