@@ -54,7 +54,7 @@ def _both() -> None:
 
 
 def _clinker() -> None:
-    from optdb.host.clinker import plug
+    from optdb.host.theano.clinker import plug
 
     plug.install()
 

@@ -30,8 +30,8 @@ from theano.tensor.nnet.nnet import softsign
 from theano.tensor.xlogx import scalar_xlogx, scalar_xlogy0
 
 from fuzzing.runner import End, run_chunks, run_worker
-from optdb.host.vectorized import families
-from optdb.host.vectorized.registry import function_of
+from optdb.host.theano.vectorized import families
+from optdb.host.theano.vectorized.registry import function_of
 
 __all__ = ["Case", "Differs", "check", "draw_case", "run"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from memcheck.case import load
 from memcheck.records import Log, Result, read
-from optdb.host.clinker.building import processors
+from optdb.host.theano.clinker.building import processors
 from optdb.runtime.device_profiles import DEVICE_KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent

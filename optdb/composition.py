@@ -68,7 +68,7 @@ def _make_host_ready() -> None:
     from optdb.host import bind
 
     bind("theano")
-    from optdb.host.importing import bootstrap
+    from optdb.host.theano.importing import bootstrap
 
     bootstrap.start(compose)
     _HostFinder.done = True

@@ -1,7 +1,7 @@
 """The ``optdb.*`` flags, declared as data.
 
 Users set a flag in ``THEANO_FLAGS`` or in section ``optdb`` of ``.theanorc``, like Theano's
-own flags. This module does not import Theano: ``optdb.host.importing.flags`` registers `FLAGS`, and the
+own flags. This module does not import Theano: ``optdb.host.theano.importing.flags`` registers `FLAGS`, and the
 command line puts the values that override the user's settings into `FORCED`.
 """
 

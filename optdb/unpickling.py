@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.runtime.errors import DeviceError
 
 if TYPE_CHECKING:
-    from optdb.host.functions.compiled import Function
+    from optdb.host.theano.functions.compiled import Function
 
 __all__ = ["SimulatorNotRestored", "restore"]
 

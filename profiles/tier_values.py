@@ -105,7 +105,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
 
 def _hold_compilers() -> Callable[[], None]:
     """Let compilers of the background wait; return the function that lets them begin."""
-    from optdb.host.clinker.tiers.background import background
+    from optdb.host.theano.clinker.tiers.background import background
 
     may_begin, run = threading.Event(), background.run
 

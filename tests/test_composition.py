@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.host.importing.compat import versions
+from optdb.host.theano.importing.compat import versions
 from tests.processes import output, run_code
 
 #: Prints which folders of optdb, and which modules at its top, are imported.
@@ -87,6 +87,6 @@ def test_an_import_of_codegen_brings_no_host():
 
 def test_the_import_hook_waits_for_all_that_the_host_translates():
     from optdb import composition
-    from optdb.host.importing.compat import libraries
+    from optdb.host.theano.importing.compat import libraries
 
     assert {*composition.HOSTS} == {"theano", *libraries.PACKAGES}

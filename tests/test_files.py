@@ -11,7 +11,7 @@ import pytest
 
 from optdb import files
 from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, check_folder, read_file, replace_file
-from optdb.host.clinker.toolchain import Toolchain
+from optdb.host.theano.clinker.toolchain import Toolchain
 from tests.disks import full_disk
 
 

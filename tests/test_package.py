@@ -50,7 +50,7 @@ def test_only_host_imports_theano():
 
 
 def test_headers_are_packaged():
-    from optdb.host.importing.compat.ccode import INCLUDE_DIR
+    from optdb.host.theano.importing.compat.ccode import INCLUDE_DIR
 
     for name in ("theano_compat.h", "py311/longintrepr.h", "py312/longintrepr.h"):
         assert (INCLUDE_DIR / name).is_file()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from theano import config
 
-from optdb.host.clinker.tiers.background import Background
-from optdb.host.clinker.tiers.runner import Cancelled
+from optdb.host.theano.clinker.tiers.background import Background
+from optdb.host.theano.clinker.tiers.runner import Cancelled
 
 __all__ = ["Gate"]
 

@@ -29,12 +29,12 @@ from fuzzing.interrupts import interrupt_at
 from fuzzing.machines import in_threads
 from fuzzing.tiers.functions import LENGTH, WAYS, Spec, compiled, specs, variables
 from fuzzing.tiers.gate import Gate
-from optdb.host.clinker import plug
-from optdb.host.clinker.cache import module_cache
-from optdb.host.clinker.collecting import collector
-from optdb.host.clinker.linking import NodeLinker
-from optdb.host.clinker.tiers.background import background
-from optdb.host.clinker.tiers.turns import turn
+from optdb.host.theano.clinker import plug
+from optdb.host.theano.clinker.cache import module_cache
+from optdb.host.theano.clinker.collecting import collector
+from optdb.host.theano.clinker.linking import NodeLinker
+from optdb.host.theano.clinker.tiers.background import background
+from optdb.host.theano.clinker.tiers.turns import turn
 
 __all__ = ["TieredFunctions"]
 

@@ -12,7 +12,7 @@ import warnings
 
 from fuzzing.machines import end_with_failure, make_runs
 from fuzzing.tiers.machine import TieredFunctions
-from optdb.host.clinker.tiers.thunks import CompilerWarning
+from optdb.host.theano.clinker.tiers.thunks import CompilerWarning
 
 __all__ = ["run"]
 

@@ -110,7 +110,7 @@ def activate() -> int:
     It writes a .pth file, which imports nothing until a program imports Theano. The engine stays off unless a flag
     turns it on, such as THEANO_FLAGS=optdb.topo=True.
     """
-    from optdb.host.importing import activation
+    from optdb.host.theano.importing import activation
 
     try:
         path = activation.activate()
@@ -123,7 +123,7 @@ def activate() -> int:
 @cli.command(short_help="Undo activate.")
 def deactivate() -> int:
     """Undo activate."""
-    from optdb.host.importing import activation
+    from optdb.host.theano.importing import activation
 
     try:
         was_active = activation.deactivate()
@@ -140,7 +140,7 @@ def install_theano(pip_options: tuple[str, ...]) -> int:
 
     PIP_OPTIONS go to `pip install`.
     """
-    from optdb.host.importing.compat.installing import CannotInstall, install
+    from optdb.host.theano.importing.compat.installing import CannotInstall, install
 
     try:
         was_missing = install(pip_options)

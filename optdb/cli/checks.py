@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from optdb.files import check_folder
-from optdb.host.importing import activation, blas, support, trials
-from optdb.host.importing.compat import libraries, versions
+from optdb.host.theano.importing import activation, blas, support, trials
+from optdb.host.theano.importing.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
 
 
@@ -130,7 +130,7 @@ def _translation() -> str:
     if not versions.needs_translation():
         some = " and ".join(filter(versions.is_translated, sorted(versions.INDEXING_BY_LISTS)))
         return f"only of {some}" if some else "not needed: Theano's modules run as they are"
-    from optdb.host.importing.compat import loader
+    from optdb.host.theano.importing.compat import loader
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
     return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"
@@ -195,7 +195,7 @@ def _c_code() -> str:
 def _compiler_cost() -> str:
     if trials.compiler() is None:
         return "not used without a compiler"
-    from optdb.host.clinker.building import processors, seconds_for_headers
+    from optdb.host.theano.clinker.building import processors, seconds_for_headers
 
     seconds = seconds_for_headers()
     if not trials.builds_in_batches():

@@ -48,7 +48,7 @@ def explain_script(
         If the folder of pictures or of the page cannot be written; the script is not run.
     """
     from optdb import lifters  # imports the host, which checks the flags
-    from optdb.host.functions.compiled import watching
+    from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
     # Both are resolved now: the script may change the working directory.
@@ -78,7 +78,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
         yield
         return
     from optdb.cli.html_report import write_html
-    from optdb.host.functions.observing import ObservedFunction, observe
+    from optdb.host.theano.functions.observing import ObservedFunction, observe
     from optdb.topo import collect
 
     functions: list[ObservedFunction] = []

@@ -15,8 +15,8 @@ from typing import Any
 
 import optdb
 from optdb.cli.graph_layout import lay_out
-from optdb.host.functions.call_memory import CallMemory
-from optdb.host.functions.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
+from optdb.host.theano.functions.call_memory import CallMemory
+from optdb.host.theano.functions.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
 from optdb.lifters.explain import HOST, explain, placement_of
 from optdb.lifters.report import LiftReport
 from optdb.topo.result import TopoResult

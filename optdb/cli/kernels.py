@@ -31,7 +31,7 @@ def report(clear: bool = False) -> int:
 def folder() -> Binaries:
     """Return the cache that the flags name; where Theano, which has these, is not installed, the default one."""
     from optdb.host import import_host
-    from optdb.host.importing import support
+    from optdb.host.theano.importing import support
 
     if support.found("Theano") is None:
         return current()

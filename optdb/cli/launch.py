@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from optdb.flags import FlagError
-from optdb.host.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
+from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
 #: Errors in what the user wrote or installed: the frames inside Theano and optdb do not help to correct these.

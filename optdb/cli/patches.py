@@ -27,7 +27,7 @@ def _turn_everything_on() -> None:
     """Import the modules that have patches, and install those patches that are otherwise made on first use."""
     import optdb
     import optdb.cache
-    from optdb.host.functions import sharing
+    from optdb.host.theano.functions import sharing
 
     if importlib.util.find_spec("pyopencl") is not None:
         import optdb.opencl

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from optdb.cli import checks
 from optdb.cli.checks import CheckFailed
-from optdb.host.importing import support
+from optdb.host.theano.importing import support
 from optdb.runtime.errors import DeviceError
 
 __all__ = ["ALONE", "BESIDE_THEANO", "chosen_checks", "is_installed"]

@@ -10,7 +10,7 @@ import numpy as np
 from optdb.distributed.replicas import Part
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import TensorType
-from optdb.host.functions.originals import CallArgument
+from optdb.host.theano.functions.originals import CallArgument
 
 __all__ = ["axes_of", "bound", "parts_of"]
 

@@ -18,8 +18,8 @@ from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.threads import BUCKETS, ThreadGroup
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import SharedVariable
-from optdb.host.functions.compiled import Function
-from optdb.host.functions.originals import original_of
+from optdb.host.theano.functions.compiled import Function
+from optdb.host.theano.functions.originals import original_of
 from optdb.opencl.simulator.progress import shows_progress, started_bar
 from optdb.runtime.sigint import without_sigint
 

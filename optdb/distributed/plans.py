@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api.variables import SharedVariable, TensorType
-from optdb.host.functions.compiled import Function
-from optdb.host.functions.originals import Original, compile_step
+from optdb.host.theano.functions.compiled import Function
+from optdb.host.theano.functions.originals import Original, compile_step
 
 __all__ = ["LoosePlan", "OutputReduction", "StepPlan", "loose_plan"]
 

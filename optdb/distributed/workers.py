@@ -28,7 +28,7 @@ from optdb.distributed.errors import Aborted, WorkerTimeout
 from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.host.api.config import config
-from optdb.host.functions.originals import theano_version
+from optdb.host.theano.functions.originals import theano_version
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.devices import list_devices
 

@@ -5,16 +5,8 @@ host per process (see `bind`). The import of this package imports nothing.
 
 - ``api``: the vocabulary. Its modules are Theano's, unless ``pytensor/api`` has one of the same name and PyTensor is
   the host.
-- ``pytensor``: PyTensor's side: its modules of the vocabulary, and what takes less time than PyTensor's own.
-
-The other folders are Theano's side:
-
-- ``functions``: compiled functions, observed, copied and decomposed.
-- ``speedups``: replacements of Theano's functions that take less time.
-- ``rewriters``: what is known of Theano's rewriters.
-- ``clinker``: C code in batches, and tiers.
-- ``vectorized``: what nodes compute by whole arrays without C code.
-- ``importing``: what makes ``import theano`` work.
+- ``pytensor``: PyTensor's side: its modules of the vocabulary, and replacements that take less time.
+- ``theano``: Theano's side: its import, C code in batches, and replacements that take less time.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import_host()
 
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
-from optdb.host.functions.compiled import wrap_compilation
+from optdb.host.theano.functions.compiled import wrap_compilation
 from optdb.opencl import blas, pickling, planning, rewriters, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name

@@ -16,7 +16,7 @@ from optdb.host.api.control_flow import Scan
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import PureOp
 from optdb.host.api.ops import LINEAR_ALGEBRA, RandomFunction, mrg_uniform
-from optdb.host.functions.declared import DeclaredLengths
+from optdb.host.theano.functions.declared import DeclaredLengths
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from optdb.cli import cli
-from optdb.host.importing import activation
+from optdb.host.theano.importing import activation
 from tests.processes import ROOT
 
 

@@ -104,8 +104,8 @@ def test_here():
 
 
 def test_libraries(table, monkeypatch):
-    from optdb.host.importing import support
-    from optdb.host.importing.compat import versions
+    from optdb.host.theano.importing import support
+    from optdb.host.theano.importing.compat import versions
 
     installed = {}
     monkeypatch.setattr(versions, "installed", lambda name: installed.get(name, ()))

@@ -21,8 +21,8 @@ from theano.tensor import inplace
 from optdb.cli import html_report
 from optdb.cli.graph_layout import lay_out
 from optdb.cli.html_report import document_of, write_html
-from optdb.host.functions.call_memory import CallMemory, live_bytes
-from optdb.host.functions.observing import ObservedFunction, covered, observe, snapshot
+from optdb.host.theano.functions.call_memory import CallMemory, live_bytes
+from optdb.host.theano.functions.observing import ObservedFunction, covered, observe, snapshot
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.topo import collect, enable
 from optdb.trace_log import CompilerRun

@@ -14,7 +14,7 @@ from optdb.distributed.plans import put_together
 from optdb.distributed.sharding.collective import taking_part
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.threads import ThreadLink
-from optdb.host.functions.originals import original_of
+from optdb.host.theano.functions.originals import original_of
 
 MODE = theano.Mode(linker="py", optimizer=None)
 

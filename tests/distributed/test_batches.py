@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 
 from optdb.distributed.batches import axes_of, bound, parts_of
-from optdb.host.functions.originals import original_of
+from optdb.host.theano.functions.originals import original_of
 from tests.distributed.hosts import compiled
 
 x, rate = tt.dmatrix("x"), tt.dscalar("rate")

@@ -15,7 +15,7 @@ from optdb.distributed.batches import axes_of, parts_of
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.replicas import replica_of
 from optdb.distributed.sharding.cutting import exact_plan
-from optdb.host.functions.originals import original_of
+from optdb.host.theano.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator import packing

@@ -12,7 +12,7 @@ from theano.gof import cmodule
 
 from fuzzing.tiers.__main__ import main
 from fuzzing.tiers.worker import run
-from optdb.host.clinker.tiers import background, machines, turns
+from optdb.host.theano.clinker.tiers import background, machines, turns
 from tests.effort import examples
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from optdb.cli import checks, pytensor_checks
-from optdb.host.importing import support
+from optdb.host.theano.importing import support
 from optdb.runtime.errors import DeviceError
 
 

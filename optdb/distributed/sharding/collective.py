@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.functions.channel_statistics import NUMBERS
+from optdb.host.theano.functions.channel_statistics import NUMBERS
 
 __all__ = [
     "MOMENTS",

@@ -27,8 +27,8 @@ from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
 from optdb.host.api.variables import SharedVariable, TensorType, TensorVariable
-from optdb.host.functions.channel_statistics import NUMBERS
-from optdb.host.functions.originals import Original, compile_step, held_variable, int_scalar, tensor
+from optdb.host.theano.functions.channel_statistics import NUMBERS
+from optdb.host.theano.functions.originals import Original, compile_step, held_variable, int_scalar, tensor
 
 __all__ = ["exact_plan"]
 

@@ -24,7 +24,7 @@ from optdb.distributed.sharding.spreading import Spreader, is_zero, remade, rule
 from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import DeepCopyOp
-from optdb.host.functions.originals import tensor
+from optdb.host.theano.functions.originals import tensor
 
 
 def _has(values: Sequence[Value], layout: type) -> bool:

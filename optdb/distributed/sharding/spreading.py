@@ -26,7 +26,7 @@ from optdb.distributed.sharding.layouts import (
 from optdb.host.api.graph import Apply, Constant, Op, Variable, io_toposort
 from optdb.host.api.scalars import Second
 from optdb.host.api.variables import TensorVariable
-from optdb.host.functions.originals import tensor
+from optdb.host.theano.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 

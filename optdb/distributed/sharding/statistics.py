@@ -14,8 +14,8 @@ from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.variables import TensorVariable
-from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
-from optdb.host.functions.originals import tensor
+from optdb.host.theano.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
+from optdb.host.theano.functions.originals import tensor
 
 
 @rule(ops.AbstractBatchNormTrain)

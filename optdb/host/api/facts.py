@@ -1,6 +1,6 @@
 """What is known of rewriters beforehand, so that they are not asked in vain; a host may know nothing."""
 
-from optdb.host.rewriters.facts import Facts, facts_of, in_order_of_precedence
-from optdb.host.speedups.scan_passes import has_scan, is_scan_pass
+from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
+from optdb.host.theano.speedups.scan_passes import has_scan, is_scan_pass
 
 __all__ = ["Facts", "facts_of", "has_scan", "in_order_of_precedence", "is_scan_pass"]

@@ -25,7 +25,7 @@ from theano.tensor.opt import constant_folding, topo_constant_folding
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
 from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
-from optdb.host.vectorized.plug import by_perform
+from optdb.host.theano.vectorized.plug import by_perform
 
 __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
 

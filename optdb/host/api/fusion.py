@@ -18,8 +18,8 @@ from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_ele
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Variable, io_toposort
 from optdb.host.api.testvalues import without_test_values
-from optdb.host.speedups.bookkeeping import import_one
-from optdb.host.speedups.fresh import new_node
+from optdb.host.theano.speedups.bookkeeping import import_one
+from optdb.host.theano.speedups.fresh import new_node
 
 #: An op, the slots of its inputs, and the dtype of its output. The inputs of a scalar graph are in the first slots, and
 #: each step puts its output in the next one.

@@ -18,7 +18,7 @@ from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.speedups.bookkeeping import nodes_by_op
+from optdb.host.theano.speedups.bookkeeping import nodes_by_op
 
 __all__ = [
     "GemmOptimizer",

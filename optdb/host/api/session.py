@@ -16,8 +16,18 @@ from contextlib import contextmanager
 from optdb.host.api import folding, fusion, identity
 from optdb.host.api.patching import Patch, PatchGroup
 from optdb.host.api.testvalues import optimizer_test_values
-from optdb.host.speedups import algebra, bookkeeping, construction, fresh, greedy, scan_passes, searches, shapes, slices
-from optdb.host.speedups.collector import growing
+from optdb.host.theano.speedups import (
+    algebra,
+    bookkeeping,
+    construction,
+    fresh,
+    greedy,
+    scan_passes,
+    searches,
+    shapes,
+    slices,
+)
+from optdb.host.theano.speedups.collector import growing
 
 _lock = threading.Lock()
 _modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes, searches)

@@ -1,5 +1,5 @@
 """Nodes without C code: how they compute whole arrays."""
 
-from optdb.host.vectorized.plug import install, uninstall
+from optdb.host.theano.vectorized.plug import install, uninstall
 
 __all__ = ["install", "uninstall"]

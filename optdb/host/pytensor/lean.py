@@ -26,7 +26,7 @@ from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 
 from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper
-from optdb.host.speedups.collector import growing
+from optdb.host.theano.speedups.collector import growing
 
 __all__ = ["patches"]
 

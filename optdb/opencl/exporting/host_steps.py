@@ -21,7 +21,7 @@ from optdb.codegen.views import full_shape
 from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply, io_toposort, op_of
 from optdb.host.api.linking import DeepCopyOp, ViewOp
-from optdb.host.functions.declared import DeclaredLengths
+from optdb.host.theano.functions.declared import DeclaredLengths
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.type import UnsupportedDtype, opencl_type

@@ -12,7 +12,7 @@ from optdb.host.api import ops as host
 from optdb.host.api.graph import Op, PureOp
 from optdb.host.api.scalars import get_scalar_type, sub
 from optdb.host.api.variables import constant_slice
-from optdb.host.functions.declared import DeclaredLengths
+from optdb.host.theano.functions.declared import DeclaredLengths
 from optdb.opencl.lifting import Inputs, lifts, node_like, real_arrays, register_counterparts, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous

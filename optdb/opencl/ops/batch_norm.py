@@ -10,7 +10,7 @@ from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormI
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
-from optdb.host.functions.channel_statistics import ChannelGradientSums, ChannelMoments
+from optdb.host.theano.functions.channel_statistics import ChannelGradientSums, ChannelMoments
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import counterpart_class

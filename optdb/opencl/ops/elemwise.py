@@ -12,7 +12,7 @@ from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
 from optdb.host.api.scalars import cast_op
-from optdb.host.speedups.construction import left_complete
+from optdb.host.theano.speedups.construction import left_complete
 from optdb.opencl.ops.counterpart_base import as_on_host, on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.ops.views import OpenCLDimShuffle

@@ -26,7 +26,7 @@ from optdb.host.api.graph import Apply, Op, Variable, op_of
 from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, graph_of, has_default_schedule, vm
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
-from optdb.host.functions.compiled import take_turns
+from optdb.host.theano.functions.compiled import take_turns
 from optdb.opencl.planning.committing import committing
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of

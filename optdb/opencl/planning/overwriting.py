@@ -14,7 +14,7 @@ from optdb.host.api.ops import Rebroadcast
 from optdb.host.api.slots import destroyed_slots
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user
-from optdb.host.functions.optimized import change_output, plain_outputs, replace_in_linked
+from optdb.host.theano.functions.optimized import change_output, plain_outputs, replace_in_linked
 from optdb.opencl.aliasing import may_lie_in, overwriting
 from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
 from optdb.opencl.planning.waiting import has_waits, waits_late

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from optdb.host.api.graph import Variable
-from optdb.host.functions.call_memory import CallMemory
+from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.opencl.planning.donation import find_donation
 from optdb.opencl.planning.recording import Recording
 from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness

@@ -20,8 +20,8 @@ from optdb import trace_log
 from optdb.host.api.config import logger
 from optdb.host.api.graph import Variable
 from optdb.host.api.linking import VM
-from optdb.host.functions.call_memory import CallMemory
-from optdb.host.speedups.collector import collector_paused
+from optdb.host.theano.functions.call_memory import CallMemory
+from optdb.host.theano.speedups.collector import collector_paused
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.planning.paths import Path, Round

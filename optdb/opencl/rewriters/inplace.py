@@ -16,7 +16,7 @@ from optdb.host.api.destroy import DestroyHandler
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Op, Variable, clients, owner_of
 from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOptimizer, replace_all
 from optdb.host.api.testvalues import without_test_values
-from optdb.host.functions.optimized import Plain
+from optdb.host.theano.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,

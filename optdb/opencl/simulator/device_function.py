@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from optdb.host.functions.compiled import (
+from optdb.host.theano.functions.compiled import (
     Container,
     Function,
     computed_by,

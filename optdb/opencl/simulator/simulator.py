@@ -12,7 +12,7 @@ from rich.text import Text
 
 from optdb.host.api.config import logger
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.functions.compiled import Function
+from optdb.host.theano.functions.compiled import Function
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table
 from optdb.opencl.exporting import Report, of_method, write

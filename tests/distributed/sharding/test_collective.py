@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from optdb.distributed.sharding.collective import MOMENTS, SUM, AllReduce, combined, reducer
-from optdb.host.functions.channel_statistics import ChannelMoments
-from optdb.host.functions.originals import tensor
+from optdb.host.theano.functions.channel_statistics import ChannelMoments
+from optdb.host.theano.functions.originals import tensor
 
 
 def moments(x, axes):

@@ -12,7 +12,7 @@ from optdb.distributed.batches import axes_of
 from optdb.distributed.errors import NoGradients
 from optdb.distributed.sharding.collective import MOMENTS, SUM, ReductionRound
 from optdb.distributed.sharding.cutting import exact_plan
-from optdb.host.functions.originals import original_of
+from optdb.host.theano.functions.originals import original_of
 from tests.distributed.hosts import check_step, compiled, spread_step
 
 RNG = np.random.RandomState(0)

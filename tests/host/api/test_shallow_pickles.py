@@ -13,7 +13,7 @@ import theano.tensor as tt
 from theano.gof import Apply, FunctionGraph
 
 from optdb.host.api.shallow_pickles import pickle_in_order
-from optdb.host.functions.optimized import replace_in_linked
+from optdb.host.theano.functions.optimized import replace_in_linked
 
 #: With Theano's own pickles, a third of this is too deep for Python.
 LONG = 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from optdb.host.api.graph import Apply, Op
-from optdb.host.functions.originals import tensor
+from optdb.host.theano.functions.originals import tensor
 from optdb.opencl.planning.waiting import has_waits, waits_late
 
 

@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.host.functions.optimized import plain_copy
+from optdb.host.theano.functions.optimized import plain_copy
 from optdb.opencl.rewriters.inplace import PLAIN
 
 pytestmark = pytest.mark.usefixtures("default")

@@ -14,7 +14,7 @@ from typing import Any
 from optdb.host.api.config import as_when_compiling
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.variables import TensorType
-from optdb.host.functions.call_memory import CallMemory
+from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.overwriting import endangered

@@ -27,7 +27,7 @@ from optdb.host.api.session import optimizing
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
 from optdb.host.api.variables import SharedVariable, is_host_array
-from optdb.host.functions.optimized import plain_copy, without_copies
+from optdb.host.theano.functions.optimized import plain_copy, without_copies
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.aliasing import may_lie_in, view_root
 from optdb.opencl.device import OPENCL, POSITION, TAG

@@ -16,8 +16,8 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.linking import graph_of
 from optdb.host.api.variables import SharedVariable
-from optdb.host.functions.compiled import Container
-from optdb.host.functions.sharing import watch
+from optdb.host.theano.functions.compiled import Container
+from optdb.host.theano.functions.sharing import watch
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State

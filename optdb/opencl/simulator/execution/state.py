@@ -15,7 +15,7 @@ import numpy as np
 from optdb import trace_log
 from optdb.host.api.config import logger
 from optdb.host.api.variables import SharedVariable, TensorType
-from optdb.host.functions.sharing import has_unmarked_writer, version
+from optdb.host.theano.functions.sharing import has_unmarked_writer, version
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType, opencl_type

@@ -140,8 +140,8 @@ def test_observed_compilation_leaves_watched_shared_variables_watched():
     output("""
         import numpy as np
         import optdb, theano, theano.tensor as tt
-        from optdb.host.functions.compiled import watching
-        from optdb.host.functions.observing import observe
+        from optdb.host.theano.functions.compiled import watching
+        from optdb.host.theano.functions.observing import observe
 
         pure = theano.Mode(linker="py", optimizer="fast_run")
         x, w = tt.fmatrix("x"), theano.shared(np.ones((3, 2), "float32"), target="cpu")

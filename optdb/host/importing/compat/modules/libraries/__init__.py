@@ -1,4 +1,0 @@
-"""What imports of the libraries on top of Theano are redirected to, besides what Theano's are.
-
-`optdb.host.importing.compat.libraries` lists which library imports which of these modules. Nothing else imports them.
-"""

@@ -1,0 +1,287 @@
+"""Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
+
+Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
+at once. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the next
+node; it collects the nodes of the inner graph like those of the outer one. When all modules are built, the Scan's thunk
+is made again, and links the inner function that was postponed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import theano
+from theano import config
+from theano.compile.function_module import FunctionMaker
+from theano.compile.mode import get_mode
+from theano.gof.cc import OpWiseCLinker
+from theano.gof.graph import Apply, Constant, Variable
+from theano.gof.op import Op
+from theano.gof.vm import VM_Linker
+from theano.scan_module.scan_op import Scan
+
+from optdb.host.theano.clinker.cache import Wanted, module_cache
+from optdb.host.theano.clinker.example_values import is_quick_in_python
+from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
+from optdb.host.theano.clinker.progress import progress
+from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
+
+__all__ = ["Collector", "collector"]
+
+
+class _Postponed(Exception):
+    """The inner function of a Scan is optimized, and its linking is postponed."""
+
+
+class _Request:
+    """A request to optimize the inner function of a Scan now and link it later."""
+
+    def __init__(self, op: Scan | None) -> None:
+        self.op = op
+        self.start = time.time()
+        self.seconds = 0.0
+        self.maker: FunctionMaker | None = None
+        self.args: tuple[Any, ...] = ()
+        self.options: dict[str, Any] = {}
+
+
+class Collector(threading.local):
+    """The state of a thread's compilation. Nested compilations share the state of the outermost one."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeLinker()
+        self._depth = 0
+        self._wanted: dict[str, Wanted] = {}
+        self._missing: set[str] = set()
+        self._visited: set[Apply] = set()
+        self._scans: list[Scan] = []
+        self._postponed: dict[int, _Request] = {}  # by the op's id
+        self._request: _Request | None = None
+        self._is_collecting = False
+        #: The functions that are linked, the innermost last; None for one without tiers.
+        self._links: list[TieredLink | None] = []
+
+    # Wrapped around Theano's linkers.
+
+    def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
+        """Build all modules that a linker's graph needs, then let the linker make its thunks.
+
+        Parameters
+        ----------
+        linker : VM_Linker or OpWiseCLinker
+            A linker that has accepted its graph.
+        make_all : callable
+            Theano's method, with its arguments.
+        """
+        self._depth += 1
+        try:
+            if self._depth == 1:
+                self.nodes.begin()
+            if config.cxx and has_c_thunks(linker):
+                self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
+            if not (self._wants_tiers(linker) and can_have_tiers(linker)):
+                self._build()
+                return self._within(None, make_all)
+            self._missing.update(module_cache().missing(self._wanted.values()))
+            self._wanted.clear()
+            link = TieredLink(linker, self.nodes, self._missing)
+            return self._within(link, lambda: link.make_all(make_all))
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._wanted.clear()
+                self._missing.clear()
+                self._visited.clear()
+                self._postponed.clear()
+
+    def _wants_tiers(self, linker: Any) -> bool:
+        """Return whether a function has tiers: one inside of another as the outer one, others by flag or linker."""
+        if self._links:
+            return self._links[-1] is not None
+        return config.optdb.tiered or getattr(linker, "tiered", False)
+
+    def _within(self, link: TieredLink | None, make_all: Callable[[], Any]) -> Any:
+        self._links.append(link)
+        try:
+            return make_all()
+        finally:
+            self._links.pop()
+
+    def _build(self) -> None:
+        if self._wanted:
+            wanted = list(self._wanted.values())
+            self._wanted.clear()
+            with progress.phase("compiling"):
+                module_cache().build(wanted, progress.count)
+
+    def _collect(self, nodes: Iterable[Apply], no_recycling: Sequence[Variable]) -> None:
+        for node in nodes:
+            if node in self._visited:
+                continue
+            self._visited.add(node)
+            try:
+                if isinstance(node.op, Scan):
+                    self._collect_scan(node)
+                elif _has_usual_thunk(node.op) and not has_unsafe_halves(node):
+                    self._collect_code(node, no_recycling)
+            except NoCode:
+                continue
+            except Exception:
+                # Theano raises the same error when it makes this node's thunk, and names the node.
+                continue
+
+    def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
+        node.op.prepare_node(node, storage_map=_storage(node), compute_map=_storage(node), impl="c")
+        wanted = self.nodes.linked(node, no_recycling).wanted
+        if wanted is not None:
+            self._wanted[wanted.module_hash] = wanted
+
+    def make_c_thunk(
+        self,
+        node: Apply,
+        storage_map: dict[Variable, list[Any]],
+        compute_map: dict[Variable, list[Any]],
+        no_recycling: Sequence[Variable],
+    ) -> Callable[[], None] | None:
+        """Make a node's thunk, see `NodeLinker.make_c_thunk`; compute small test values in Python."""
+        if not self._depth:
+            if is_quick_in_python(node, storage_map):
+                return node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
+            self.nodes.begin()
+        link = self._links[-1] if self._links else None
+        rest = storage_map, compute_map, no_recycling
+        changing = None if link is None or has_unsafe_halves(node) else link.thunk(node, *rest)
+        return changing or self.nodes.make_c_thunk(node, *rest)
+
+    # Wrapped around Scan.
+
+    def _collect_scan(self, node: Apply) -> None:
+        op = node.op
+        if getattr(op, "fn", None) or id(op) in self._postponed:
+            return
+        was_collecting, self._is_collecting = self._is_collecting, True
+        try:
+            op.make_thunk(node, _storage(node), _storage(node), [])
+        except _Postponed:
+            return
+        finally:
+            self._is_collecting = was_collecting
+
+    def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
+        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call.
+
+        Parameters
+        ----------
+        op : Scan
+            The op.
+        make_thunk : callable
+            Its method, bound to the op.
+        args : tuple
+            The method's arguments up to `no_recycling`.
+        impl : str, optional
+            As for ``Op.make_thunk``.
+        """
+        self._scans.append(op)
+        link = self._links[-1] if self._links and not self._is_collecting else None
+        try:
+            if link is None or impl is not None:
+                return make_thunk(*args, impl=impl)
+            return link.scan_thunk(op, make_thunk, *args[:3])
+        finally:
+            self._scans.pop()
+
+    def scan_function(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Compile the inner function of the current Scan, or stop before linking it."""
+        op = self._scans[-1] if self._scans else None
+        if not self._is_collecting and id(op) in self._postponed:
+            return _finish(self._postponed.pop(id(op)))
+        if not self._is_collecting or not _has_usual_maker(options.get("mode")):
+            return self._compiled(function, args, options)
+        self._request = request = _Request(op)
+        self._is_collecting = False
+        try:
+            return function(*args, **options)
+        except _Postponed:
+            request.seconds = time.time() - request.start
+            self._postponed[id(op)] = request
+            raise
+        finally:
+            self._request = None
+            self._is_collecting = True
+
+    def _compiled(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        was_collecting, self._is_collecting = self._is_collecting, False
+        try:
+            return function(*args, **options)
+        finally:
+            self._is_collecting = was_collecting
+
+    def begin_maker(self, maker: FunctionMaker) -> None:
+        """Record the first FunctionMaker after a request: it belongs to the requested function."""
+        if self._request is not None and self._request.maker is None:
+            self._request.maker = maker
+
+    def postpone(self, maker: FunctionMaker, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Collect the nodes of a requested function, and stop before it is linked; do nothing for other functions.
+
+        Raises
+        ------
+        _Postponed
+            If the function was requested.
+        """
+        request = self._request
+        if request is None or request.maker is not maker:
+            return
+        request.args, request.options = args, options
+        self._request = None
+        linker = maker.linker
+        if has_c_thunks(linker):
+            self._collect(maker.fgraph.apply_nodes, no_recycling_of(linker))
+        raise _Postponed
+
+
+def _finish(request: _Request) -> Any:
+    """Link a postponed function: the rest of Theano's ``orig_function``."""
+    start = time.time()
+    maker = request.maker
+    assert maker is not None, "a request is postponed when it has a maker"
+    with theano.change_flags(compute_test_value="off"):
+        function = maker.create(*request.args, **request.options)
+    if maker.profile:
+        maker.profile.compile_time += request.seconds + time.time() - start
+        maker.profile.nb_nodes = len(maker.fgraph.apply_nodes)
+    return function
+
+
+def _has_usual_maker(mode: Any) -> bool:
+    return getattr(get_mode(mode), "function_maker", FunctionMaker) is FunctionMaker
+
+
+def _has_usual_thunk(op: Any) -> bool:
+    """Return whether an op's thunk is made from its C code alone."""
+    kind = type(op)
+    return isinstance(op, Op) and kind.make_thunk is Op.make_thunk and kind.make_c_thunk is Op.make_c_thunk
+
+
+def _storage(node: Apply) -> dict[Variable, list[Any]]:
+    """Return storage for a node whose thunk is discarded."""
+    variables = (*node.inputs, *node.outputs)
+    return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
+
+
+def has_c_thunks(linker: Any) -> bool:
+    """Return whether a linker makes a C thunk for each node that has C code."""
+    if isinstance(linker, VM_Linker):
+        return linker.c_thunks is not False
+    return isinstance(linker, OpWiseCLinker)
+
+
+def no_recycling_of(linker: Any) -> Sequence[Variable]:
+    """Return the variables whose storage a linker forbids its thunks to reuse."""
+    return [] if isinstance(linker, VM_Linker) else linker.no_recycling
+
+
+collector = Collector()

@@ -1,0 +1,42 @@
+"""Installs optdb's C linker in Theano, and removes it again."""
+
+from __future__ import annotations
+
+import threading
+
+from optdb.host.api.patching import PatchGroup
+
+__all__ = ["install", "is_installed", "is_wanted", "uninstall"]
+
+_lock = threading.RLock()
+_patches = PatchGroup("C code in batches", "from optdb.enable() on, or by the flag optdb.clinker", "optdb.disable()")
+
+
+def is_wanted() -> bool:
+    """Return whether the flag ``optdb.clinker`` lets optdb compile C code."""
+    from theano.configparser import config
+
+    return config.optdb.clinker is not False
+
+
+def is_installed() -> bool:
+    """Return whether optdb builds the C code."""
+    return _patches.installed
+
+
+def install() -> None:
+    """Link each function by optdb from now on, and build its C code if there is a compiler."""
+    if not is_wanted():
+        return
+    with _lock:
+        if not _patches.patches:
+            from optdb.host.theano.clinker.wrappers import wrappers
+
+            _patches.patches.extend(wrappers())
+        _patches.install()
+
+
+def uninstall() -> None:
+    """Restore Theano's own linker. Theano finds the modules that optdb has built."""
+    with _lock:
+        _patches.uninstall()

@@ -1,0 +1,260 @@
+"""Stores compiled modules atomically in Theano's compiledir, and finds them there by their content.
+
+Theano keeps a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and its keys
+(``key.pkl``). Theano names these folders at random. Here the name is a digest of the module's hash (of the source code,
+the flags and the versions), so that one file system look-up finds a module::
+
+    compiledir/
+        tmp<digest>/         a module: __init__.py, mod.cpp, <name>.so, key.pkl
+        optdb/
+            locks/           locks on the modules that are being compiled
+            staging/         unfinished files, by process; renamed when they are complete
+            headers/         precompiled headers
+
+The modules of one translation unit are one shared library, hard-linked into the folder of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from theano.gof.cmodule import KeyData, get_lib_extension
+
+from optdb.host.theano.clinker.locks import FileLock
+from optdb.host.theano.importing.support import UnusableCompiledir
+
+__all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
+
+#: Digits of a module's hash in its folder's name.
+_DIGITS = 40
+
+#: How long processes wait after a clean-up before one of them starts the next.
+SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
+
+#: How often a module is moved to its folder, which other processes may remove meanwhile.
+MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class StoredModule:
+    """The content of one module.
+
+    Parameters
+    ----------
+    module_hash : str
+        The hash of everything that determines the module, see ``theano.gof.cmodule.get_module_hash``.
+    name : str
+        The module's name, which is part of its init function's name.
+    source : str
+        Theano's source code.
+    key : tuple
+        Theano's key.
+    """
+
+    module_hash: str
+    name: str
+    source: str
+    key: Any
+
+
+class ModuleStore:
+    """The compiled modules in one compiledir.
+
+    Parameters
+    ----------
+    compiledir : str or Path
+        Theano's compiledir.
+    """
+
+    def __init__(self, compiledir: str | os.PathLike[str]) -> None:
+        self.compiledir = Path(compiledir)
+        self.folder = self.compiledir / "optdb"
+        self._stage: Stage | None = None
+        # By process: another thread of the parent may have held a lock at a fork.
+        self._locks: dict[int, threading.Lock] = {}
+
+    def library(self, module_hash: str, name: str) -> Path:
+        """Return the path of a module's shared library, which may not exist yet."""
+        digest = hashlib.sha256(module_hash.encode()).hexdigest()[:_DIGITS]
+        return self.compiledir / f"tmp{digest}" / f"{name}.{get_lib_extension()}"
+
+    def is_own(self, folder: str) -> bool:
+        """Return whether this class named a folder, and not Theano."""
+        return len(folder) == len("tmp") + _DIGITS
+
+    def lock(self, name: str) -> FileLock:
+        """Return the lock called `name`."""
+        return FileLock(self.folder / "locks" / f"{name}.lock")
+
+    def stage(self) -> Stage:
+        """Return this process's stage for unfinished files; first remove those of dead processes."""
+        with self._locks.setdefault(os.getpid(), threading.Lock()):
+            if self._stage is None or not self._stage.is_ours():
+                self._remove_abandoned()
+                self._stage = Stage(self.folder / "staging")
+            return self._stage
+
+    def close(self) -> None:
+        """Remove this process's stage."""
+        if self._stage is not None and self._stage.is_ours():
+            self._stage.close()
+            self._remove_abandoned()
+        self._stage = None
+
+    def _remove_abandoned(self) -> None:
+        _remove_abandoned(self.folder / "staging")
+        _remove_abandoned(self.folder / "locks")
+
+    def publish(self, module: StoredModule, library: Path) -> Path:
+        """Move a module to its final folder.
+
+        Parameters
+        ----------
+        module : StoredModule
+            The module's content.
+        library : Path
+            A shared library that contains the module, on the same file system.
+
+        Returns
+        -------
+        Path
+            The path of its shared library, which another process may have stored first.
+
+        Raises
+        ------
+        UnusableCompiledir
+            If the folder is there without the library, and cannot be removed.
+        """
+        target = self.library(module.module_hash, module.name)
+        for _ in range(MAX_ATTEMPTS):
+            self._publish(module, library, target)
+            if target.exists():
+                return target
+            # The folder holds the rest of a module that was partly removed.
+            shutil.rmtree(target.parent, ignore_errors=True)
+        raise UnusableCompiledir(f"{target.parent} has no {target.name}, and cannot be removed")
+
+    def _publish(self, module: StoredModule, library: Path, target: Path) -> None:
+        draft = self.stage().folder()
+        key_data = KeyData({module.key}, module.module_hash, str(target.parent / "key.pkl"), str(target))
+        (draft / "mod.cpp").write_text(module.source)
+        (draft / "__init__.py").touch()
+        (draft / "key.pkl").write_bytes(_pickled(key_data))
+        link(library, draft / target.name)
+        rename(draft, target.parent)
+
+    def clean_up(self, max_age_s: float) -> None:
+        """Remove files of dead processes, and, once a day for all processes, modules that were not read for long.
+
+        Parameters
+        ----------
+        max_age_s : float
+            The age of a module's last access from which it is removed, in seconds.
+        """
+        # Always, because a killed process may have been the last one to compile.
+        self._remove_abandoned()
+        stamp = self.folder / "cleaned"
+        now = time.time()
+        try:
+            # A stamp from the future is one of a clock that was put back.
+            if 0 <= now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
+                return
+        except FileNotFoundError:
+            if not self.folder.is_dir():
+                return
+        try:
+            stamp.touch()
+        except OSError:  # a full or read-only disk: another process cleans up later
+            return
+        for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
+            with contextlib.suppress(FileNotFoundError):  # another process may remove it
+                if now - library.stat().st_atime > max_age_s:
+                    shutil.rmtree(library.parent, ignore_errors=True)
+
+
+class Stage:
+    """A folder for a process's unfinished files; other processes remove it once this one is dead.
+
+    Parameters
+    ----------
+    parent : Path
+        The folder of all stages.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        self._process = os.getpid()
+        # The lock exists before the folder, so that no process takes the folder for an abandoned one.
+        self._lock = FileLock(Path(tempfile.mktemp(prefix=f"{self._process}-", suffix=".lock", dir=parent)))
+        self._lock.acquire()
+        self.root = self._lock.path.with_suffix("")
+        self.root.mkdir()
+
+    def is_ours(self) -> bool:
+        """Return whether this process created the stage, and not its parent before a fork."""
+        return self._process == os.getpid() and self.root.is_dir()
+
+    def folder(self) -> Path:
+        """Create a folder in the stage, with a name that Theano would give to a module."""
+        return Path(tempfile.mkdtemp(prefix="tmp", dir=self.root))
+
+    def close(self) -> None:
+        """Remove the stage."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self._lock.release(remove=True)
+
+
+def rename(draft: Path, target: Path) -> None:
+    """Rename a folder atomically; if the target exists, remove the draft."""
+    try:
+        draft.chmod(0o777 & ~_umask())
+        draft.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _umask() -> int:
+    """Return the process's umask, which mkdtemp does not follow."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _pickled(key_data: KeyData) -> bytes:
+    """Pickle keys as Theano does; omit a key that cannot be pickled: the module is found by its content alone."""
+    try:
+        return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        bare = KeyData(set(), key_data.module_hash, key_data.key_pkl, key_data.entry)
+        return pickle.dumps(bare, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def link(library: Path, target: Path) -> None:
+    """Hard-link or copy a file to another path."""
+    try:
+        target.hardlink_to(library)
+    except OSError:
+        # Some file systems have no hard links, or few for each file.
+        shutil.copyfile(library, target)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the locks of processes that are dead, and the folders of the same names."""
+    for path in parent.glob("*.lock"):
+        lock = FileLock(path)
+        if lock.acquire(blocking=False):
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            lock.release(remove=True)

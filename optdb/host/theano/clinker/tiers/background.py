@@ -1,0 +1,399 @@
+"""Builds missing modules in the background: a queue of jobs, and threads that wait for compilers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from optdb.host.theano.clinker import building
+from optdb.host.theano.clinker.building import ModuleBuilder
+from optdb.host.theano.clinker.cache import Wanted, module_cache
+from optdb.host.theano.clinker.tiers.runner import Cancelled, CompilerServer
+from optdb.host.theano.clinker.tiers.turns import deferred_interrupts
+from optdb.host.theano.clinker.units import Translation
+
+__all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
+
+_Result = TypeVar("_Result")
+
+#: How often a waiting thread looks at its jobs. An interrupt in a method of `threading.Condition` may leave its lock
+#: locked.
+SECONDS_BETWEEN_LOOKS = 0.01
+
+#: How long the end of the process waits for threads that release their locks.
+SECONDS_FOR_END = 2.0
+
+QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", "dropped"
+
+
+class Job:
+    """Something that is built once for all nodes that need it.
+
+    Parameters
+    ----------
+    name : str
+        What identifies it.
+    ops : tuple of str
+        The ops that need it, for people.
+    """
+
+    #: Characters of code; longer jobs begin first where nothing else is known.
+    effort = 0
+
+    def __init__(self, name: str, ops: tuple[str, ...]) -> None:
+        self.name = name
+        self.ops = ops
+        self.state = QUEUED
+        #: Why the job failed, if that is not the compiler's fault.
+        self.reason = ""
+        self._lock = threading.Lock()
+        self._waiting: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._claims = 0
+
+    def claim(self) -> None:
+        """Keep the job in the queue until `add` is called."""
+        with self._lock:
+            self._claims += 1
+
+    def add(self, thunk: Any) -> None:
+        """Add a thunk, which has ``seconds``, to those that wait for the job. The job does not keep it alive."""
+        with self._lock:
+            self._waiting.add(thunk)
+            self._claims -= 1
+
+    def requeue(self) -> None:
+        """Make the job wait again, in a child process whose parent may hold the lock."""
+        self._lock = threading.Lock()
+        if self.state == RUNNING:
+            self.state = QUEUED
+
+    def drop_text(self) -> None:
+        """Drop what only the build needs."""
+
+    def _thunks(self) -> list[Any]:
+        with self._lock:
+            return list(self._waiting)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the function of a node that waits for the job still exists, or is being linked."""
+        return self._claims > 0 or bool(self._thunks())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job is done, failed, or dropped because nothing needed it."""
+        return self.state in (DONE, FAILED, DROPPED)
+
+    @property
+    def seconds(self) -> float:
+        """How long the nodes that wait for the job have computed in Python."""
+        return sum(thunk.seconds for thunk in self._thunks())
+
+
+class ModuleJob(Job):
+    """The build of one module.
+
+    Parameters
+    ----------
+    wanted : Wanted
+        The module.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted.module_hash, wanted.translation.ops)
+        #: Dropped when the job is over, as the source code is long.
+        self._wanted: Wanted | None = wanted
+        self.effort = wanted.translation.effort
+
+    @property
+    def wanted(self) -> Wanted:
+        """The module, until the job is over."""
+        assert self._wanted is not None, f"module {self.name} is no longer wanted"
+        return self._wanted
+
+    def drop_text(self) -> None:
+        """Drop the source code, which is long."""
+        self._wanted = None
+
+
+class ExtensionJob(Job):
+    """The build of a module that Theano compiles for itself, by a program.
+
+    Parameters
+    ----------
+    name : str
+        The extension.
+    command : sequence of str
+        The program and its arguments.
+    env : dict
+        The program's environment.
+    """
+
+    #: About what the headers and the code of `scan_perform` come to, beside modules.
+    effort = 10 * building.MIN_UNIT_EFFORT
+
+    def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:
+        super().__init__(name, ("Scan",))
+        self.command = command
+        self.env = env
+
+
+class _Inline(Executor):
+    """Runs what is submitted at once, in place of a pool of threads."""
+
+    def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        future: Future[_Result] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+class BackgroundBuilder(ModuleBuilder):
+    """Compiles one translation unit at a time, by the server.
+
+    Parameters
+    ----------
+    store : ModuleStore
+        As for `ModuleBuilder`.
+    run : callable
+        Runs a command; returns whether it succeeded.
+    """
+
+    def __init__(self, store: Any, run: Callable[[list[str]], bool]) -> None:
+        super().__init__(store)
+        self._run_by_server = run
+
+    def _run_untraced(self, command: list[str]) -> bool:
+        return self._run_by_server(command)
+
+    def build(
+        self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Any = None
+    ) -> None:
+        """Compile modules, which can share a unit; see `ModuleBuilder.build`."""
+        modules = list(modules)
+        library = self._compile(modules, self._precompiled([modules], _Inline()))
+        if library is not None:
+            for module in modules:
+                done(module, library)
+            return
+        if not modules[0].can_share:
+            return
+        for module in map(building.plain, modules):
+            library = self._compile([module], {})
+            if library is not None:
+                done(module, library)
+
+
+class Background:
+    """The jobs of this process, and the threads that build them.
+
+    Parameters
+    ----------
+    run : callable, optional
+        Runs a command with an environment while a condition holds, as `CompilerServer.run` does.
+    """
+
+    def __init__(self, run: Callable[..., bool] | None = None) -> None:
+        self._server = CompilerServer()
+        self.run = run or self._server.run
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] = {}
+        self._threads: set[threading.Thread] = set()
+        self._is_ending = False
+        #: How many jobs are over; who remembers the number knows whether to look at jobs again.
+        self.finished = 0
+        #: Whether jobs wait for threads which a fork has left behind.
+        self.is_stalled = False
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def module(self, wanted: Wanted) -> Job:
+        """Return the job that builds a module, for one thunk, which has to be added to it."""
+        return self._job(wanted.module_hash, lambda: ModuleJob(wanted))
+
+    def extension(self, name: str, command: Sequence[str], env: dict[str, str]) -> Job:
+        """Return the job that builds an extension, for one thunk, which has to be added to it."""
+        return self._job(name, lambda: ExtensionJob(name, command, env))
+
+    def _job(self, name: str, make: Callable[[], Job]) -> Job:
+        with self._lock:
+            job = self._jobs.get(name)
+            if job is None or job.state == FAILED:
+                job = self._jobs[name] = make()
+            # Under the lock: a thread that looks for work drops jobs that nothing needs.
+            job.claim()
+            return job
+
+    def start(self) -> None:
+        """Start the threads for the queued jobs, one for each processor."""
+        with deferred_interrupts, self._lock:
+            self.is_stalled = False
+            queued = sum(job.state == QUEUED for job in self._jobs.values())
+            if self._is_ending or not queued:
+                return
+            if not self._threads:
+                # After the cache has registered its own function, which is called later for that.
+                module_cache()
+                atexit.unregister(self.end)
+                atexit.register(self.end)
+            for _ in range(min(queued, building.processors()) - len(self._threads)):
+                thread = threading.Thread(target=self._work, name="optdb-tiers", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def wait(
+        self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
+    ) -> bool:
+        """Wait until jobs are over; return whether they are.
+
+        Parameters
+        ----------
+        jobs : iterable of Job
+            The jobs.
+        deadline : float, optional
+            The time by `time.monotonic` at which to give up.
+        tell : callable, optional
+            Called with the number of jobs that are over.
+        """
+        jobs = list(jobs)
+        if self.is_stalled:
+            self.start()
+        while (left := sum(not job.is_over for job in jobs)) and not self._is_ending:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            if tell is not None:
+                tell(len(jobs) - left)
+        return not left
+
+    def end(self) -> None:
+        """Kill the compilers and release all locks, at the end of the process."""
+        with self._lock:
+            self._is_ending = True
+            threads = list(self._threads)
+        self._server.close()
+        deadline = time.monotonic() + SECONDS_FOR_END
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _after_fork(self) -> None:
+        """Queue again, in a child process, what threads of the parent build."""
+        self._lock = threading.RLock()
+        self._server.forget()
+        self._threads = set()
+        for job in self._jobs.values():
+            job.requeue()
+        self.is_stalled = any(job.state == QUEUED for job in self._jobs.values())
+
+    def _work(self) -> None:
+        try:
+            while jobs := self._take():
+                self._build(jobs)
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+                is_last = not self._threads and not self._is_ending
+            if is_last:
+                self._close_idle_server()
+
+    def _close_idle_server(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._server.close()
+
+    def _take(self) -> list[Job]:
+        """Return the jobs that this thread does next; none if there are none, and the thread ends."""
+        with self._lock:
+            for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
+                job.state = DROPPED
+                del self._jobs[job.name]
+            queued = [job for job in self._jobs.values() if job.state == QUEUED]
+            taken = [] if self._is_ending else next_unit(queued, building.processors())
+            for job in taken:
+                job.state = RUNNING
+            if not taken:
+                # Under the same lock: `start` counts on this thread for later jobs until then.
+                self._threads.discard(threading.current_thread())
+            return taken
+
+    def _build(self, jobs: list[Job]) -> None:
+        """Build jobs; those whose result is missing afterwards failed, unless they were cancelled."""
+        done: set[Job] = set()
+        otherwise = FAILED
+        try:
+            done = self._build_extension(jobs[0]) if isinstance(jobs[0], ExtensionJob) else self._build_modules(jobs)
+        except Cancelled:
+            otherwise = QUEUED
+        except Exception as error:
+            # As when the disk is full. The functions go on in Python, and say why.
+            for job in jobs:
+                job.reason = str(error)
+        with self._lock:
+            for job in jobs:
+                job.state = DONE if job in done else otherwise
+                if job.is_over:
+                    self._jobs.pop(job.name, None)
+                    job.drop_text()
+            self.finished += 1
+
+    def _build_extension(self, job: ExtensionJob) -> set[Job]:
+        # Twice: Theano writes several files, and one that another process is about to write breaks its import.
+        is_built = any(self.run(job.command, lambda: job.is_needed, job.env) for _ in range(2))
+        return {job} if is_built else set()
+
+    def _build_modules(self, jobs: list[Job]) -> set[Job]:
+        cache = module_cache()
+        modules = [job for job in jobs if isinstance(job, ModuleJob)]
+
+        def run(command: list[str]) -> bool:
+            return self.run(command, lambda: any(job.is_needed for job in jobs))
+
+        cache.build([job.wanted for job in modules], builder=BackgroundBuilder(cache.store, run))
+        return {job for job in modules if cache.find(job.wanted) is not None}
+
+
+#: The part of the remaining code, for each processor, that one compiler gets: later units are chosen by what nodes
+#: have taken by then.
+_SHARE = 0.6
+
+#: Characters of code up to which a unit is not divided: the headers take a quarter of its time then.
+_MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
+
+
+def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
+    """Return the jobs to be done next by one compiler: those of the slowest nodes, and then the longest.
+
+    Parameters
+    ----------
+    queued : sequence of Job
+        What is left.
+    processors : int
+        How many compilers run at once.
+    """
+    if not queued:
+        return []
+    ordered = sorted(queued, key=lambda job: (-job.seconds, -job.effort, job.name))
+    first = ordered[0]
+    if not isinstance(first, ModuleJob) or not first.wanted.translation.can_share:
+        return [first]
+    modules = [job for job in ordered if isinstance(job, ModuleJob)]
+    most = max(_MIN_EFFORT, _SHARE * sum(job.effort for job in modules) / processors)
+    unit: list[Job] = []
+    effort = 0
+    for job in modules:
+        translation = job.wanted.translation
+        if not translation.can_share or translation.environment != first.wanted.translation.environment:
+            continue
+        if unit and (effort + job.effort > most or len(unit) == building.MAX_MODULES_IN_UNIT):
+            break
+        unit.append(job)
+        effort += job.effort
+    return unit
+
+
+background = Background()

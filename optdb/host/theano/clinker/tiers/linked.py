@@ -1,0 +1,158 @@
+"""Links functions in two tiers: finds the nodes whose modules are missing, and lets them begin in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import theano
+from theano import config
+from theano.gof.graph import Apply, Variable
+from theano.gof.vm import VM_Linker
+from theano.scan_module.scan_op import Scan
+
+from optdb.host.api.patching import PatchGroup
+from optdb.host.theano.clinker.linking import Linked, NodeLinker
+from optdb.host.theano.clinker.tiers.background import Background, background
+from optdb.host.theano.clinker.tiers.extensions import is_scan_loop_built, scan_loop_job
+from optdb.host.theano.clinker.tiers.machines import MachineExchange, is_exchangeable
+from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
+from optdb.host.theano.functions.compiled import take_turns
+
+__all__ = ["TieredLink", "can_have_tiers"]
+
+Cells = dict[Variable, list[Any]]
+
+
+def can_have_tiers(linker: Any) -> bool:
+    """Return whether a linker's functions may begin in Python.
+
+    Functions of the linkers ``c`` and ``c|py`` wait for their C code, and so do those whose nodes are watched by a
+    callback, as NanGuardMode's.
+    """
+    return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
+
+
+class TieredLink:
+    """The linking of one function in two tiers.
+
+    Parameters
+    ----------
+    linker : VM_Linker
+        The function's linker.
+    nodes : NodeLinker
+        Makes the thunks in C.
+    missing : set of str
+        The hashes of the modules that are not built.
+    queue : Background, optional
+        What builds them.
+    """
+
+    def __init__(self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background) -> None:
+        self._linker = linker
+        self._nodes = nodes
+        self._missing = missing
+        self._queue = queue
+        self._machine_arguments: tuple[Any, ...] = ()
+        self._has_changing = False
+
+    def make_all(self, make_all: Callable[[], Any]) -> Any:
+        """Return what the linker's ``make_all`` does, with a machine that changes over to C."""
+        with self._noting_machine():
+            machine, *rest, thunks, order = make_all()
+        if self._has_changing:
+            self._queue.start()
+        if is_exchangeable(machine):
+            _turns.install()
+            has_updates, overwrites_state = bool(self._linker.updated_vars), any(map(_overwrites, order))
+            exchange = MachineExchange(thunks, self._machine_maker(), self._queue, has_updates, overwrites_state)
+            machine = exchange.begin(machine)
+        return (machine, *rest, thunks, order)
+
+    @contextmanager
+    def _noting_machine(self) -> Iterator[None]:
+        """Keep what the linker's ``make_vm`` is called with in the block."""
+        linker = self._linker
+
+        def make_vm(*args: Any) -> Any:
+            self._machine_arguments = args
+            return type(linker).make_vm(linker, *args)
+
+        vars(linker)["make_vm"] = make_vm
+        try:
+            yield
+        finally:
+            del linker.make_vm
+
+    def _machine_maker(self) -> Callable[[list[Any]], Any]:
+        linker = self._linker
+        order, _, *rest = self._machine_arguments
+        return lambda thunks: type(linker).make_vm(linker, order, thunks, *rest)
+
+    def thunk(
+        self, node: Apply, storage_map: Cells, compute_map: Cells, no_recycling: Sequence[Variable]
+    ) -> ChangingThunk | None:
+        """Return a node's thunk that begins in Python; None if its module is built, or nobody knows its module."""
+        linked = self._nodes.linked(node, no_recycling)
+        wanted = linked.wanted  # None once another thread has the module
+        if wanted is None or wanted.module_hash not in self._missing:
+            return None
+        in_python = node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
+        make_in_c = _maker_in_c(self._nodes, linked, node, storage_map, compute_map, no_recycling)
+        return self._changing(node, in_python, self._queue.module(wanted), make_in_c, storage_map)
+
+    def scan_thunk(
+        self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
+    ) -> Any:
+        """Return a Scan's thunk, whose loop is Python's until Scan's own is built.
+
+        Parameters
+        ----------
+        op : Scan
+            The op.
+        make_thunk : callable
+            Its method, bound to it.
+        node, storage_map, compute_map
+            As ``Op.make_thunk`` takes them.
+        """
+        if not config.cxx or is_scan_loop_built():
+            return make_thunk(node, storage_map, compute_map, [])
+        in_python = make_thunk(node, storage_map, compute_map, [], impl="py")
+        storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
+        allow_gc = config.allow_gc
+
+        def make_in_c() -> Any:
+            # Theano's method reads the flag.
+            with theano.change_flags(allow_gc=allow_gc):
+                return make_thunk(node, storage, computed, [])
+
+        return self._changing(node, in_python, scan_loop_job(self._queue), make_in_c, storage_map)
+
+    def _changing(self, node: Apply, in_python: Any, job: Any, make_in_c: Any, storage_map: Cells) -> ChangingThunk:
+        self._has_changing = True
+        return ChangingThunk(node, in_python, job, make_in_c, storage_map, self._queue)
+
+
+_turns = PatchGroup("Turns of tiered functions", "from the first function with tiers on", "nothing", [take_turns])
+
+
+def _maker_in_c(
+    nodes: NodeLinker,
+    linked: Linked,
+    node: Apply,
+    storage_map: Cells,
+    compute_map: Cells,
+    no_recycling: Sequence[Variable],
+) -> Callable[[], Any]:
+    # Theano may exchange cells in its dictionary after the thunks are made.
+    storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
+    return lambda: nodes.thunk(linked, node, storage, computed, no_recycling)
+
+
+def _overwrites(node: Apply) -> bool:
+    return bool(getattr(node.op, "destroy_map", None))
+
+
+def _of_node(node: Apply, cells: Cells) -> Cells:
+    return {var: cells[var] for var in (*node.inputs, *node.outputs)}

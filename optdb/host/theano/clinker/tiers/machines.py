@@ -1,0 +1,216 @@
+"""Exchanges a function's virtual machine while its nodes change from Python to C.
+
+Theano's machine in C (CVM) reads its thunks once, when it is constructed. So a function gets a new machine, with the
+same storage, between two of its calls. As long as Python computes anything in a machine, whatever the reason, it is of
+a class that looks for finished modules and protects its calls: `TieredMachine` over Theano's class.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from theano.compile.function_module import Function
+from theano.gof import vm
+from theano.gof.vm import VM
+
+from optdb.host.theano.clinker.tiers.background import Background
+from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
+from optdb.host.theano.clinker.tiers.turns import deferred_interrupts, exclusive, uninterrupted
+
+__all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
+
+#: Theano's machines, which keep nothing between two calls but the storage, counters and settings.
+_EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
+
+# `TieredMachine` is always a base beside one of Theano's classes.
+if TYPE_CHECKING:
+    _Machine = VM
+else:
+    _Machine = object
+
+#: Attributes that each machine gets for itself.
+_OWN = ("exchange", "turn")
+
+
+class MachineExchange:
+    """The machines of one function, from the first tier to C.
+
+    Parameters
+    ----------
+    thunks : sequence of callable
+        The thunks in the machine's order, `ChangingThunk` among them.
+    make_machine : callable
+        Makes Theano's machine from a list of thunks.
+    queue : Background
+        The queue that builds modules.
+    has_updates : bool
+        Whether the function has updates.
+    overwrites_state : bool
+        Whether nodes may overwrite shared variables before all next values are computed.
+    """
+
+    def __init__(
+        self,
+        thunks: Sequence[Callable[[], Any]],
+        make_machine: Callable[[list[Any]], VM],
+        queue: Background,
+        has_updates: bool,
+        overwrites_state: bool,
+    ) -> None:
+        self.thunks = list(thunks)
+        #: The machine in force, from `begin` on.
+        self.machine: VM
+        #: The function that calls the machine, once it exists.
+        self.function: weakref.ref[Function] | None = None
+        self._make_machine = make_machine
+        self._queue = queue
+        self._has_updates = has_updates
+        self._overwrites_state = overwrites_state
+        self._finished = -1
+        self._depth = 0
+
+    @property
+    def changing(self) -> list[ChangingThunk]:
+        """The thunks that begin in Python, changed or not."""
+        return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
+
+    def begin(self, machine: VM) -> VM:
+        """Make a machine of Theano's the first one; return it."""
+        for thunk in self.changing:
+            thunk.has_machine = True
+        self.machine = self._protected(machine)
+        return self.machine
+
+    def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
+        """Change over what is ready, unless the function is running, and call the machine that is in force.
+
+        Parameters
+        ----------
+        machine : TieredMachine
+            The machine that is called, which may be out of force.
+        *args, **options
+            As Theano's machine takes them.
+        """
+        with machine.turn():
+            self.change_over_between_calls()
+            self._depth += 1
+            try:
+                if self.machine is machine:
+                    return super(TieredMachine, machine).__call__(*args, **options)
+                return self.machine(*args, **options)
+            finally:
+                self._depth -= 1
+                if self.machine is not machine and hasattr(machine, "position_of_error"):
+                    # Scan asks the machine that it has called.
+                    machine.position_of_error = self.machine.position_of_error
+
+    def change_over_between_calls(self) -> None:
+        """Exchange the machine if modules were built since the last time, unless a call is running.
+
+        The caller has the turn.
+        """
+        if self._depth:
+            return
+        if self._queue.is_stalled:
+            self._queue.start()
+        if self._finished == self._queue.finished:
+            return
+        with deferred_interrupts:
+            finished = self._queue.finished
+            for thunk in self.changing:
+                thunk.change_over()
+            if any(isinstance(thunk, ChangingThunk) and not thunk.is_pending for thunk in self.machine.thunks):
+                self._exchange()
+            self._finished = finished
+
+    def _exchange(self) -> None:
+        old = self.machine
+        new = self._make_machine([thunk if _is_pending(thunk) else _settled(thunk) for thunk in self.thunks])
+        _carry_over(old, new)
+        self.machine = self._protected(new)
+        function = None if self.function is None else self.function()
+        if function is not None and function.fn is old:
+            function.fn = self.machine
+
+    def _protected(self, machine: VM) -> VM:
+        """Return a machine of Theano's with its turn, and of a class of its own where Python computes anything."""
+        machine.turn = exclusive
+        if _is_whole_in_c(machine):
+            return machine
+        if self._has_updates and (self._overwrites_state or machine.need_update_inputs):
+            machine.turn = uninterrupted
+        machine.__class__ = _tiered(type(machine))
+        assert isinstance(machine, TieredMachine)
+        machine.exchange = self
+        return machine
+
+
+class TieredMachine(_Machine):
+    """What a machine that computes in Python, at least in part, has beside Theano's class."""
+
+    exchange: MachineExchange
+    turn: Callable[[], AbstractContextManager[object]]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.exchange.call(self, *args, **options)
+
+
+_classes: dict[type[VM], type[TieredMachine]] = {}
+
+
+def _tiered(kind: type[VM]) -> type[TieredMachine]:
+    if kind not in _classes:
+        _classes[kind] = type(kind.__name__, (TieredMachine, kind), {"__doc__": kind.__doc__})
+    return _classes[kind]
+
+
+def _is_whole_in_c(machine: VM) -> bool:
+    """Return whether a call of a machine never runs Python code."""
+    is_in_c = isinstance(machine, getattr(vm, "CVM", ()))
+    return is_in_c and all(hasattr(thunk, "cthunk") for thunk in machine.thunks)
+
+
+def is_exchangeable(machine: Any) -> bool:
+    """Return whether a machine is of one of Theano's classes, and nothing is added to it."""
+    return type(machine) in _EXCHANGEABLE
+
+
+def _is_pending(thunk: Any) -> bool:
+    return isinstance(thunk, ChangingThunk) and thunk.is_pending
+
+
+def _settled(thunk: Any) -> Any:
+    """Return the thunk itself, without the time that is taken in the first tier."""
+    if not isinstance(thunk, ChangingThunk):
+        return thunk
+    settled: Any = thunk.current
+    settled.inputs, settled.outputs, settled.lazy = thunk.inputs, thunk.outputs, thunk.lazy
+    settled.failed_module = thunk.failed_module
+    return settled
+
+
+def _carry_over(old: VM, new: VM) -> None:
+    """Give a new machine the settings of an old one, and the times that no profile has yet."""
+    for name, value in vars(old).items():
+        if name not in _OWN and (name not in vars(new) or name in ("storage_map", "compute_map")):
+            setattr(new, name, value)
+    if new.allow_gc != old.allow_gc:
+        new.allow_gc = old.allow_gc
+    new.time_thunks = old.time_thunks
+    new.call_counts[:] = old.call_counts
+    new.call_times[:] = old.call_times
+
+
+def exchange_of(machine: Any) -> MachineExchange | None:
+    """Return the exchange that a machine takes part in; None for others."""
+    return machine.exchange if isinstance(machine, TieredMachine) else None
+
+
+def bind(function: Any) -> None:
+    """Refer the exchange of a linked function to it: it replaces the machine."""
+    exchange = exchange_of(getattr(function, "fn", None))
+    if exchange is not None:
+        exchange.function = weakref.ref(function)

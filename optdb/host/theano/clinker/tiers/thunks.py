@@ -1,0 +1,165 @@
+"""Thunks that compute a node in Python until its C code is built."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from theano.gof.graph import Apply, Variable
+from theano.gof.utils import MethodNotDefined
+from theano.tensor import TensorType
+
+from optdb.host.theano.clinker.tiers.background import FAILED, Background, Job
+
+__all__ = ["ChangingThunk", "CompilerWarning"]
+
+#: The exceptions of an op whose Python code does not compute a node.
+NoPython = (NotImplementedError, MethodNotDefined)
+
+
+class CompilerWarning(UserWarning):
+    """C code does not compile, and a function goes on in Python."""
+
+
+class ChangingThunk:
+    """Computes a node in Python first, and in C from the moment that its module is built.
+
+    Parameters
+    ----------
+    node : Apply
+        The node.
+    in_python : callable
+        Its thunk in Python.
+    job : Job
+        What its C code waits for.
+    make_in_c : callable
+        Makes its thunk in C when the job is done.
+    cells : dict
+        Storage of the node's outputs.
+    queue : Background
+        The queue that does the job.
+    """
+
+    def __init__(
+        self,
+        node: Apply,
+        in_python: Any,
+        job: Job,
+        make_in_c: Callable[[], Any],
+        cells: dict[Variable, list[Any]],
+        queue: Background,
+    ) -> None:
+        self.node = node
+        self.job = job
+        #: How long the node has computed in Python.
+        self.seconds = 0.0
+        #: The thunk that computes the node now.
+        self.current: Any = in_python
+        #: Whether a machine replaces this thunk; otherwise it changes over by itself.
+        self.has_machine = False
+        self.inputs = in_python.inputs
+        self.outputs = in_python.outputs
+        self.lazy = False
+        self._queue = queue
+        self._make_in_c: Callable[[], Any] | None = make_in_c
+        self._arrays = [
+            (cells[var], np.dtype(var.type.dtype)) for var in node.outputs if isinstance(var.type, TensorType)
+        ]
+        job.add(self)
+
+    def __getattr__(self, name: str) -> Any:
+        # What Theano asks a thunk for, such as ``perform`` or ``cthunk``.
+        if name.startswith("__") or "current" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.current, name)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the node's C code is still to come."""
+        return self._make_in_c is not None
+
+    @property
+    def failed_module(self) -> str | None:
+        """The module that was not built, so that Python computes the node from now on; None if there is none."""
+        return self.job.name if self.job.state == FAILED and not self.is_pending else None
+
+    def change_over(self) -> bool:
+        """Use the C code if it is there, from now on; warn if it does not compile. Return whether the thunk changed.
+
+        The node's outputs are dropped: C code reuses their memory, which Python code may have shared with other values.
+        """
+        if self._make_in_c is None or not self.job.is_over:
+            return False
+        if self.job.state != FAILED:
+            try:
+                self.current = self._make_in_c()
+            except Exception as error:
+                # As when a library does not load. The node's Python code serves as well.
+                self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
+        self._make_in_c = None
+        if self.job.state == FAILED:
+            _warn(self.job)
+            return True
+        for cell in self.outputs:
+            cell[0] = None
+        return True
+
+    def __call__(self) -> Any:
+        if self._make_in_c is None:
+            return self.current()
+        if self._queue.is_stalled:
+            self._queue.start()
+        if not self.has_machine and self.change_over():
+            return self.current()
+        begin = time.perf_counter()
+        try:
+            result = self.current()
+        except NoPython:
+            return self._compute_in_c()
+        finally:
+            self.seconds += time.perf_counter() - begin
+        for cell, dtype in self._arrays:
+            _keep_to_type(cell, dtype)
+        return result
+
+    def _compute_in_c(self) -> Any:
+        """Wait for the C code of a node that Python does not compute, and run it."""
+        self.seconds = float("inf")  # so that it is built next
+        self._queue.wait([self.job])
+        self.change_over()
+        return self.current()
+
+
+def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
+    """Make an array of an output that is none, or that C code cannot take or overwrite.
+
+    NumPy's functions return numbers instead of arrays without dimensions, and arrays that repeat their elements.
+    """
+    value = cell[0]
+    if value is None:
+        return
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        cell[0] = np.asarray(value, dtype)
+    elif not value.flags.writeable and 0 in value.strides:
+        cell[0] = value.copy()
+
+
+_warned: set[str] = set()
+
+
+def _warn(job: Job) -> None:
+    """Warn once that a module was not built."""
+    if job.name in _warned:
+        return
+    _warned.add(job.name)
+    ops = ", ".join(job.ops)
+    why = f": {job.reason}" if job.reason else ", since its C code does not compile"
+    warnings.warn(
+        f"optdb.tiered: module {job.name[:12]} ({ops}) was not built{why}. Functions that use it go on in Python.\n"
+        "The cure: compile with THEANO_FLAGS=optdb.tiered=False, which raises the compiler's error",
+        CompilerWarning,
+        stacklevel=2,
+    )

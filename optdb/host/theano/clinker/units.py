@@ -1,0 +1,298 @@
+"""Joins the source code of many modules in translation units.
+
+Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. The code of
+each is in a namespace of its own, the macros that it defines are restored after it, and its init function has a unique
+name: so the modules of a unit do not see each other. Two kinds of support code precede the namespaces, once, and only
+modules with the same such code share a unit: declarations of functions of C libraries, and the support code of ops and
+types from outside of Theano, which may contain anything. A module whose own part includes a file or has a pragma is
+compiled alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from theano.gof.utils import MethodNotDefined
+
+from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
+
+__all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
+
+#: A longer module is compiled alone: sharing gains little, and inlining has limits for large units.
+MAX_SHARED_CHARS = 200_000
+#: The longest text of an op, in characters: a fused op has its whole code in its name.
+MAX_OP_CHARS = 80
+
+#: The headers that modules of tensors begin with, in this order.
+COMMON_HEADERS = (
+    *("<Python.h>", "<iostream>", '"theano_mod_helper.h"', "<math.h>"),
+    *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
+)
+
+#: Headers that some of Theano's ops include, and that do not affect other code: the common headers already declare
+#: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
+HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
+
+#: Takes the compiler as long as all the others. Theano's code of tensors uses it to print, where an op is debugged.
+_STREAM_HEADER = "<iostream>"
+
+#: The headers of code that uses nothing of ``<iostream>``.
+LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
+
+#: Names of ``std`` that the light headers declare.
+_LIGHT_NAMES = frozenset({"abs", "max", "min", "pair", "pow", "reverse_iterator", "sort", "vector"})
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)|\b(using)\s+namespace\b")
+
+_ARRAY_HEADER = "<numpy/arrayobject.h>"
+
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)", re.MULTILINE)
+_MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
+
+#: The preprocessor directives that the own part of a module may have if it shares a unit.
+_CONTAINED = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif"})
+_OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
+_PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The compiler's flags, and the code that precedes the own code of a module.
+
+    Parameters
+    ----------
+    compiler : type
+        Theano's compiler class.
+    args, header_dirs, libraries, lib_dirs : tuple of str
+        The compiler's flags, in Theano's order.
+    includes : tuple of str
+        Headers, in Theano's order, each with its brackets or quotes.
+    prelude : tuple of str
+        Support code of ops and types that does not belong to one node.
+    """
+
+    compiler: Any
+    args: tuple[str, ...]
+    header_dirs: tuple[str, ...]
+    libraries: tuple[str, ...]
+    lib_dirs: tuple[str, ...]
+    includes: tuple[str, ...]
+    prelude: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The code of one module, ready to be compiled.
+
+    Parameters
+    ----------
+    name : str
+        The module's name.
+    source : str
+        Theano's complete code.
+    own_code : str
+        The part that is this module's own; '' if it has to be compiled alone.
+    environment : Environment
+        The flags and the code that precedes the own part.
+    ops : tuple of str
+        The ops that the module computes, for people.
+    """
+
+    name: str
+    source: str
+    own_code: str
+    environment: Environment
+    ops: tuple[str, ...] = ()
+
+    # Computed on demand, for modules that have to be compiled.
+
+    @functools.cached_property
+    def can_share(self) -> bool:
+        """Whether the module may share a unit with others."""
+        return 0 < len(self._outlined) <= MAX_SHARED_CHARS
+
+    @functools.cached_property
+    def body(self) -> str:
+        """The module's text in a unit: its own part, with calls of functions that the unit's modules share."""
+        return self._outlined if self.can_share else self.source
+
+    @functools.cached_property
+    def _outlined(self) -> str:
+        """The own part with these calls; '' if its directives have effects outside of it."""
+        if not is_contained(self.own_code):
+            return ""
+        return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
+
+    @property
+    def effort(self) -> int:
+        """The amount of code to compile, in characters."""
+        return len(self.body)
+
+
+def module_of(linker: Any) -> Translation:
+    """Return the code of a CLinker's module.
+
+    Parameters
+    ----------
+    linker : CLinker
+        A linker that has accepted a graph.
+
+    Raises
+    ------
+    NotImplementedError, MethodNotDefined
+        If an op has no C code.
+    """
+    module = linker.get_dynamic_module()
+    source = module.code()
+    prelude = _prelude(linker)
+    own_code = _own_part(source, prelude)
+    environment = Environment(
+        compiler=linker.c_compiler(),
+        args=tuple(linker.compile_args()),
+        header_dirs=tuple(linker.header_dirs()),
+        libraries=tuple(linker.libraries()),
+        lib_dirs=tuple(linker.lib_dirs()),
+        includes=_includes(module.includes, [*prelude, own_code]),
+        prelude=prelude,
+    )
+    ops = tuple(str(node.op)[:MAX_OP_CHARS] for node in linker.node_order)
+    return Translation(module.code_hash, source, own_code, environment, ops)
+
+
+def _own_part(source: str, prelude: Sequence[str]) -> str:
+    """Return a module's code without its includes and the support code before it; '' if the source lacks them."""
+    heading = "//////////////////////\n////  Support Code\n//////////////////////\n"
+    _, separator, body = source.partition(heading)
+    is_complete = bool(separator)
+    for code in prelude:
+        before, separator, after = body.partition(f"{code}\n")
+        is_complete, body = is_complete and bool(separator), before + after
+    return body if is_complete else ""
+
+
+def _prelude(linker: Any) -> tuple[str, ...]:
+    """Return the support code of ops and types that has to precede the namespaces."""
+    texts: dict[str, None] = {}
+    for owner in (*(var.type for var in linker.variables), *(node.op for node in linker.node_order)):
+        try:
+            code = owner.c_support_code()
+        except MethodNotDefined:
+            continue
+        is_trusted = _is_theanos(owner)
+        for text in code if isinstance(code, list) else [code]:
+            if text and not (is_trusted and 'extern "C"' not in text):
+                texts[text] = None
+    return tuple(texts)
+
+
+def _is_theanos(owner: Any) -> bool:
+    """Return whether an op or a type, and all ops that it contains, are Theano's own."""
+    if not type(owner).__module__.startswith("theano."):
+        return False
+    if hasattr(owner, "scalar_op"):
+        return _is_theanos(owner.scalar_op)
+    inner = getattr(owner, "fgraph", None)
+    return inner is None or all(_is_theanos(node.op) for node in inner.apply_nodes)
+
+
+def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
+    """Return a module's includes; for all modules with only common and harmless headers one of two tuples."""
+    bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
+    front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
+    if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
+        return COMMON_HEADERS + HARMLESS_HEADERS if any(map(_may_print, code)) else LIGHT_HEADERS
+    return tuple(bracketed)
+
+
+def _may_print(code: str) -> bool:
+    """Return whether code uses a name that the light headers may lack."""
+    return any(using or name not in _LIGHT_NAMES for name, using in _STD_NAME.findall(_COMMENT.sub("", code)))
+
+
+def is_contained(body: str) -> bool:
+    """Return whether the effects of a module's preprocessor directives can be undone after it."""
+    pragmas = len(_PRAGMA.findall(body))
+    directives = [name for name in _DIRECTIVE.findall(body) if name != "pragma"]
+    return _CONTAINED.issuperset(directives) and pragmas == len(_OPENMP.findall(body))
+
+
+def _bracketed(include: str) -> str:
+    return include if include[0] in '<"' else f'"{include}"'
+
+
+def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
+    """Divide modules among units of about the same compile time.
+
+    Parameters
+    ----------
+    modules : iterable of Translation
+        The modules to compile.
+    parallel : int
+        How many units are compiled at the same time.
+    min_effort : int
+        The least effort of a unit: smaller ones cost more in reading the headers than they gain.
+    max_modules : int
+        The most modules in one unit: if a unit does not compile, its modules are compiled again, alone.
+
+    Returns
+    -------
+    list of list of Translation
+        The units, the largest first.
+    """
+    modules = sorted(modules, key=lambda module: (-module.effort, module.name))
+    alone = [[module] for module in modules if not module.can_share]
+    together: dict[Environment, list[Translation]] = {}
+    for module in modules:
+        if module.can_share:
+            together.setdefault(module.environment, []).append(module)
+    fair = max(min_effort, sum(module.effort for module in modules) // parallel)
+    units = [*alone]
+    for members in together.values():
+        number = max(round(sum(module.effort for module in members) / fair), -(-len(members) // max_modules), 1)
+        units += _dealt(members, min(number, len(members)))
+    return sorted(units, key=lambda unit: -sum(module.effort for module in unit))
+
+
+def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
+    """Distribute modules, largest first, each to the unit with the least effort so far."""
+    units: list[list[Translation]] = [[] for _ in range(number)]
+    efforts = [0] * number
+    for module in modules:
+        least = efforts.index(min(efforts))
+        units[least].append(module)
+        efforts[least] += module.effort
+    return units
+
+
+def unit_text(modules: Sequence[Translation]) -> str:
+    """Return the text of a translation unit.
+
+    Parameters
+    ----------
+    modules : sequence of Translation
+        Modules of one environment that can share a unit; or a single one, whose source code is the text.
+    """
+    if len(modules) == 1 and not modules[0].can_share:
+        return modules[0].source
+    environment = modules[0].environment
+    helpers = [outlining.HELPERS, shared_thunks.HELPERS]
+    if _ARRAY_HEADER in environment.includes:
+        helpers += [outlining.ARRAY_HELPERS, outlining_loops.LOOP_HELPERS, shared_thunks.ARRAY_HELPERS]
+    parts = [
+        *(f"#include {include}" for include in environment.includes),
+        *environment.prelude,
+        *helpers,
+        *map(_in_namespace, modules),
+    ]
+    return "\n".join([*parts, ""])
+
+
+def _in_namespace(module: Translation) -> str:
+    macros = list(dict.fromkeys(_MACRO.findall(module.body)))
+    before = [f'#pragma push_macro("{name}")' for name in macros]
+    after = [f'#pragma pop_macro("{name}")' for name in reversed(macros)]
+    return "\n".join([*before, f"namespace optdb_{module.name} {{", module.body, "}", *after])

@@ -1,0 +1,109 @@
+"""Wraps the functions of Theano that link, compile and cache C code, so that optdb does it in batches.
+
+Importing this module imports Theano.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from theano import config
+from theano.compile.function_module import FunctionMaker
+from theano.gof import cmodule
+from theano.gof.cc import CLinker, OpWiseCLinker
+from theano.gof.op import COp, Op
+from theano.gof.vm import VM_Linker
+from theano.scan_module import scan_op
+
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.theano.clinker.cache import module_cache
+from optdb.host.theano.clinker.collecting import collector
+from optdb.host.theano.clinker.progress import progress
+from optdb.host.theano.clinker.signatures import keep_without_props, stable_version
+from optdb.host.theano.clinker.tiers.machines import bind
+from optdb.host.theano.importing.support import writing_compiledir
+from optdb.host.theano.speedups.collector import growing
+
+__all__ = ["wrappers"]
+
+
+def _linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def linked(self: Any, *args: Any, **options: Any) -> Any:
+        with writing_compiledir(config.compiledir):
+            return collector.link(self, lambda: make_all(self, *args, **options))
+
+    return linked
+
+
+def _sharing_thunks(make_c_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_c_thunk)
+    def shared(self: Op, node: Any, storage_map: Any, compute_map: Any, no_recycling: Any) -> Any:
+        thunk = collector.make_c_thunk(node, storage_map, compute_map, no_recycling)
+        if thunk is not None:
+            return thunk
+        return make_c_thunk(self, node, storage_map, compute_map, no_recycling)
+
+    return shared
+
+
+def _scan_thunks(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def remembered(
+        self: scan_op.Scan, node: Any, storage: Any, computed: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        bound = functools.partial(make_thunk, self)
+        return collector.scan_thunk(self, bound, (node, storage, computed, no_recycling), impl)
+
+    return remembered
+
+
+def _scan_functions(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def postponable(*args: Any, **options: Any) -> Any:
+        return collector.scan_function(function, args, options)
+
+    return postponable
+
+
+def _optimizing(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
+        collector.begin_maker(self)
+        with growing(), progress.phase("optimizing"):
+            init(self, *args, **options)
+
+    return begun
+
+
+def _creating(create: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(create)
+    def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
+        collector.postpone(self, args, options)
+        with growing(), progress.phase("linking"):
+            function = create(self, *args, **options)
+        bind(function)
+        return function
+
+    return postponable
+
+
+def wrappers() -> list[Patch]:
+    """Return the patches of Theano's functions."""
+    together = "the modules of a function are compiled together"
+    scans = "the inner functions of Scans are compiled together with what is around them"
+    shown = "shows progress; a Scan's inner function may be put off"
+    return [
+        Wrapper(CLinker, "cmodule_key_", keep_without_props, "an op without properties has a key as well"),
+        Wrapper(COp, "c_code_cache_version", stable_version, "a version does not depend on the process"),
+        Patch(cmodule, "get_module_cache", module_cache, "no lock of the whole folder is taken"),
+        Wrapper(Op, "make_c_thunk", _sharing_thunks, together),
+        Wrapper(VM_Linker, "make_all", _linking, together),
+        Wrapper(OpWiseCLinker, "make_all", _linking, together),
+        Wrapper(scan_op.Scan, "make_thunk", _scan_thunks, scans),
+        Wrapper(scan_op, "function", _scan_functions, scans),
+        Wrapper(FunctionMaker, "__init__", _optimizing, shown),
+        Wrapper(FunctionMaker, "create", _creating, shown),
+    ]

@@ -1,0 +1,259 @@
+"""Compiled functions: observes and wraps their compilation, and replaces them by equivalents."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from theano.compile import function_module
+from theano.compile.function_module import Function, FunctionMaker
+from theano.gof.link import Container, PerformLinker
+
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper, applied
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.theano.speedups.collector import growing
+
+__all__ = [
+    "Container",
+    "Function",
+    "compile_in_turn",
+    "computed_by",
+    "function_like",
+    "has_c_thunks",
+    "install_optimize_method",
+    "optimize",
+    "take_turns",
+    "updates_of",
+    "watching",
+    "wrap_compilation",
+]
+
+
+class FunctionInTurn(Function):
+    """A function that is called by the thread whose turn it is; see `take_turns`."""
+
+    # As Theano has it, before `take_turns` goes around it.
+    __call__ = Function.__call__
+
+
+def function_like(function: Function) -> Function:
+    """Return a function that takes arguments as another one does, and has storage of its own.
+
+    The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
+    outputs. It has ``need_update_inputs = False``, so that it applies updates itself. Threads take turns before they
+    call the function. Values of inputs that are not shared are copied.
+    """
+    inputs = [
+        Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
+        for old, spec in zip(function.input_storage, function.maker.inputs, strict=True)
+    ]
+    outputs = [Container(old.type, [None]) for old in function.output_storage]
+    defaults = [_default(*default) for default in function.defaults]
+    like = FunctionInTurn(
+        *(None, inputs, outputs, function.indices, function.outputs, defaults),
+        *(function.unpack_single, function.return_none, function.output_keys, function.maker),
+        name=function.name,
+    )
+    like.trust_input = function.trust_input
+    return like
+
+
+def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
+    """Return a function with the arguments and storage of another one, which calls `compute` in place of its ``fn``.
+
+    The other function stays as it is: a call of it, even one from within `compute`, computes what it always does.
+    """
+    other = object.__new__(type(function))
+    vars(other).update(vars(function), fn=compute)
+    return other
+
+
+def has_c_thunks(function: Function) -> bool:
+    """Tell whether the nodes of a function may be computed by C code."""
+    linker = function.maker.linker
+    return not isinstance(linker, PerformLinker) and getattr(linker, "c_thunks", None) is not False
+
+
+def updates_of(function: Function) -> dict[int, int]:
+    """Return which outputs of a function's graph are next values: index of the output to index of the input.
+
+    The graph itself does not know if it is a copy.
+    """
+    inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
+    first = len(function.maker.fgraph.outputs) - len(inputs)
+    return {first + i: number for i, number in enumerate(inputs)}
+
+
+def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
+    """Return an equivalent of a compiled function, made by a backend.
+
+    Parameters
+    ----------
+    function : theano.compile.function_module.Function
+        It stays as it is.
+    backend : callable
+        Makes the equivalent; `opencl_backend` returns one.
+
+    Returns
+    -------
+    object
+        What `backend` returns: a `SimulatorOCL` for `opencl_backend`.
+
+    Raises
+    ------
+    TypeError
+        If the backend is none, such as the name of a device.
+    """
+    if not callable(backend):
+        raise TypeError(
+            f"a backend is a callable, and not {backend!r}.\n"
+            "The cure: f.optimize(optdb.opencl_backend(device='auto')), or the name of a device for 'auto'"
+        )
+    return backend(function)
+
+
+def install_optimize_method() -> None:
+    """Let ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)``, from now on."""
+    if not hasattr(Function, "optimize"):
+        _conveniences.install()
+
+
+_conveniences = PatchGroup(
+    "Methods of compiled functions",
+    "from the import of Theano on",
+    "nothing",
+    [Patch(Function, "optimize", optimize, "f.optimize(backend) is optdb.optimize(f, backend)")],
+)
+
+
+def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
+    """Return a default of an input: what its container has, where that is not put back at each call."""
+    return required, refeed, value if refeed else None
+
+
+@contextmanager
+def watching(see: Callable[[Any], None]) -> Iterator[None]:
+    """Call `see` with each function that is compiled meanwhile.
+
+    Parameters
+    ----------
+    see : callable
+        Called with the function, also with functions inside of others (loops of Scan).
+    """
+
+    def showing(create: Callable[..., Function]) -> Callable[..., Function]:
+        @functools.wraps(create)
+        def create_and_show(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+            function = create(self, *args, **kwargs)
+            see(function)
+            return function
+
+        return create_and_show
+
+    with applied(Wrapper(FunctionMaker, "create", showing, "each function is shown")):
+        yield
+
+
+def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def call_in_turn(self: Function, *args: Any, **kwargs: Any) -> Any:
+        turn = getattr(self.fn, "turn", None)
+        if turn is None:
+            return call(self, *args, **kwargs)
+        with turn():
+            return call(self, *args, **kwargs)
+
+    return call_in_turn
+
+
+#: Lets the threads that call a function wait for each other, if what computes it has a ``turn`` that returns a lock.
+take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
+
+
+def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
+    """Enter a context manager around the compilation of each function's nodes, from now on.
+
+    Parameters
+    ----------
+    surround : callable
+        Makes it. Functions inside of others (loops of Scan) are compiled within the outer one's.
+    """
+
+    def around(create: Callable[..., Function]) -> Callable[..., Function]:
+        @functools.wraps(create)
+        def create_within(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+            with growing(), surround():
+                return create(self, *args, **kwargs)
+
+        return create_within
+
+    patch = Wrapper(FunctionMaker, "create", around, "the kernels of a function are built as one program")
+    PatchGroup("Compilation for a device", "from `import optdb.opencl` on", "nothing", [patch]).install()
+
+
+def compile_in_turn() -> None:
+    """Compile functions in one thread at a time, from now on.
+
+    Theano's graphs share constants, its rewriters keep state, and a compilation sets flags for the whole process and
+    puts them back. Two compilations at once raise errors, or leave a flag set. The lock is held while C code is built,
+    too. A function that a compilation needs in turn, such as a Scan's, is compiled by the thread that holds the lock.
+    """
+    _compilation.install()
+
+
+class _CompilationLock:
+    """A reentrant lock, which is free in a forked process whichever thread held it before."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method, called with the lock held."""
+
+        @functools.wraps(method)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return method(*args, **kwargs)
+
+        return locked
+
+
+_lock = _CompilationLock()
+_compilation = PatchGroup(
+    "Compilation in turn",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Wrapper(FunctionMaker, name, _lock.around, "Theano cannot compile two functions at once")
+        for name in ("__init__", "create")
+    ],
+)
+
+
+def copy_results_without_test_values() -> None:
+    """Insert the copies of results and next values without test values, from now on.
+
+    Theano adds these nodes to a finished graph, which may end on a device. No rewriter sees them.
+    """
+    _copies.install()
+
+
+def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
+    return functools.wraps(insert)(without_test_values()(insert))
+
+
+_copies = PatchGroup(
+    "Copies of results",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(function_module, "insert_deepcopy", _without_test_values, "variables of a device have no test values")],
+)

@@ -1,0 +1,238 @@
+"""Replaces the ops that Theano's optimizer chose for a processor by the plain ops that compute the same.
+
+An optimized graph works in place and names ways of computing (a convolution by products of matrices) that are good
+for a processor. A device needs the plain ops: :func:`plain_copy` copies a graph, node by node, and exchanges each such
+op for the plain one. Without in-place ops, data dependencies alone order the nodes, and no node overwrites a buffer
+that the copy shares: an upload in the original may be the argument itself there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
+from theano.gof.toolbox import History
+from theano.sandbox.rng_mrg import mrg_uniform
+from theano.tensor import as_tensor_variable, patternbroadcast
+from theano.tensor.blas import Gemm, Gemv, Ger
+from theano.tensor.blas_c import CGemv, CGer
+from theano.tensor.blas_scipy import ScipyGer
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.nnet.abstract_conv import (
+    AbstractConv2d,
+    AbstractConv2d_gradInputs,
+    AbstractConv2d_gradWeights,
+    AbstractConv3d,
+    AbstractConv3d_gradInputs,
+    AbstractConv3d_gradWeights,
+)
+from theano.tensor.nnet.blocksparse import SparseBlockGemv, SparseBlockOuter
+from theano.tensor.nnet.conv import ConvOp
+from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
+from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
+from theano.tensor.raw_random import RandomFunction
+from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
+
+from optdb.host.api.control_flow import Scan, scan_overwriting
+from optdb.host.api.graph import Apply, FunctionGraph, Op, PureOp, Variable
+from optdb.host.api.traces import copy_trace
+from optdb.host.theano.functions.declared import declare_lengths
+
+__all__ = ["change_output", "plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
+
+
+Plain = Mapping[type, Callable[[Any], PureOp]]
+"""The class of an op that may work in place, to a function that takes one and returns the same op, not in place."""
+
+
+def plain_copy(
+    nodes: Iterable[Apply],
+    replace: dict[Variable, Variable],
+    more: Plain = MappingProxyType({}),
+    in_place: Collection[Apply] = (),
+) -> dict[Variable, Variable]:
+    """Copy nodes, with plain ops instead of those that work in place.
+
+    An op that only works in place gets copies of what it overwrites.
+
+    Parameters
+    ----------
+    nodes : iterable of Apply
+        In topological order.
+    replace : dict
+        Inputs of the graph to their replacements in the copy, of the same types. Others, and constants, are copied.
+    more : mapping
+        Plain ops of a device.
+    in_place : collection of Apply
+        Nodes that are to stay as they are: they overwrite what is in `replace`.
+
+    Returns
+    -------
+    dict
+        Each variable to its copy.
+    """
+    copies = dict(replace)
+    plain_ops = {**_PLAIN, **more}
+    for node in nodes:
+        for var in node.inputs:
+            if var not in copies:
+                copies[var] = var.clone()
+        inputs = [copies[var] for var in node.inputs]
+        as_it_is = node in in_place
+        outputs = node.clone_with_new_inputs(inputs).outputs if as_it_is else _plain_outputs(node, inputs, plain_ops)
+        for old, new in zip(node.outputs, outputs, strict=True):
+            copies[old] = new
+            copy_trace(old, new)
+            new.name = new.name or old.name
+    return copies
+
+
+def without_copies(var: Variable) -> Variable:
+    """Return the variable that Theano copies, or makes a view of, for the caller of a function."""
+    while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
+        (var,) = var.owner.inputs
+    return var
+
+
+def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Variable]:
+    """Return variables of the values and types of a node's outputs, computed by a plain op; `more` as in `plain_copy`.
+
+    An op that only works in place gets copies of what it overwrites.
+    """
+    outputs = _plain_outputs(node, list(node.inputs), {**_PLAIN, **more})
+    for old, new in zip(node.outputs, outputs, strict=True):
+        copy_trace(old, new)
+    return outputs
+
+
+def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
+    """Replace variables in the graph of a linker, which may have been copied or unpickled; nothing validates that."""
+    _let_change(fgraph)
+    fgraph.replace_all(pairs, reason=reason)
+
+
+def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str) -> None:
+    """Replace an output alone, in a graph as for `replace_in_linked`."""
+    _let_change(fgraph)
+    fgraph.change_input("output", index, var, reason=reason)
+
+
+def _let_change(fgraph: FunctionGraph) -> None:
+    """Give a graph back what a pickle leaves out, and changes need."""
+    vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
+    for feature in fgraph._features:
+        if isinstance(feature, History):
+            vars(feature).setdefault("history", {fgraph: None})
+
+
+def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
+    convolve = _CONVOLUTIONS.get(type(node.op))
+    if convolve is not None and _has_abstract(node):
+        # A ConvOp that is given lengths of 1 infers more of its result's type than the abstract convolution does.
+        out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
+        return [node.outputs[0].type.filter_variable(out)]
+    destroyed = getattr(node.op, "destroy_map", None) or {}
+    overwritten = {slot for slots in destroyed.values() for slot in slots}
+    plain = plain_ops.get(type(node.op))
+    if overwritten and plain is not None:
+        # Not by the op itself: a caller's conversions have been done when the first node was made.
+        return plain(node.op).make_node(*inputs).outputs
+    for slot in overwritten:
+        inputs[slot] = deep_copy_op(inputs[slot])
+    return node.clone_with_new_inputs(inputs).outputs
+
+
+def _without_inplace(op: Any) -> Op:
+    return type(op)(inplace=False)
+
+
+def _plain_change(op: AdvancedIncSubtensor1) -> Op:
+    return type(op)(inplace=False, set_instead_of_inc=op.set_instead_of_inc)
+
+
+def _plain_elemwise(op: Elemwise) -> Elemwise:
+    return Elemwise(op.scalar_op, name=op.name, nfunc_spec=op.nfunc_spec, openmp=op.openmp)
+
+
+def _plain_part(op: IncSubtensor) -> IncSubtensor:
+    return IncSubtensor(op.idx_list, False, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
+
+
+def _plain_random(op: RandomFunction) -> RandomFunction:
+    function, outtype, _, ndim_added = op._props()
+    return RandomFunction(function, outtype, inplace=False, ndim_added=ndim_added)
+
+
+_PLAIN: Plain = {
+    Elemwise: _plain_elemwise,
+    IncSubtensor: _plain_part,
+    AdvancedIncSubtensor1: _plain_change,
+    **dict.fromkeys((Gemm, Gemv, CGemv, SparseBlockGemv, SparseBlockOuter), _without_inplace),
+    **dict.fromkeys((Ger, CGer, ScipyGer), lambda op: Ger(False)),
+    mrg_uniform: lambda op: mrg_uniform(op.output_type),
+    RandomFunction: _plain_random,
+    Scan: lambda op: scan_overwriting(op, {}),
+}
+
+
+def _has_abstract(node: Apply) -> bool:
+    """Tell whether a convolution is one that a user may write."""
+    op: Any = node.op
+    if isinstance(op, ConvOp):
+        return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
+    # Theano's own rule for the shape of a gradient that was not given ignores dilation.
+    has_shape = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
+    return has_shape or set(op.filter_dilation) == {1}
+
+
+def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
+    """Return what a convolution by products of matrices computes, or a gradient of one."""
+    arrays, shape = inputs[:2], list(inputs[2:])
+    how = abstract(
+        border_mode=op.border_mode,
+        subsample=op.subsample,
+        filter_flip=False,
+        filter_dilation=op.filter_dilation,
+        num_groups=op.num_groups,
+        **({"unshared": op.unshared} if hasattr(op, "unshared") else {}),
+    )
+    if abstract in (AbstractConv2d, AbstractConv3d):
+        return how(*arrays)
+    return how(*arrays, shape or _lengths(op, arrays))
+
+
+def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
+    """Return the lengths of a gradient whose shape was not given, as the op infers them."""
+    node = op.make_node(*arrays)
+    whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
+    return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]
+
+
+def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
+    images, filters = inputs
+    # The op raises for other lengths than it was made for; an abstract convolution does not.
+    images = declare_lengths(images, (op.bsize, *op.imshp))
+    filters = declare_lengths(filters, (op.nkern, None, *op.kshp))
+    return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)
+
+
+_ABSTRACT: dict[type, Callable[..., Op]] = {
+    CorrMM: AbstractConv2d,
+    CorrMM_gradWeights: AbstractConv2d_gradWeights,
+    CorrMM_gradInputs: AbstractConv2d_gradInputs,
+    Corr3dMM: AbstractConv3d,
+    Corr3dMM_gradWeights: AbstractConv3d_gradWeights,
+    Corr3dMM_gradInputs: AbstractConv3d_gradInputs,
+}
+
+
+def _by_products(op: Any, inputs: Sequence[Variable]) -> Variable:
+    return _convolution(op, inputs, _ABSTRACT[type(op)])
+
+
+_CONVOLUTIONS: dict[type, Callable[[Any, Sequence[Variable]], Variable]] = {
+    **dict.fromkeys(_ABSTRACT, _by_products),
+    ConvOp: _legacy_convolution,
+}

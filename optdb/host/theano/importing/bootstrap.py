@@ -1,0 +1,287 @@
+"""Makes Theano importable here, and calls back once it is imported.
+
+`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finders
+that translate the modules of Theano and of libraries on top of it (see `optdb.host.theano.importing.compat`). The steps
+in `AROUND` run when any module imports Theano, in this order:
+
+1. ``theano``: `prepare` refuses versions that cannot work;
+2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
+3. ``theano.configdefaults``: three of Theano's flags are amended as they are declared, so that
+   a BLAS is found by linking where the user named none, ``mode`` takes the names TOPO and
+   OPENCL, and ``linker`` the name opencl;
+4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
+5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and nothing warns where there is
+   none to be found; ``theano.tensor.nnet.corr`` and ``corr3d``: there, without a BLAS, no OpenMP;
+   ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
+6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
+   the rest of optdb (see `optdb.composition`);
+7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
+8. modules that start a compiler: they ask it once, and each build has a lock of its own (see ``clinker``);
+9. modules that import large packages: these are imported when they are used (see ``compat.deferring``).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from optdb import flags as wanted_flags
+from optdb.host.theano.clinker import hooks
+from optdb.host.theano.importing import blas_fallback, flags, support
+from optdb.host.theano.importing.compat import ccode, deferring, libraries, versions
+from optdb.host.theano.importing.compat.finder import TranslatingFinder
+from optdb.host.theano.importing.importhook import Around, ImportHook
+from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir
+
+__all__ = ["UnsupportedHost", "finish", "prepare", "start"]
+
+
+def start(compose: Callable[[], None]) -> None:
+    """Install the import hook and the translation; where Theano is imported already, catch up with it.
+
+    A second call, as by a reload of optdb, does nothing, so that it keeps what the user has turned on or off since.
+
+    Parameters
+    ----------
+    compose : callable
+        Called without arguments when Theano is imported, after `finish`.
+    """
+    if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
+        return
+    around: dict[str, Around] = {"theano": functools.partial(_theano, compose), **AROUND}
+    sys.meta_path.insert(0, TranslatingFinder(("theano",)))
+    sys.meta_path.insert(0, TranslatingFinder(libraries.PACKAGES, libraries.is_translated))
+    sys.meta_path.insert(0, ImportHook(around, missing=lambda name: support.check()))
+    if "theano" in sys.modules:
+        flags.register(sys.modules["theano.configparser"])
+        finish()
+        compose()
+
+
+def prepare() -> None:
+    """Make sure that Theano can work here, before its code runs.
+
+    Raises
+    ------
+    UnsupportedHost
+        Where it cannot.
+    """
+    support.check()
+
+
+def finish() -> None:
+    """Add the host's own features after Theano's code has run; build C code in batches if the flags say so."""
+    import theano
+
+    from optdb.host.api import modes, user_inplace
+    from optdb.host.theano.clinker import plug as clinker
+    from optdb.host.theano.functions import compiled, copies, printing
+    from optdb.host.theano.rewriters import without_compiler
+    from optdb.host.theano.speedups import observers, python_scalars
+
+    compiled.install_optimize_method()
+    compiled.compile_in_turn()
+    copies.order_copies()
+    user_inplace.mark_inputs()
+    compiled.copy_results_without_test_values()
+    printing.install()
+    python_scalars.install()
+    observers.install()
+    modes.check_mode_names()
+    without_compiler.keep_convolutions()
+    if theano.config.optdb.clinker is True:
+        clinker.install()
+
+
+def default_ldflags() -> str:
+    """Return the linker flags of the BLAS that Theano is to use, '' for none.
+
+    Stands in for Theano's function of nearly the same name, which asks NumPy for the BLAS
+    it was built with; since version 1.22 NumPy does not tell.
+    """
+    from theano.configdefaults import config, gcc_version_str
+    from theano.gof.cmodule import std_lib_dirs
+
+    from optdb.host.theano.importing import blas
+
+    if not config.cxx:
+        return ""
+    return blas.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
+
+
+@contextmanager
+def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
+    prepare()
+    try:
+        yield
+    except ValueError as error:
+        # Theano checks the folder when it is first asked for, and raises this.
+        if "compiledir" not in str(error):
+            raise
+        raise UnusableCompiledir(str(error)) from error
+    except Exception as error:
+        known = support.compiler_error(error, _compiler())
+        if known is None:
+            raise
+        raise known from error
+    finish()
+    compose()
+
+
+def _compiler() -> str:
+    """Return the compiler that Theano's flags name, as far as its import has come."""
+    defaults = sys.modules.get("theano.configdefaults")
+    return getattr(getattr(defaults, "config", None), "cxx", "")
+
+
+@contextmanager
+def _configparser(module: ModuleType) -> Iterator[None]:
+    yield
+    flags.register(module)
+
+
+@contextmanager
+def _cmodule(module: ModuleType) -> Iterator[None]:
+    """Make C code compile with today's Python and NumPy, and cache the answers of the compiler."""
+    with deferring.deferred(module):
+        yield
+    ccode.install(module)
+    hooks.after_cmodule(module)
+
+
+@contextmanager
+def _configdefaults(module: ModuleType) -> Iterator[None]:
+    from theano import configparser
+
+    add = configparser.AddConfigVar
+
+    def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
+        if name == "blas.ldflags":
+            # Only the default is replaced: Theano calls it when nothing else gives a value.
+            parameter.default = default_ldflags
+        elif name == "compiledir_format" and versions.needs_promotion():
+            # The modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.
+            parameter.default += "-numpy2"
+        elif name == "mode":
+            parameter.filter = _mode_filter(parameter.filter)
+        elif name in ("device", "init_gpu_device", "contexts"):
+            parameter.filter = _device_filter(name, parameter.filter)
+        elif name == "linker":
+            parameter.filter = _or(("opencl",), parameter.filter)
+        add(name, doc, parameter, **options)
+
+    configparser.AddConfigVar = amend_and_add
+    try:
+        with hooks.around_configdefaults(module), deferring.deferred(module):
+            yield
+    finally:
+        configparser.AddConfigVar = add
+
+
+#: What Theano's flag ``mode`` takes besides Mode objects.
+_MODES = ("Mode", "DebugMode", "FAST_RUN", "NanGuardMode", "FAST_COMPILE", "DEBUG_MODE")
+_OUR_MODES = ("TOPO", "OPENCL")
+
+
+def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
+    """Let Theano's check of modes pass optdb's names, and list these, too, where it refuses one."""
+
+    def check_mode(value: object) -> object:
+        if value in _OUR_MODES:
+            return value
+        try:
+            return check(value)
+        except ValueError:
+            raise wanted_flags.unknown_mode(value, (*_MODES, *_OUR_MODES), "mode") from None
+
+    return check_mode
+
+
+def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
+    """Let Theano's check of a flag for its GPU back-end say which of optdb's flags is meant."""
+
+    def check_device(value: str) -> object:
+        wanted_flags.check_gpu_backend(name, value)
+        return check(value)
+
+    return check_device
+
+
+def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[object], object]:
+    """Let a check of names, which has a fixed list of them, pass some more."""
+    return lambda value: value if value in names else check(value)
+
+
+@contextmanager
+def _blas_headers(module: ModuleType) -> Iterator[None]:
+    """Complete the functions for where there is no BLAS."""
+    with _without_warning_of_fallback():
+        yield
+    blas_fallback.install(module)
+
+
+@contextmanager
+def _without_openmp(op_class: str, module: ModuleType) -> Iterator[None]:
+    yield
+    blas_fallback.stay_in_one_thread(getattr(module, op_class))
+
+
+@contextmanager
+def _without_warning_of_fallback() -> Iterator[None]:
+    """Leave out the warning that there is no BLAS, unless the user chose to have none."""
+    from theano.configdefaults import config
+
+    # Read the value first: whether it is the default is known only then.
+    ldflags = config.blas.ldflags
+    if ldflags or not _parameter(config.blas, "ldflags").is_default:
+        yield
+        return
+
+    def not_the_fallback(record: logging.LogRecord) -> bool:
+        return "NumPy C-API based implementation" not in record.getMessage()
+
+    logger = logging.getLogger("theano.tensor.blas")
+    logger.addFilter(not_the_fallback)
+    try:
+        yield
+    finally:
+        logger.removeFilter(not_the_fallback)
+
+
+@contextmanager
+def _inc_code(module: ModuleType) -> Iterator[None]:
+    yield
+    ccode.replace_inc_code(module)
+
+
+@contextmanager
+def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
+    """Make scan's C code compile."""
+    from theano.gof import cmodule
+
+    with ccode.compiling_scan(cmodule), hooks.around_extension(module):
+        yield
+
+
+def _parameter(section: object, name: str) -> Any:
+    """Return a Theano flag itself; the attribute of that name gives its value."""
+    return vars(type(section))[name]
+
+
+AROUND: dict[str, Around] = {
+    "theano.configparser": _configparser,
+    "theano.configdefaults": _configdefaults,
+    "theano.gof.cmodule": _cmodule,
+    "theano.tensor.blas_headers": _blas_headers,
+    "theano.tensor.inc_code": _inc_code,
+    "theano.tensor.nnet.corr": functools.partial(_without_openmp, "BaseCorrMM"),
+    "theano.tensor.nnet.corr3d": functools.partial(_without_openmp, "BaseCorr3dMM"),
+    "theano.scan_module.scan_perform_ext": _scan_perform_ext,
+    **dict.fromkeys(deferring.MODULES, deferring.deferred),
+    **hooks.AROUND,
+}

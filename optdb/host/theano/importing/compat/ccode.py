@@ -1,0 +1,136 @@
+"""Makes Theano's C code, and that of Scan, compile with current versions of Python and NumPy.
+
+The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it by
+the include path, so that the keys of compiled modules contain no path but the digest of all of our headers. Where no
+header is needed, the compiled code and its keys are Theano's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from optdb.host.theano.importing.compat import versions
+
+INCLUDE_DIR = Path(__file__).parent / "include"
+HEADER = INCLUDE_DIR / "theano_compat.h"
+#: Headers that only NumPy 2 needs.
+NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
+
+
+@functools.cache
+def compile_args() -> tuple[str, ...]:
+    """Return the compiler's arguments that include the header, none where it is not needed."""
+    if not versions.needs_header():
+        return ()
+    headers = sorted(INCLUDE_DIR.rglob("*.h"))
+    digest = hashlib.sha256(b"".join(header.read_bytes() for header in headers)).hexdigest()[:12]
+    # One word each: Theano sorts arguments and removes duplicates.
+    return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
+
+
+def without_header(args: Iterable[str]) -> list[str]:
+    """Return the compiler's arguments without those of `compile_args`: trial programs do not need the header."""
+    return [arg for arg in args if arg not in compile_args()]
+
+
+def install(cmodule: Any) -> None:
+    """Make Theano's compiler include the header.
+
+    Parameters
+    ----------
+    cmodule : module
+        ``theano.gof.cmodule``, whose code has just run.
+    """
+    if not compile_args():
+        return
+    compiler = cmodule.GCC_compiler
+    theano_args, try_compile = compiler.compile_args, compiler._try_compile_tmp.__func__
+    include_dirs = cmodule.std_include_dirs
+
+    @functools.wraps(theano_args)
+    def args_with_header(*args: Any, **options: Any) -> list[str]:
+        return [*theano_args(*args, **options), *compile_args()]
+
+    def try_without_header(
+        cls: Any,
+        src_code: str,
+        tmp_prefix: str = "",
+        flags: Iterable[str] = (),
+        try_run: bool = False,
+        output: bool = False,
+        compiler: str | None = None,
+        comp_args: bool = True,
+    ) -> Any:
+        # The compiler would not find the header: trial programs are compiled without folders to search.
+        args = [*without_header(cls.compile_args()), *flags] if comp_args else flags
+        return try_compile(cls, src_code, tmp_prefix, args, try_run, output, compiler, comp_args=False)
+
+    compiler.compile_args = staticmethod(args_with_header)
+    compiler._try_compile_tmp = classmethod(try_without_header)
+    header_dirs = [INCLUDE_DIR, NUMPY_2_DIR] if versions.needs_promotion() else [INCLUDE_DIR]
+    cmodule.std_include_dirs = lambda: [*include_dirs(), *map(str, header_dirs)]
+
+
+def replace_inc_code(inc_code: Any) -> None:
+    """Replace the C code that increments rows by code that compiles with NumPy 2.
+
+    Parameters
+    ----------
+    inc_code : module
+        ``theano.tensor.inc_code``, whose code has just run.
+    """
+    if versions.needs_promotion():
+        inc_code.inc_code = (NUMPY_2_DIR / "increment_rows.h").read_text
+
+
+@contextmanager
+def compiling_scan(cmodule: Any) -> Iterator[None]:
+    """Make Scan's C code compile, which Cython 0.28 generated for Python 3.7 and NumPy 1.
+
+    Parameters
+    ----------
+    cmodule : module
+        ``theano.gof.cmodule``.
+    """
+    compiler, include_dirs = cmodule.GCC_compiler, cmodule.std_include_dirs
+    compile_str = compiler.compile_str
+
+    def compile_adapted(name: str, source: str, *args: Any, **options: Any) -> Any:
+        if versions.needs_promotion():
+            source = _with_accessors(source)
+        try:
+            return compile_str(name, source, *args, **options)
+        except Exception as error:
+            # If this import fails, Scan falls back to its slow loop in Python.
+            raise ImportError(f"Scan's C code does not compile here: {error}") from error
+
+    if versions.needs_translation():
+        compiler.compile_str = staticmethod(compile_adapted)
+    # Not through config.gcc.cxxflags, which belongs to the user and is part of every op's cache key.
+    folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None
+    if folder:
+        cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
+    try:
+        with warnings.catch_warnings():
+            # In NumPy 2 this struct is larger than its header declares. Scan does not use it.
+            warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
+            yield
+    finally:
+        compiler.compile_str, cmodule.std_include_dirs = staticmethod(compile_str), include_dirs
+
+
+def _with_accessors(source: str) -> str:
+    """Make C source read those fields of dtypes that NumPy 2 moved through NumPy's macros."""
+    return re.sub(
+        r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
+        lambda match: f"PyDataType_{match[2].upper()}({match[1]})",
+        source,
+    )

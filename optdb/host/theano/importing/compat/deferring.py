@@ -1,0 +1,90 @@
+"""Defers the import of large packages until Theano uses them.
+
+SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` take most of the time of ``import theano``, which
+uses some functions of the first, and of the others the paths of headers. Where Theano's source is translated,
+`translation` redirects these imports. Here they are redirected where the source is run as it is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from optdb.host.theano.importing.compat import versions
+
+__all__ = ["MODULES", "deferred"]
+
+#: Theano's modules that import these packages, except for those that have other hooks, too.
+MODULES = (
+    "theano.gof.opt",
+    "theano.scalar.basic_scipy",
+    "theano.tensor.blas",
+    "theano.tensor.nnet.abstract_conv",
+    "theano.tensor.nnet.conv",
+)
+
+_HERE = "optdb.host.theano.importing.compat.modules"
+
+#: What ``import a.b`` binds to the name ``a``.
+_BOUND = {
+    "distutils.spawn": f"{_HERE}.distutils",
+    "distutils.sysconfig": f"{_HERE}.distutils",
+    "numpy.distutils": f"{_HERE}.numpy",
+    "numpy.distutils.__config__": f"{_HERE}.numpy",
+    "pdb": f"{_HERE}.pdb",
+    "scipy.linalg.blas": f"{_HERE}.scipy",
+}
+
+#: The same of packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
+_BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
+
+#: The modules of ``from a.b import c``.
+_SOURCES = {
+    "scipy.signal.signaltools": f"{_HERE}.scipy_signaltools",
+    "scipy.signal.sigtools": f"{_HERE}.scipy_sigtools",
+}
+
+
+@functools.cache
+def _bound() -> Mapping[str, str]:
+    return {**_BOUND, **_BOUND_IF_LAZY} if versions.installed("scipy") >= versions.SCIPY_LAZY else _BOUND
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, Any] | None = None,
+    locals: Mapping[str, Any] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """Replace ``__import__``, with the redirected names."""
+    if not level and not fromlist and name in _bound():
+        return importlib.import_module(_bound()[name])
+    if not level and fromlist:
+        name = _SOURCES.get(name, name)
+    return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+@contextmanager
+def deferred(module: ModuleType) -> Iterator[None]:
+    """Redirect the import statements of a module until the block exits.
+
+    Parameters
+    ----------
+    module : module
+        A module that imports such packages.
+    """
+    if versions.needs_translation():
+        yield
+        return
+    # Only this module's statements are affected: other threads may import the same packages.
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
+    try:
+        yield
+    finally:
+        vars(module)["__builtins__"] = vars(builtins)

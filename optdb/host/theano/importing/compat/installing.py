@@ -1,0 +1,78 @@
+"""Installs Theano from the package index where pip alone cannot build it.
+
+Theano is there as source only, and its setup script ends at Python 3.12: its copy of versioneer uses
+``configparser.SafeConfigParser``, which Python removed. `install` has pip build it, unchanged, in processes that
+find optdb's own ``sitecustomize``, which gives them that class, and setuptools in a folder of its own. pip's own
+settings (index, proxies, constraints) are in force, and pip installs nothing but Theano and its requirements.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from optdb.host.theano.importing.compat import versions
+
+THEANO = "Theano==1.0.5"
+COMMAND = "python -m optdb install-theano"
+
+#: The build tool. Later versions may no longer run setup scripts.
+SETUPTOOLS = "setuptools>=77,<86"
+
+SITECUSTOMIZE = """\
+import configparser
+
+if not hasattr(configparser, "SafeConfigParser"):
+
+    class SafeConfigParser(configparser.ConfigParser):
+        def readfp(self, file, filename=None):
+            self.read_file(file, filename)
+
+    configparser.SafeConfigParser = SafeConfigParser
+"""
+
+
+class CannotInstall(RuntimeError):
+    """Theano could not be installed. The message names the cure."""
+
+
+def install(options: Sequence[str] = ()) -> bool:
+    """Install Theano in this environment, unless it is already installed; return whether that was necessary.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Additional options for ``pip install``, such as ``--index-url``.
+
+    Raises
+    ------
+    CannotInstall
+        If pip is missing, or fails.
+    """
+    if versions.installed("Theano") == (1, 0, 5):
+        return False
+    if importlib.util.find_spec("pip") is None:
+        raise CannotInstall("pip is not installed here.\nThe cure: python -m ensurepip")
+    with tempfile.TemporaryDirectory(prefix="optdb-install-") as folder:
+        tools, shim = Path(folder, "tools"), Path(folder, "shim")
+        shim.mkdir()
+        (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
+        # No build isolation, because pip would replace sys.path, where the shim is.
+        _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
+    return True
+
+
+def _pip(*arguments: str, path: Sequence[str] = ()) -> None:
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    if path:
+        before = os.environ.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([*path, *([before] if before else [])])
+    command = [sys.executable, "-m", "pip", *arguments]
+    if subprocess.run(command, env=environment).returncode:
+        raise CannotInstall(f"pip failed (its messages are above): {' '.join(command)}")

@@ -1,0 +1,93 @@
+"""Lists the libraries on top of Theano that are translated as Theano is, and what each of them expects besides.
+
+Libraries of Theano's time import names that Python, NumPy and other packages have removed since. Their modules get the
+replacements that Theano's modules get (see `translation`), and those of `modules.libraries`. Other versions of these
+libraries, and all other packages, are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from optdb.host.theano.importing.compat import versions
+
+HERE = "optdb.host.theano.importing.compat.modules.libraries"
+
+Version = tuple[int, ...]
+
+
+class Library(NamedTuple):
+    """A library whose modules are translated."""
+
+    #: Its name on the package index.
+    distribution: str
+    #: The name that is imported.
+    package: str
+    #: The first version that is translated, and the first version after those.
+    first: Version
+    end: Version
+    #: Modules that the library imports, and their replacements, besides those of Theano.
+    redirected: Mapping[str, str] = {}
+    #: Whether the library calls ``decode`` on text that was bytes: attributes of HDF5 files, with h5py 3.
+    decodes_text: bool = False
+
+    def installed(self) -> Version:
+        """Return the installed version, () if there is none."""
+        return versions.installed(self.distribution)
+
+    def is_supported(self) -> bool:
+        """Return whether the installed version is one that is translated."""
+        return self.first <= self.installed() < self.end
+
+    @property
+    def supported(self) -> str:
+        """The versions that are translated, as pip writes ranges of them."""
+        return f">={_text(self.first)},<{_text(self.end)}"
+
+
+LIBRARIES = (
+    Library(
+        "Lasagne",
+        "lasagne",
+        (0, 1),
+        (0, 3),
+        {
+            "theano.tensor.signal": f"{HERE}.theano_signal",
+            "theano.tensor.signal.downsample": f"{HERE}.theano_downsample",
+        },
+    ),
+    Library("Keras", "keras", (2, 3), (2, 4), decodes_text=True),
+    Library("Keras-Applications", "keras_applications", (1, 0, 6), (1, 1)),
+    Library("Keras-Preprocessing", "keras_preprocessing", (1, 0, 5), (1, 2)),
+    # PyMC3 3.10 and later require Theano-PyMC.
+    Library(
+        "pymc3",
+        "pymc3",
+        (3, 9),
+        (3, 10),
+        {name: f"{HERE}.{name}" for name in ("arviz", "packaging", "xarray")},
+    ),
+    Library("theanets", "theanets", (0, 7, 3), (0, 8), {"climate": f"{HERE}.climate"}),
+    Library("downhill", "downhill", (0, 4), (0, 5)),
+)
+
+_OF_PACKAGE = {library.package: library for library in LIBRARIES}
+
+#: The packages whose modules are translated if their version is supported.
+PACKAGES = tuple(_OF_PACKAGE)
+
+
+def library_of(module: str) -> Library | None:
+    """Return the library that a module belongs to, by the module's full name; None for all others."""
+    return _OF_PACKAGE.get(module.partition(".")[0])
+
+
+def is_translated(module: str) -> bool:
+    """Return whether a module belongs to a library that is installed in a supported version."""
+    library = library_of(module)
+    return library is not None and library.is_supported()
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,111 @@
+"""``arviz`` for PyMC3 3.9, which computes its statistics and plots with it.
+
+PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert its traces themselves. For later versions, `from_pymc3`
+converts traces here, and so do arviz's functions that are called with one. Names that arviz lacks are functions that
+raise when they are called, so that PyMC3 can be imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
+
+CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
+
+with warnings.catch_warnings():
+    # arviz 0.23 announces version 1 when it is imported, and version 1 its new classes when an old name is looked up.
+    # PyMC3 asks for both, and its users can change neither.
+    warnings.simplefilter("ignore", FutureWarning)
+    _package = Optional("arviz", CURE)
+    InferenceData = _package.make_class("InferenceData")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "from_pymc3" and not _package.has(name):
+        return from_trace
+    if _package.has("from_pymc3") or not _package.has(name):
+        return _package.get(name)
+    return _converting(_package.get(name))
+
+
+def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **options: Any) -> Any:
+    """Convert a trace to arviz's data: the draws of its variables, without statistics and likelihoods.
+
+    Parameters
+    ----------
+    trace : pymc3.backends.base.MultiTrace
+        The draws.
+    model : pymc3.Model, optional
+        Not used: names are those of the trace.
+    save_warmup : bool
+        Not supported.
+    **options
+        Options of ``arviz.from_dict``: ``coords`` and ``dims``.
+
+    Returns
+    -------
+    InferenceData
+        With the group ``posterior``; without any group where arviz is missing, after a warning.
+
+    Raises
+    ------
+    NotImplementedError
+        For ``save_warmup``, and for other options.
+    """
+    if save_warmup or not options.keys() <= {"coords", "dims"}:
+        raise NotImplementedError(_package.describe_missing("from_pymc3"))
+    if not _package.has("from_dict"):
+        warnings.warn(
+            f"PyMC3's convergence checks are skipped: {_package.describe_missing('from_pymc3')}\n"
+            "To skip them without this warning: pymc3.sample(..., compute_convergence_checks=False)",
+            stacklevel=3,
+        )
+        return InferenceData()
+    from pymc3.util import get_default_varnames
+
+    names = get_default_varnames(trace.varnames, include_transformed=False)
+    draws = {name: np.stack(trace.get_values(name, combine=False, squeeze=False)) for name in names}
+    # Version 1 takes the groups in its first argument.
+    groups = {"posterior": draws} if _major_version() >= 1 else draws
+    return _package.get("from_dict")(groups, **options)
+
+
+def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arviz that takes PyMC3's traces, too; anything but a function as it is."""
+    if not isinstance(function, FunctionType):
+        return function
+
+    @functools.wraps(function)
+    def convert_and_call(*args: Any, **options: Any) -> Any:
+        return function(
+            *(_converted(value) for value in args), **{name: _converted(value) for name, value in options.items()}
+        )
+
+    return convert_and_call
+
+
+def _converted(value: Any) -> Any:
+    traces = sys.modules.get("pymc3.backends.base")
+    return from_trace(value) if traces is not None and isinstance(value, traces.MultiTrace) else value
+
+
+def _major_version() -> int:
+    return int(_package.get("__version__").partition(".")[0])
+
+
+def _plots() -> SimpleNamespace:
+    """Return arviz's plots; none where arviz has no list of them."""
+    module = getattr(_package.module, "plots", None)
+    names = getattr(module, "__all__", ())
+    return SimpleNamespace(__all__=list(names), **{name: __getattr__(name) for name in names})
+
+
+plots = _plots()

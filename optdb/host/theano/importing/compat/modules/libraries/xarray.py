@@ -1,0 +1,13 @@
+"""``xarray`` for PyMC3, which uses its class of data sets; a class without instances where xarray is missing."""
+
+from typing import Any
+
+from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
+
+_package = Optional("xarray", "pip install xarray")
+
+Dataset = _package.make_class("Dataset")
+
+
+def __getattr__(name: str) -> Any:
+    return _package.get(name)

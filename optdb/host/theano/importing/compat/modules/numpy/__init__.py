@@ -1,0 +1,87 @@
+"""``numpy`` as Theano knows it: the names that it had, and what its functions did, in version 1.19.
+
+What is the same in all versions comes from NumPy itself; functions that differ come from `_functions`.
+"""
+
+# ruff: noqa: F401 (Theano imports them)
+
+import builtins
+
+import numpy
+
+from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
+from optdb.host.theano.importing.compat.modules.numpy import core, distutils, linalg
+from optdb.host.theano.importing.compat.modules.numpy._functions import (
+    NUMPY_2,
+    array,
+    asarray,
+    asscalar,
+    cast,
+    column_stack,
+    dstack,
+    empty,
+    find_common_type,
+    fromstring,
+    hstack,
+    in1d,
+    issubsctype,
+    maximum_sctype,
+    obj2sctype,
+    ones,
+    sctype2char,
+    sctypes,
+    show_config,
+    stack,
+    trapz,
+    vstack,
+    zeros,
+)
+
+if NUMPY_2:
+    from optdb.host.theano.importing.compat.modules.numpy._functions import (
+        angle,
+        can_cast,
+        ceil,
+        clip,
+        floor,
+        result_type,
+        trunc,
+        unique,
+        where,
+    )
+
+# Names of Python's types
+
+bool = builtins.bool
+int = builtins.int
+float = builtins.float
+complex = builtins.complex
+object = builtins.object
+str = builtins.str
+long = builtins.int
+unicode = builtins.str
+
+# Other names of what there is
+
+float_ = numpy.float64
+complex_ = numpy.complex128
+cfloat = numpy.complex128
+singlecomplex = numpy.complex64
+string_ = numpy.bytes_
+unicode_ = numpy.str_
+Inf = Infinity = PINF = infty = numpy.inf
+NINF = -numpy.inf
+NaN = NAN = numpy.nan
+PZERO, NZERO = 0.0, -0.0
+alltrue = numpy.all
+sometrue = numpy.any
+product = numpy.prod
+cumproduct = numpy.cumprod
+round_ = numpy.round
+row_stack = vstack
+typeDict = numpy.sctypeDict  # noqa: N816
+ComplexWarning = getattr(numpy, "exceptions", numpy).ComplexWarning
+VisibleDeprecationWarning = getattr(numpy, "exceptions", numpy).VisibleDeprecationWarning
+MAXDIMS = 64 if NUMPY_2 else 32
+
+__getattr__, __dir__ = fall_back_to(numpy, globals(), submodules=["testing"])

@@ -1,0 +1,11 @@
+"""``numpy.linalg``, which is its own submodule ``linalg`` by now."""
+
+import sys
+
+import numpy.linalg
+
+from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
+
+linalg = sys.modules[__name__]
+
+__getattr__, __dir__ = fall_back_to(numpy.linalg, globals())

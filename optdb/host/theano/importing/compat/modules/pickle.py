@@ -1,0 +1,20 @@
+"""``pickle`` with picklers that take functions for persistent objects as attributes.
+
+``theano.misc.pkl_utils`` assigns ``pickler.persistent_id`` and ``unpickler.persistent_load``. Python 3.13.0 makes these
+attributes of its own classes read-only; instances of a subclass still have them.
+"""
+
+import pickle
+
+from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
+
+
+class Pickler(pickle.Pickler):
+    """Write pickles; ``persistent_id`` can be assigned."""
+
+
+class Unpickler(pickle.Unpickler):
+    """Read pickles; ``persistent_load`` can be assigned."""
+
+
+__getattr__, __dir__ = fall_back_to(pickle, globals())

@@ -1,0 +1,458 @@
+"""Rewrites the syntax tree of a module of Theano, or of a library on top of it (see `libraries`).
+
+The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
+NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators on possible
+numbers become calls of `promotion.OPERATORS`, and so do NumPy's functions of two operands.
+
+A library's modules have redirections of their own in addition. In these, every name that is used as an index may be a
+list of slices, where in Theano only few are.
+
+Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. Its
+first statement (`call_for_helpers`) puts them there, so that the code also runs as ``__main__``. Line numbers do not
+change.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from optdb.host.theano.importing.compat import libraries, versions
+from optdb.host.theano.importing.compat.libraries import Library
+
+HERE = "optdb.host.theano.importing.compat.modules"
+
+#: Modules that Theano's modules import, and their replacements. Submodules that are not listed come from the original.
+REDIRECTED = {
+    "collections": f"{HERE}.collections",
+    "configparser": f"{HERE}.configparser",
+    "copy": f"{HERE}.copy",
+    "distutils": f"{HERE}.distutils",
+    "distutils.spawn": f"{HERE}.distutils.spawn",
+    "distutils.sysconfig": f"{HERE}.distutils.sysconfig",
+    "imp": f"{HERE}.imp",
+    "inspect": f"{HERE}.inspect",
+    "nose": f"{HERE}.nose",
+    "nose.plugins": f"{HERE}.nose.plugins",
+    "nose.plugins.attrib": f"{HERE}.nose.plugins.attrib",
+    "nose.plugins.skip": f"{HERE}.nose.plugins.skip",
+    "nose.tools": f"{HERE}.nose.tools",
+    "numpy": f"{HERE}.numpy",
+    "numpy.core": f"{HERE}.numpy.core",
+    "numpy.distutils": f"{HERE}.numpy.distutils",
+    "numpy.distutils.__config__": f"{HERE}.numpy.distutils.__config__",
+    "numpy.distutils.misc_util": f"{HERE}.numpy.distutils.misc_util",
+    "numpy.distutils.system_info": f"{HERE}.numpy.distutils.system_info",
+    "numpy.linalg": f"{HERE}.numpy.linalg",
+    "numpy.linalg.linalg": f"{HERE}.numpy.linalg",
+    "numpy.testing": f"{HERE}.numpy.testing",
+    "numpy.testing.nosetester": f"{HERE}.numpy.nosetester",
+    "pdb": f"{HERE}.pdb",
+    "pickle": f"{HERE}.pickle",
+    "pkg_resources": f"{HERE}.pkg_resources",
+    "scipy.signal.signaltools": f"{HERE}.scipy_signaltools",
+    "scipy.signal.sigtools": f"{HERE}.scipy_sigtools",
+    "six.moves.cPickle": f"{HERE}.pickle",
+    "unittest": f"{HERE}.unittest",
+}
+
+#: Modules that are slow to import and that few programs use. SciPy imports them on first use; so is SciPy itself.
+LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
+
+#: SciPy, for Theano's modules that use few of its functions.
+_SCIPY = f"{HERE}.scipy"
+
+#: Removed attributes of objects whose type the source does not reveal. Nothing else in Theano has these names.
+RENAMED = {
+    "tostring": "tobytes",
+}
+
+#: Removed methods of unittest.TestCase, for Theano's own tests.
+RENAMED_IN_TESTS = {
+    "assertEquals": "assertEqual",
+    "assertNotEquals": "assertNotEqual",
+    "assertAlmostEquals": "assertAlmostEqual",
+    "assertRaisesRegexp": "assertRaisesRegex",
+    "assertRegexpMatches": "assertRegex",
+    "assertItemsEqual": "assertCountEqual",
+    "failUnless": "assertTrue",
+    "failIf": "assertFalse",
+    "failUnlessEqual": "assertEqual",
+    "failUnlessRaises": "assertRaises",
+    "assert_": "assertTrue",
+}
+
+#: NumPy's functions of two operands whose result type depends on both.
+BINARY_UFUNCS = frozenset(
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "true_divide",
+        "floor_divide",
+        "remainder",
+        "mod",
+        "fmod",
+        "power",
+        "float_power",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "arctan2",
+        "hypot",
+        "logaddexp",
+        "logaddexp2",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "left_shift",
+        "right_shift",
+    ]
+)
+
+#: Attributes that are never NumPy numbers: comparisons of them are not translated.
+_PLAIN_ATTRIBUTES = frozenset(
+    ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
+)
+
+#: NumPy's names of integer types.
+_INTEGERS = frozenset([f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)])
+#: Theano's names for types of NumPy's scalars that it has looked up.
+_SCALAR_TYPES = frozenset(["ctor", "py_type"])
+
+_PLAIN_CALLS = frozenset(
+    [
+        "len",
+        "type",
+        "str",
+        "repr",
+        "id",
+        "hash",
+        "tuple",
+        "list",
+        "set",
+        "dict",
+        "frozenset",
+        "sorted",
+        "range",
+        "isinstance",
+    ]
+)
+
+
+def translate(source: bytes | str, filename: str, promoting: bool, library: Library | None = None) -> ast.Module:
+    """Parse a module of Theano or of a library, and rewrite it.
+
+    Parameters
+    ----------
+    source : bytes or str
+        The module's source.
+    filename : str
+        The module's file, for messages.
+    promoting : bool
+        Whether to give operators the result types of NumPy 1.
+    library : Library, optional
+        The library that the module belongs to; None for Theano.
+    """
+    with ignoring_warnings_of_syntax():
+        tree = ast.parse(source, filename)
+    tree = _Translator(promoting, library).visit(tree)
+    return ast.fix_missing_locations(tree)
+
+
+@contextlib.contextmanager
+def ignoring_warnings_of_syntax() -> Iterator[None]:
+    """Silence what the parser and the compiler warn of, such as ``x is 0``: a user cannot mend a library's source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:
+    """Add a call of `add_helpers` at the beginning of a translated module."""
+    call = _CALL.format(__name__, promoting)
+    tree.body.insert(_first_statement(tree), ast.parse(call).body[0])
+    return tree
+
+
+def table_digest() -> str:
+    """Return a digest of everything that translated code depends on besides its source."""
+    tables = (__file__, libraries.__file__)
+    return hashlib.sha256(b"".join(Path(table).read_bytes() for table in tables)).hexdigest()[:16]
+
+
+def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
+    """Put the functions that translated code calls into a module's namespace."""
+    namespace.update(_helpers(promoting))
+
+
+#: The first statement of translated code.
+_CALL = "__import__({0!r}, fromlist=['add_helpers']).add_helpers(globals(), {1})"
+
+
+def _first_statement(tree: ast.Module) -> int:
+    """Return the index of the first statement after the docstring and the imports from ``__future__``."""
+    for index, statement in enumerate(tree.body):
+        is_docstring = index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not is_docstring and not (isinstance(statement, ast.ImportFrom) and statement.module == "__future__"):
+            return index
+    return len(tree.body)
+
+
+#: The functions of `builtins` that replace other calls than those of `_Translator.CONVERSIONS`.
+_REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
+
+
+@functools.cache
+def _helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
+    """Return the functions that translated code calls, by the names that it uses."""
+    from optdb.host.theano.importing.compat import builtins
+
+    functions: dict[str, Callable[..., Any]] = {
+        _helper(name): getattr(builtins, name) for name in (*_Translator.CONVERSIONS.values(), *_REPLACEMENTS)
+    }
+    if promoting:
+        from optdb.host.theano.importing.compat import promotion
+
+        functions.update({_helper(name): function for name, function in promotion.OPERATORS.items()})
+        functions[_helper("ufunc")] = promotion.call_ufunc
+    return functions
+
+
+def _helper(name: str) -> str:
+    return f"__optdb_{name}__"
+
+
+class _Translator(ast.NodeTransformer):
+    """Rewrites one module; see the module's docstring."""
+
+    #: Built-in functions that accepted arrays with one element, or printed NumPy's scalars like Python's.
+    CONVERSIONS: ClassVar = {
+        "float": "to_float",
+        "int": "to_int",
+        "complex": "to_complex",
+        "bool": "to_bool",
+        "repr": "to_repr",
+    }
+
+    def __init__(self, promoting: bool, library: Library | None) -> None:
+        self.promoting = promoting
+        self.library = library
+        self.redirected = {**REDIRECTED, **library.redirected} if library else REDIRECTED
+        #: Names that the current function assigns lists to.
+        self.lists: frozenset[str] = frozenset()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        outer, self.lists = self.lists, _lists_of(node)
+        self.generic_visit(node)
+        self.lists = outer
+        return node
+
+    # Imports
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        for alias in node.names:
+            statements += _import(alias, self.redirected)
+        return [ast.copy_location(statement, node) for statement in statements]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        if not node.level and node.module in self.redirected:
+            node.module = self.redirected[node.module]
+        return node
+
+    # Names
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        node.attr = RENAMED.get(node.attr, node.attr)
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            node.attr = RENAMED_IN_TESTS.get(node.attr, node.attr)
+        return node
+
+    # Operators and calls
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        index = node.slice
+        if not isinstance(node.value, ast.Name):
+            return node
+        if not isinstance(node.ctx, ast.Del) and self._may_be_list(index):
+            indexed = ast.copy_location(ast.Name(node.value.id, ast.Load()), node)
+            node.slice = _call("to_index", [indexed, index], index)
+        return node
+
+    def _may_be_list(self, index: ast.expr) -> bool:
+        """Return whether an index may be a list."""
+        if isinstance(index, ast.Name):
+            return self.library is not None or index.id in self.lists
+        return isinstance(index, ast.ListComp)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        name = type(node.op).__name__
+        if name == "Mod" and _formats_numbers(node.left):
+            return _call("format_text", [node.left, node.right], node)
+        if not self.promoting or name == "MatMult" or _is_plain(node.left) or _is_plain(node.right):
+            return node
+        if _is_number(node.left) and _is_number(node.right):
+            return node
+        return _call(name, [node.left, node.right], node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        name = f"I{type(node.op).__name__}"
+        # The targets a.b and a[b] would be evaluated twice. An assignment to an element casts to its type anyway.
+        if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
+            return node
+        loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        return ast.copy_location(ast.Assign([node.target], _call(name, [loaded, node.value], node)), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        name = type(node.ops[0]).__name__
+        if not self.promoting or len(node.ops) > 1 or name in ("Is", "IsNot", "In", "NotIn"):
+            return node
+        if _is_plain(node.left) or _is_plain(node.comparators[0]):
+            return node
+        return _call(name, [node.left, node.comparators[0]], node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function = node.func
+        if not node.args:
+            return node
+        if any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
+            # Such as np.maximum(*operands).
+            return self._ufunc_call(node) if self._is_binary_ufunc(function) else node
+        if len(node.args) == 1 and not node.keywords:
+            if isinstance(function, ast.Name) and function.id in self.CONVERSIONS:
+                return _call(self.CONVERSIONS[function.id], node.args, node)
+            if self.promoting and _may_be_scalar_type(function):
+                return _call("to_scalar", [function, *node.args], node)
+        if isinstance(function, ast.Attribute):
+            return self._method_call(node, function)
+        return node
+
+    def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
+        """Rewrite the call of a method, or of a function of NumPy."""
+        if self.library is not None and self.library.decodes_text and function.attr == "decode":
+            return _call("decode", [function.value, *node.args], node, node.keywords)
+        if ((function.attr == "fill" and len(node.args) == 1) or function.attr == "itemset") and not node.keywords:
+            return _call(function.attr, [function.value, *node.args], node)
+        if not _is_numpy(function.value):
+            return node
+        for keyword in node.keywords:
+            # A signature of one character is a type.
+            if keyword.arg == "sig" and _is_character(keyword.value):
+                keyword.arg = "dtype"
+        if function.attr == "dtype":
+            return _call("make_dtype", node.args, node, node.keywords)
+        if self._is_binary_ufunc(function) and len(node.args) >= 2:
+            return self._ufunc_call(node)
+        return node
+
+    def _is_binary_ufunc(self, function: ast.expr) -> bool:
+        if not (self.promoting and isinstance(function, ast.Attribute) and _is_numpy(function.value)):
+            return False
+        return function.attr in BINARY_UFUNCS
+
+    def _ufunc_call(self, node: ast.Call) -> ast.expr:
+        return _call("ufunc", [node.func, *node.args], node, node.keywords)
+
+
+def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
+    """Return the statements for one name of an import statement."""
+    if alias.name in redirected and (alias.asname or "." not in alias.name):
+        return [ast.Import([ast.alias(redirected[alias.name], alias.asname or alias.name)])]
+    package = alias.name.partition(".")[0]
+    if alias.name == "scipy.linalg.blas" and not alias.asname:
+        return [ast.Import([ast.alias(_SCIPY, package)])]
+    if alias.name in LAZY and not alias.asname and versions.installed("scipy") >= versions.SCIPY_LAZY:
+        return [ast.Import([ast.alias(_SCIPY, package)])]
+    if package not in redirected or alias.asname:
+        return [ast.Import([alias])]
+    # `import numpy.random` binds numpy: import the submodule, and bind the package's replacement.
+    import_submodule = ast.Import([ast.alias(redirected.get(alias.name, alias.name), "__optdb_imported__")])
+    return [import_submodule, ast.Import([ast.alias(redirected[package], package)])]
+
+
+def _call(name: str, arguments: list[ast.expr], node: ast.AST, keywords: Sequence[ast.keyword] = ()) -> ast.Call:
+    function = ast.copy_location(ast.Name(_helper(name), ast.Load()), node)
+    return ast.copy_location(ast.Call(function, arguments, list(keywords)), node)
+
+
+def _lists_of(function: ast.FunctionDef) -> frozenset[str]:
+    """Return the names that a function assigns list expressions to, such as ``[None] * n``."""
+    return frozenset(
+        target.id
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and _is_list(statement.value)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def _is_list(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Mult) and (_is_list(node.left) or _is_list(node.right))
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "list"
+    return isinstance(node, ast.List | ast.ListComp)
+
+
+def _formats_numbers(node: ast.expr) -> bool:
+    """Return whether an expression is a format string for numbers, or for the repr() of objects."""
+    if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        return False
+    return re.search(r"%[-+ #0]*[\d*]*(\.\d+)?[diouxXeEfFgGr]", node.value) is not None
+
+
+def _may_be_scalar_type(node: ast.expr) -> bool:
+    """Return whether an expression may be a type of NumPy's integers: one by name, or what Theano calls such types."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and _is_numpy(node.args[0])
+    if isinstance(node, ast.Name):
+        return node.id in _SCALAR_TYPES
+    return isinstance(node, ast.Attribute) and (
+        node.attr in _SCALAR_TYPES or (_is_numpy(node.value) and node.attr in _INTEGERS)
+    )
+
+
+def _is_numpy(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("np", "numpy")
+
+
+def _is_character(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and len(node.value) == 1
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float | complex)
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Return whether an expression can be neither a NumPy number nor a Python number beside one."""
+    if isinstance(node, ast.Constant):
+        return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
+    if isinstance(node, ast.Attribute):
+        return node.attr in _PLAIN_ATTRIBUTES
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _PLAIN_CALLS
+    return isinstance(node, ast.Tuple | ast.List | ast.Dict | ast.Set | ast.JoinedStr | ast.ListComp | ast.Lambda)

@@ -1,0 +1,228 @@
+"""What Theano needs to work, versions, a compiler and a folder for compiled code, and the errors where it lacks that.
+
+`problems` compares the installed versions with `REQUIREMENTS`; `check` raises
+`UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
+that the check imports no package that might fail. `writing_compiledir` names the folder and the cure where compiled
+code cannot be written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from optdb.host.theano.importing.compat.versions import PYTHON_WITHOUT_DISTUTILS, version_text
+
+#: Installs Theano where pip alone cannot build it.
+INSTALL_THEANO = "python -m optdb install-theano"
+
+
+class UnsupportedHost(ImportError):
+    """Theano cannot work here. The message names what was found and the cure."""
+
+
+class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
+    """Theano, or a package that it needs, is not installed."""
+
+
+class UnusableCompiledir(RuntimeError):
+    """Theano's folder for compiled code cannot be used.
+
+    Parameters
+    ----------
+    finding : str
+        What failed, and in which folder.
+    """
+
+    #: What the user can do, in one line.
+    cure = "free some space there, or name a folder that can be written: THEANO_FLAGS=base_compiledir=FOLDER"
+
+    def __init__(self, finding: str) -> None:
+        super().__init__(f"{finding}\nThe cure: {self.cure}")
+        self.finding = finding
+
+
+class UnusableCompiler(RuntimeError):
+    """Theano's C++ compiler is missing, or does not compile what `import theano` needs.
+
+    Parameters
+    ----------
+    finding : str
+        What failed.
+    cure : str
+        What the user can do, in one line.
+    """
+
+    def __init__(self, finding: str, cure: str) -> None:
+        super().__init__(f"{finding}\nThe cure: {cure}")
+        self.finding = finding
+        self.cure = cure
+
+
+_NO_COMPILER = "or do without a compiler: THEANO_FLAGS=cxx="
+
+
+def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
+    """Return what an error of `import theano` says about the compiler; None if it is about something else.
+
+    Parameters
+    ----------
+    error : Exception
+        What Theano raised.
+    compiler : str
+        The value of Theano's flag ``cxx``.
+    """
+    # Theano raises an AssertionError while it handles the OSError.
+    start = error.__context__ if isinstance(error, AssertionError) else error
+    if isinstance(start, OSError) and start.filename == compiler:
+        installed = f"install it (Debian: apt-get install g++), name another one: THEANO_FLAGS=cxx=g++, {_NO_COMPILER}"
+        return UnusableCompiler(f"cxx={compiler}: the compiler cannot be started ({start.strerror})", installed)
+    if type(error) is not Exception or "Compilation failed" not in str(error):
+        return None
+    finding = f"cxx={compiler}: the compiler does not compile Theano's code: {_complaint(str(error))}"
+    if "Python.h" in finding:
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return UnusableCompiler(
+            finding, f"install Python's headers (Debian: apt-get install python{version}-dev), {_NO_COMPILER}"
+        )
+    return UnusableCompiler(finding, f"name another one: THEANO_FLAGS=cxx=clang++, {_NO_COMPILER}")
+
+
+def _complaint(message: str) -> str:
+    """Return a compiler's first error, out of Theano's message, in which lines end by dots."""
+    output = message.partition("): ")[2]
+    first = re.search(r"error: .*?(?=\.\s|$)", output)
+    return first[0] if first is not None else output.strip() or "it says nothing"
+
+
+#: The errors of a folder that cannot be written, for any file.
+_UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
+#: A temporary file of GCC and its folder, in an error.
+_TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
+
+
+@contextmanager
+def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the block that come from a full or read-only folder name the folder and the cure.
+
+    Raises
+    ------
+    UnusableCompiledir
+        Instead of such an error. A compiler's complaint about a full disk counts.
+    UnusableCompiler
+        If the compiler complains about the folder of its temporary files.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = _why_unwritable(error)
+        if reason is None:
+            raise
+        temporary = _TEMPORARY_FILE.search(str(error))
+        if temporary is not None:
+            raise UnusableCompiler(
+                f"the compiler's temporary files cannot be written: {reason}: {temporary[1]}",
+                "free some space there, or name a folder with space: export TMPDIR=FOLDER",
+            ) from error
+        raise UnusableCompiledir(f"Theano's folder for compiled code cannot be used: {reason}: {compiledir}") from error
+
+
+def _why_unwritable(error: Exception) -> str | None:
+    full = os.strerror(errno.ENOSPC)
+    if isinstance(error, OSError) and error.errno in _UNUSABLE:
+        return os.strerror(error.errno)
+    return full if full in str(error) else None
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A range of versions that works.
+
+    Parameters
+    ----------
+    name : str
+        As users write it.
+    lowest, below : str
+        The first version that works, and the first one after it that does not.
+    """
+
+    name: str
+    lowest: str
+    below: str
+
+    @property
+    def range(self) -> str:
+        """The range as pip writes it."""
+        return f">={self.lowest},<{self.below}"
+
+    @property
+    def cure(self) -> str:
+        """What the user can do, in one line."""
+        if self.name == "Python":
+            return "make a virtual environment with Python 3.10 to 3.14"
+        if self.name == "Theano" and sys.version_info >= PYTHON_WITHOUT_DISTUTILS:
+            return INSTALL_THEANO
+        return f'pip install "{self.name}{self.range}"'
+
+    def admits(self, version: str) -> bool:
+        """Whether a version lies in the range."""
+        return _release(self.lowest) <= _release(version) < _release(self.below)
+
+
+REQUIREMENTS = (
+    Requirement("Python", "3.10", "3.15"),
+    Requirement("Theano", "1.0.5", "1.0.6"),
+    Requirement("numpy", "1.22", "3"),
+    Requirement("scipy", "1.8", "2"),
+)
+
+
+def found(name: str) -> str | None:
+    """Return the version found here of Python or of a package, or None where there is none."""
+    if name == "Python":
+        return platform.python_version()
+    return version_text(name)
+
+
+def problems() -> Iterator[tuple[Requirement, str | None]]:
+    """Yield each requirement that is not met, with the version found."""
+    for requirement in REQUIREMENTS:
+        version = found(requirement.name)
+        if version is None or not requirement.admits(version):
+            yield requirement, version
+
+
+def check() -> None:
+    """Do nothing where Theano can work.
+
+    Raises
+    ------
+    UnsupportedHost
+        Where it cannot.
+    """
+    for requirement, version in problems():
+        raise _error(requirement, version)
+
+
+def _error(requirement: Requirement, version: str | None) -> UnsupportedHost:
+    works = ", ".join(f"{r.name} {r.range}" for r in REQUIREMENTS)
+    kind = HostNotInstalled if version is None else UnsupportedHost
+    here = "is not installed" if version is None else f"{version} is installed"
+    if requirement.name == "Python":
+        here = f"{version} is running"
+    return kind(
+        f"Theano cannot work here: {requirement.name} {here}.\nWhat works: {works}.\nThe cure: {requirement.cure}",
+        name="theano",
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers a version starts with: (1, 24, 0) for '1.24.0rc1'."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in numbers.group().split(".")) if numbers else ()

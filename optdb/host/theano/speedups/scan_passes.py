@@ -1,0 +1,154 @@
+"""Theano's passes over Scans: what they need not do.
+
+Each pass copies the inner graph of each Scan, twice over, before it looks for something to do in it; and each sorts the
+outer graph to find that it has no Scan. Here a copy is made once, where the pass has something to work on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from theano.compile.ops import DeepCopyOp, ViewOp
+from theano.scalar import Add
+from theano.scan_module import scan_opt, scan_utils
+from theano.scan_module.scan_op import Scan
+from theano.tensor.basic import Dot
+from theano.tensor.elemwise import DimShuffle, Elemwise
+
+from optdb.host.api.control_flow import scan_of
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, io_toposort, node_ancestors
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.theano.speedups.bookkeeping import nodes_by_op
+
+_stock_reconstruct_graph = scan_utils.reconstruct_graph
+
+_PASSES = (
+    scan_opt.PushOutNonSeqScan,
+    scan_opt.PushOutSeqScan,
+    scan_opt.PushOutDot1,
+    scan_opt.PushOutScanOutput,
+    scan_opt.ScanMerge,
+    scan_opt.ScanSaveMem,
+)
+
+
+def is_scan_pass(rewriter: Any) -> bool:
+    """Tell whether a graph rewriter is one of Theano's that look at Scans only, and attach nothing to other graphs."""
+    return type(rewriter) in _PASSES
+
+
+def has_scan(fgraph: FunctionGraph) -> bool:
+    """Tell whether a graph has a Scan, not counting those in the inner graphs of others."""
+    return any(issubclass(cls, Scan) for cls in nodes_by_op(fgraph))
+
+
+def reconstruct_graph(
+    inputs: Sequence[Variable], outputs: list[Variable], tag: str | None = None
+) -> tuple[list[Variable], list[Variable]]:
+    """Return a copy of a graph, constants included, with new inputs.
+
+    Theano replaces the inputs by others in a first copy, and those by the new ones in a second.
+    """
+    new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
+    if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
+        return _stock_reconstruct_graph(inputs, outputs, tag)
+    copies: dict[Variable, Variable] = dict(zip(inputs, new_inputs, strict=True))
+
+    def copy_of(var: Variable) -> Variable:
+        if var not in copies:  # only leaves come before what is computed from them
+            copies[var] = var.clone() if isinstance(var, Constant) else var
+        return copies[var]
+
+    for node in io_toposort([], outputs):
+        copy = node.clone()
+        copy.inputs = list(map(copy_of, node.inputs))
+        copies.update(zip(node.outputs, copy.outputs, strict=True))
+    return new_inputs, list(map(copy_of, outputs))
+
+
+def _where_scans_are(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def apply_to_scans(self: Any, fgraph: FunctionGraph) -> Any:
+        return apply(self, fgraph) if has_scan(fgraph) else None
+
+    return apply_to_scans
+
+
+def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a wrapper of a pass's ``process_node`` that asks `has_candidate` first."""
+
+    def wrap(process_node: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(process_node)
+        def process_candidate(self: Any, fgraph: FunctionGraph, node: Apply) -> Any:
+            return process_node(self, fgraph, node) if has_candidate(node) else None
+
+        return process_candidate
+
+    return wrap
+
+
+# The two passes take nodes out of the inner graph whose inputs are known outside, or come from nodes that they have
+# taken out. Where none has only inputs that are known outside, there is no first one, and nothing changes.
+
+
+def _has_node_of_nonsequences(node: Apply) -> bool:
+    op = scan_of(node)
+    known = set(op.inner_non_seqs(op.inputs))
+    return any(
+        not isinstance(inner.op, (ViewOp, DeepCopyOp)) and _are_known(inner.inputs, known)
+        for inner in node_ancestors(op.outputs)
+    )
+
+
+def _has_node_of_sequences(node: Apply) -> bool:
+    op = scan_of(node)
+    sequences = set(op.inner_seqs(op.inputs))
+    known = sequences.union(op.inner_non_seqs(op.inputs))
+    return any(
+        (isinstance(inner.op, DimShuffle) and inner.inputs[0] in sequences)
+        or (isinstance(inner.op, Elemwise) and _are_known(inner.inputs, known))
+        for inner in node_ancestors(op.outputs)
+    )
+
+
+def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
+    return all(var in known or isinstance(var, Constant) for var in variables)
+
+
+def _adds_up_products(node: Apply) -> bool:
+    """Tell whether an output of a Scan may be a sum of products over the steps, of which the last is used."""
+    op = scan_of(node)
+    sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
+    return any(
+        after.owner is not None
+        and isinstance(after.owner.op, Elemwise)
+        and isinstance(after.owner.op.scalar_op, Add)
+        and before in after.owner.inputs
+        and any(term.owner is not None and isinstance(term.owner.op, Dot) for term in after.owner.inputs)
+        and len(clients(node.fgraph, outer)) == 1
+        for before, after, outer in sums
+    )
+
+
+_CANDIDATES = {
+    scan_opt.PushOutNonSeqScan: _has_node_of_nonsequences,
+    scan_opt.PushOutSeqScan: _has_node_of_sequences,
+    scan_opt.PushOutScanOutput: _adds_up_products,
+}
+
+
+def patches() -> list[Patch]:
+    """Return the patches of the passes over Scans."""
+    return [
+        Patch(scan_utils, "reconstruct_graph", reconstruct_graph, "an inner graph is copied once"),
+        *(
+            Wrapper(cls, "apply", _where_scans_are, "a graph without Scans is not sorted")
+            for cls in (*_PASSES, scan_opt.ScanInplaceOptimizer)
+        ),
+        *(
+            Wrapper(cls, "process_node", _where(has_candidate), "an inner graph is copied where something leaves it")
+            for cls, has_candidate in _CANDIDATES.items()
+        ),
+    ]

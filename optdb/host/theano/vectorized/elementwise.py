@@ -1,0 +1,156 @@
+"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values stay in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from theano.tensor.elemwise import Elemwise
+
+from optdb.host.api.graph import Apply
+from optdb.host.theano.vectorized import scratch
+from optdb.host.theano.vectorized.programs import program_of
+from optdb.host.theano.vectorized.quiet import quiet
+from optdb.host.theano.vectorized.registry import Compute, computes
+
+__all__ = ["ElementwiseFunction"]
+
+
+@computes(Elemwise)
+def _make(node: Apply) -> Compute:
+    compute = ElementwiseFunction(node).compute
+    has_floats = any(var.type.dtype.startswith(("float", "complex")) for var in (*node.inputs, *node.outputs))
+    return quiet(compute) if has_floats else compute
+
+
+class ElementwiseFunction:
+    """Computes a node of an Elemwise.
+
+    Much of a small node's time is spent here rather than in NumPy, so what does not depend on values is found before.
+
+    Raises
+    ------
+    ValueError
+        If the inputs have different lengths in a dimension that is not broadcast.
+    """
+
+    def __init__(self, node: Apply) -> None:
+        op = node.op
+        assert isinstance(op, Elemwise)
+        self._patterns = [var.type.broadcastable for var in node.inputs]
+        self._dimensions = node.outputs[0].type.ndim
+        #: For each output, its dtype and the input that it is written over; None if it gets an array of its own.
+        self._outputs = [
+            (np.dtype(var.type.dtype), op.inplace_pattern.get(index)) for index, var in enumerate(node.outputs)
+        ]
+        numbers = [all(pattern) for pattern in self._patterns]
+        full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
+        #: An input with the shape of the outputs, if there is one, and the others.
+        self._first = full[0] if full else None
+        self._others = full[1:]
+        #: The inputs of which some dimensions are broadcast, with the dimensions that are not.
+        self._partial = [
+            (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
+            for index, pattern in enumerate(self._patterns)
+            if index not in full and not numbers[index]
+        ]
+        self._program = program_of(op.scalar_op, node.inputs, numbers, op.inplace_pattern)
+        self._block_size = math.inf if self._program.is_ufunc else scratch.BLOCK_ITEMS
+        #: The registers of the last call, with their pool and shape.
+        self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
+
+    def compute(self, inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
+        """Compute the outputs of the node into the storage cells."""
+        shape = self._shape(inputs) if self._first is None else inputs[self._first].shape
+        for index in self._others:
+            if inputs[index].shape != shape:
+                raise self._mismatch(inputs)
+        for index, axes in self._partial:
+            lengths = inputs[index].shape
+            for axis in axes:
+                if lengths[axis] != shape[axis]:
+                    raise self._mismatch(inputs)
+        outputs = [
+            np.empty(shape, dtype) if overwritten is None else inputs[overwritten]
+            for dtype, overwritten in self._outputs
+        ]
+        size = math.prod(shape)
+        if 0 < size <= self._block_size:
+            self._run([*inputs, *outputs], shape)
+        elif size:
+            for block, block_shape in _blocks(*_flattened([*inputs, *outputs], shape)):
+                self._run(block, block_shape)
+        for cell, output in zip(storage, outputs, strict=True):
+            cell[0] = output
+
+    def _shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
+        """Return the shape of the outputs, which no input has."""
+        shape = [1] * self._dimensions
+        for index, axes in self._partial:
+            for axis in axes:
+                shape[axis] = inputs[index].shape[axis]
+        return tuple(shape)
+
+    def _mismatch(self, inputs: Sequence[Any]) -> ValueError:
+        shapes = [_described(value.shape, pattern) for value, pattern in zip(inputs, self._patterns, strict=True)]
+        return ValueError(f"Dimension mismatch; shapes are {', '.join(shapes)}")
+
+    def _run(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> None:
+        """Run the program on inputs and outputs of at most a block."""
+        if not self._program.temporaries:
+            self._program.run(*arrays)
+            return
+        pool = scratch.borrow()
+        known_pool, known_shape, views = self._views
+        if known_pool is not pool or known_shape != shape:
+            views = self._registers(pool, shape)
+        try:
+            self._program.run(*arrays, *views)
+        finally:
+            scratch.give_back(pool)
+
+    def _registers(self, pool: scratch.Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """Return the registers of the program, and keep them for the next call."""
+        number = (1,) * len(shape)
+        views = tuple(
+            pool.view(register.number, number if register.is_number else shape, register.dtype)
+            for register in self._program.temporaries
+        )
+        self._views = pool, shape, views
+        return views
+
+
+def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
+    lengths = ("*" if is_broadcast else str(length) for length, is_broadcast in zip(shape, pattern, strict=True))
+    return f"({', '.join(lengths)})"
+
+
+def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
+    """Return the arrays with one axis, where they lie in memory in the same order; numbers keep one element."""
+    full = [array for array in arrays if array.size > 1]
+    if any(array.shape != shape or not array.flags.c_contiguous for array in full):
+        return arrays, shape
+    return [array.reshape(-1) for array in arrays], (math.prod(shape),)
+
+
+def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[list[Any], tuple[int, ...]]]:
+    """Divide arrays into blocks of at most `BLOCK_ITEMS` elements, along the first axis that allows it."""
+    axis, inner = 0, math.prod(shape[1:])
+    while inner > scratch.BLOCK_ITEMS:
+        axis += 1
+        inner //= shape[axis]
+    rows = scratch.BLOCK_ITEMS // inner
+    for outer in np.ndindex(*shape[:axis]):
+        for start in range(0, shape[axis], rows):
+            stop = min(start + rows, shape[axis])
+            block = [_block(array, outer, start, stop) for array in arrays]
+            yield block, (1,) * axis + (stop - start, *shape[axis + 1 :])
+
+
+def _block(array: Any, outer: tuple[int, ...], start: int, stop: int) -> Any:
+    """Return the part of an array in rows `start` to `stop` of the axis after those that `outer` indexes."""
+    bounds = [*((index, index + 1) for index in outer), (start, stop)]
+    slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]
+    return array[tuple(slices)]

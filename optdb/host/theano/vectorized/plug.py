@@ -1,0 +1,123 @@
+"""The hook by which nodes compute by whole arrays, and the rule of when they do.
+
+The rule: a Python thunk computes by whole arrays wherever one is made while the engine is in force, except by the
+linker ``py``. That linker is Theano's reference and always runs ``Op.perform``. Theano makes Python thunks of all nodes
+where there is no compiler, and of nodes without C code; others ask for them by ``op.make_thunk(..., impl='py')``.
+Constant folding computes nodes of a few numbers by ``perform``: to translate one takes longer than to compute it once.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from theano.gof.link import PerformLinker
+from theano.gof.op import Op
+
+from optdb.host.api.graph import Apply, FunctionGraph
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.theano.vectorized import families
+from optdb.host.theano.vectorized.registry import Compute, function_of
+
+__all__ = ["by_perform", "install", "uninstall"]
+
+
+class _ReferenceLinking(threading.local):
+    """What runs ``perform`` in this thread."""
+
+    #: The graph that the linker ``py`` links.
+    reference: FunctionGraph | None = None
+    #: Whether nodes of a few numbers are computed once.
+    is_once: bool = False
+
+
+_linking = _ReferenceLinking()
+
+
+def install() -> None:
+    """Compute nodes by whole arrays where Python thunks are made, from now on."""
+    _patches.install()
+
+
+def uninstall() -> None:
+    """Restore Python thunks that call ``Op.perform``."""
+    _patches.uninstall()
+
+
+def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_py_thunk)
+    def make_thunk_of_arrays(
+        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, debug: bool = False
+    ) -> Any:
+        compute = None if debug or _is_reference(node) else _function_of(node)
+        if compute is None:
+            return make_py_thunk(self, node, storage_map, compute_map, no_recycling, debug)
+        return _thunk(compute, node, storage_map, compute_map)
+
+    return make_thunk_of_arrays
+
+
+@contextmanager
+def by_perform() -> Iterator[None]:
+    """Make thunks that call ``Op.perform``: for nodes of a few numbers that are computed once."""
+    outer, _linking.is_once = _linking.is_once, True
+    try:
+        yield
+    finally:
+        _linking.is_once = outer
+
+
+def _is_reference(node: Apply) -> bool:
+    if _linking.is_once:
+        return True
+    graph = getattr(node, "fgraph", None)
+    return graph is not None and graph is _linking.reference
+
+
+def _function_of(node: Apply) -> Compute | None:
+    families.load()
+    return function_of(node)
+
+
+def _thunk(compute: Compute, node: Apply, storage_map: Any, compute_map: Any) -> Callable[[], None]:
+    inputs = [storage_map[var] for var in node.inputs]
+    outputs = [storage_map[var] for var in node.outputs]
+    flags = [compute_map[var] for var in node.outputs]
+
+    def thunk() -> None:
+        compute([cell[0] for cell in inputs], outputs)
+        for flag in flags:
+            flag[0] = True
+
+    made: Any = thunk  # Theano's thunks are functions with attributes
+    made.inputs = inputs
+    made.outputs = outputs
+    made.perform = node.op.perform
+    made.lazy = False
+    return made
+
+
+def _as_reference(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def make_all_by_perform(self: PerformLinker, *args: Any, **kwargs: Any) -> Any:
+        outer, _linking.reference = _linking.reference, self.fgraph
+        try:
+            return make_all(self, *args, **kwargs)
+        finally:
+            _linking.reference = outer
+
+    return make_all_by_perform
+
+
+_patches = PatchGroup(
+    "Whole arrays in Python",
+    "from optdb.enable() on, or while a function is compiled with optdb.mode()",
+    "optdb.disable()",
+    [
+        Wrapper(Op, "make_py_thunk", _computing_arrays, "perform loops over elements in Python for many ops"),
+        Wrapper(PerformLinker, "make_all", _as_reference, "the linker py is the reference, which runs perform"),
+    ],
+)

@@ -1,0 +1,174 @@
+"""Arithmetic, and tests of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from optdb.host.api import scalars
+from optdb.host.theano.vectorized.scalar_kernels.dtypes import is_inexact, is_real_float
+from optdb.host.theano.vectorized.scalar_kernels.entries import (
+    ONES,
+    ArrayKernel,
+    Entry,
+    ScalarDtypes,
+    copy,
+    in_c_order,
+    in_out_dtype,
+)
+
+
+def _folding(ufunc: np.ufunc, of_bools: np.ufunc, of_nothing: int) -> Entry:
+    def of_none(out: Any) -> None:
+        out[...] = of_nothing
+
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
+        dtype = signature.out
+        operands = (dtype,) * len(signature.inputs)
+        if not operands:
+            return ArrayKernel(of_none, operands)
+        if len(operands) == 1:
+            return ArrayKernel(copy, operands)
+        return ArrayKernel(of_bools if dtype == "bool" else ufunc, operands, folds=len(operands) > 2)
+
+    return entry
+
+
+def _true_div(signature: ScalarDtypes) -> ArrayKernel:
+    discrete = not any(map(is_inexact, signature.inputs))
+    if discrete:
+        return ArrayKernel(np.true_divide, ("float64",) * 2)
+    return in_c_order(np.true_divide, in_out_dtype(np.true_divide))(signature)
+
+
+def _int_div(signature: ScalarDtypes) -> ArrayKernel:
+    dtype = signature.out
+    if dtype in ("float32", "float64"):
+        return ArrayKernel(_floor_of_quotient(signature.common), (dtype,) * 2, in_place=False)
+    if dtype == "float16":
+        return ArrayKernel(np.floor_divide, (dtype,) * 2)
+    return ArrayKernel(_checked(np.floor_divide, "division"), (dtype,) * 2)
+
+
+def _mod(signature: ScalarDtypes) -> ArrayKernel:
+    dtype = signature.out
+    if is_real_float(dtype):
+        return ArrayKernel(np.remainder, (dtype,) * 2)
+    return ArrayKernel(_checked(np.remainder, "modulo"), (dtype,) * 2)
+
+
+def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
+    def compute(x: Any, y: Any, out: Any) -> None:
+        if not np.all(y):
+            raise ZeroDivisionError(f"integer {operation} by zero")
+        divide(x, y, out, casting="unsafe")  # NumPy divides truth values as int8
+
+    return compute
+
+
+def _floor_of_quotient(dtype: str) -> Callable[..., None]:
+    """Return the integer division of floats as C does it, which divides in one dtype, and takes the remainder in any.
+
+    Theano's C code divides the magnitudes, and returns one less for a negative quotient with a remainder.
+    """
+    divided = np.dtype(dtype) if is_real_float(dtype) else None
+
+    def compute(x: Any, y: Any, out: Any) -> None:
+        quotient = np.true_divide(x, y) if divided is None or divided == x.dtype else _divided_in(divided, x, y)
+        negative = ((x < 0) != (y < 0)) & (y != 0) & (x != 0)
+        np.floor(quotient, out)
+        if np.any(negative):
+            below = -np.floor(-quotient) - (np.fmod(x, y) != 0)
+            np.copyto(out, below, where=negative)
+
+    return compute
+
+
+def _divided_in(dtype: np.dtype, x: Any, y: Any) -> Any:
+    return np.true_divide(x.astype(dtype), y.astype(dtype))
+
+
+def _pow(signature: ScalarDtypes) -> ArrayKernel:
+    dtype = signature.out
+    operands = (dtype,) * 2
+    if is_inexact(dtype) or dtype.startswith("uint"):
+        return ArrayKernel(np.power, operands)
+    return ArrayKernel(_integer_power, operands, in_place=False)
+
+
+def _integer_power(x: Any, y: Any, out: Any) -> None:
+    """Raise integers to powers; of a negative power, the part before the point remains."""
+    negative = y < 0
+    np.power(x, np.where(negative, 0, y).astype(out.dtype), out)
+    if np.any(negative):
+        inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
+        np.copyto(out, inverse, where=negative, casting="unsafe")
+
+
+def _product_without_zeros(x: Any, y: Any) -> Any:
+    return np.where(x == 0, y, np.where(y == 0, x, np.multiply(x, y)))
+
+
+def _without_zeros(x: Any, y: Any, out: Any) -> None:
+    out[...] = _product_without_zeros(x, y)
+
+
+def _square(x: Any, out: Any) -> None:
+    np.multiply(x, x, out)
+
+
+def _inverse(x: Any, out: Any) -> None:
+    np.true_divide(ONES[out.dtype], x, out)
+
+
+def _round_from_zero(x: Any, out: Any) -> None:
+    whole = np.trunc(x)
+    half = np.abs(x - whole) >= 0.5
+    np.add(whole, np.copysign(half.astype(x.dtype), x), out)
+
+
+def _is_false(x: Any, out: Any) -> None:
+    out[...] = False
+
+
+def _float_test(test: np.ufunc) -> Entry:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
+        (dtype,) = signature.inputs
+        return ArrayKernel(test if is_inexact(dtype) else _is_false, (dtype,))
+
+    return entry
+
+
+def _sgn(signature: ScalarDtypes) -> ArrayKernel:
+    return ArrayKernel(copy if signature.out == "bool" else np.sign, (signature.out,))
+
+
+def _abs(signature: ScalarDtypes) -> ArrayKernel:
+    (dtype,) = signature.inputs
+    return ArrayKernel(copy if dtype == "bool" else np.absolute, (dtype,))
+
+
+#: Entries of ops whose operands are converted to the dtype of the result.
+CONVERTING: dict[type, Entry] = {
+    scalars.Add: in_c_order(np.add, _folding(np.add, np.logical_or, 0)),
+    scalars.Mul: in_c_order(np.multiply, _folding(np.multiply, np.logical_and, 1)),
+    scalars.MulWithoutZeros: in_c_order(_product_without_zeros, in_out_dtype(_without_zeros, in_place=False)),
+    scalars.Sub: in_c_order(np.subtract, in_out_dtype(np.subtract)),
+    scalars.TrueDiv: _true_div,
+    scalars.IntDiv: _int_div,
+    scalars.Mod: _mod,
+    scalars.Pow: _pow,
+    scalars.Neg: in_out_dtype(np.negative),
+    scalars.Sqr: in_out_dtype(_square),
+    scalars.Inv: in_out_dtype(_inverse),
+    scalars.Sgn: _sgn,
+    scalars.RoundHalfAwayFromZero: in_out_dtype(_round_from_zero),
+}
+#: Entries of ops that have another rule.
+SPECIAL: dict[type, Entry] = {
+    scalars.Abs: _abs,
+    scalars.IsNan: _float_test(np.isnan),
+    scalars.IsInf: _float_test(np.isinf),
+}

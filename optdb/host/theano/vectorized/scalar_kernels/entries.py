@@ -1,0 +1,124 @@
+"""What entries of the tables of kernels are made of: an entry chooses, by an op's dtypes, how arrays are computed."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.host.theano.vectorized.scalar_kernels.dtypes import common_in_c, promoted_in_c
+
+
+@dataclass(frozen=True)
+class ArrayKernel:
+    """How arrays of a scalar op are computed."""
+
+    #: Takes the operands and the array for the result.
+    function: Callable[..., Any]
+    #: The dtypes of the operands.
+    dtypes: tuple[str, ...]
+    #: Whether the result may overwrite an operand: the function writes each element after it has read it.
+    in_place: bool = True
+    #: Whether the function takes arrays in any number, of which the first two are combined first.
+    folds: bool = False
+
+
+@dataclass(frozen=True)
+class ScalarDtypes:
+    """A scalar op with the dtypes of its inputs and of its output."""
+
+    op: Any
+    inputs: tuple[str, ...]
+    out: str
+
+    @property
+    def widest(self) -> str:
+        """The dtype that holds all inputs, as NumPy promotes them."""
+        return np.dtype(functools.reduce(np.promote_types, map(np.dtype, self.inputs))).name
+
+    @property
+    def common(self) -> str:
+        """The dtype to which C converts all inputs."""
+        return functools.reduce(common_in_c, self.inputs)
+
+
+#: Chooses how arrays are computed.
+Entry = Callable[[ScalarDtypes], ArrayKernel]
+
+#: The number 1 of each inexact dtype.
+ONES = {np.dtype(name): np.ones((), name) for name in ("float16", "float32", "float64", "complex64", "complex128")}
+
+
+def element_by_element(signature: ScalarDtypes) -> ArrayKernel:
+    """Return the kernel that calls the op's ``impl`` for each element."""
+    impl = np.frompyfunc(signature.op.impl, len(signature.inputs), 1)
+
+    def compute(*args: Any) -> None:
+        args[-1][...] = impl(*args[:-1])
+
+    return ArrayKernel(compute, signature.inputs, in_place=False)
+
+
+def in_out_dtype(function: Callable[..., Any], in_place: bool = True) -> Entry:
+    """Return an entry whose operands are converted to the dtype of the result."""
+    return lambda signature: ArrayKernel(function, (signature.out,) * len(signature.inputs), in_place)
+
+
+def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
+    """Return an entry whose operands keep their dtypes."""
+    return lambda signature: ArrayKernel(function, signature.inputs, in_place)
+
+
+def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
+    """Return an entry that combines operands of several dtypes from the left, as C does.
+
+    Parameters
+    ----------
+    ufunc : callable
+        Combines two arrays of one dtype.
+    entry : Entry
+        The entry for operands whose dtype does not matter.
+    """
+
+    def choose(signature: ScalarDtypes) -> ArrayKernel:
+        partial = list(itertools.accumulate(map(promoted_in_c, signature.inputs), common_in_c))[1:]
+        if all(is_as_good(dtype, signature.out) for dtype in partial):
+            return entry(signature)
+
+        def compute(*args: Any) -> None:
+            value, *rest, out = args
+            for operand, dtype in zip(rest, partial, strict=True):
+                value = ufunc(value.astype(dtype), operand.astype(dtype))
+            copy(value, out)
+
+        return ArrayKernel(compute, signature.inputs, in_place=False)
+
+    return choose
+
+
+def is_as_good(dtype: str, out: str) -> bool:
+    """Return whether sums, products and bits of a dtype are, once converted, those that `out` itself gives."""
+    if dtype == out or out == "bool" or out.startswith("complex"):
+        return True
+    dtypes = np.dtype(dtype), np.dtype(out)
+    return all(d.kind in "iu" for d in dtypes) and dtypes[0].itemsize >= dtypes[1].itemsize
+
+
+def in_common_dtype(function: Callable[..., Any]) -> Entry:
+    """Return an entry whose operands are converted to one dtype, as C converts them."""
+    return lambda signature: ArrayKernel(function, (signature.common,) * len(signature.inputs), True)
+
+
+def copy(x: Any, out: Any) -> None:
+    """Copy `x` into `out`, converted as C converts numbers."""
+    np.copyto(out, x, casting="unsafe")
+
+
+def put_where(mask: Any, value: Any, out: Any) -> None:
+    """Set the elements of `out` for which a mask is true, converted as C converts numbers."""
+    if mask.any():
+        np.copyto(out, value, where=mask, casting="unsafe")

@@ -1,0 +1,182 @@
+"""Functions of floats."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from optdb.host.api import scalars
+from optdb.host.theano.vectorized import series
+from optdb.host.theano.vectorized.scalar_kernels.entries import (
+    ONES,
+    ArrayKernel,
+    Entry,
+    ScalarDtypes,
+    copy,
+    element_by_element,
+    in_out_dtype,
+    put_where,
+)
+
+#: NumPy's ufuncs, and the names of SciPy's, which is imported when one is needed.
+_UFUNCS: dict[type, Any] = {
+    scalars.Ceil: np.ceil,
+    scalars.Floor: np.floor,
+    scalars.Trunc: np.trunc,
+    scalars.RoundHalfToEven: np.rint,
+    scalars.Log: np.log,
+    scalars.Log2: np.log2,
+    scalars.Log10: np.log10,
+    scalars.Log1p: np.log1p,
+    scalars.Exp: np.exp,
+    scalars.Exp2: np.exp2,
+    scalars.Expm1: np.expm1,
+    scalars.Sqrt: np.sqrt,
+    scalars.Deg2Rad: np.deg2rad,
+    scalars.Rad2Deg: np.rad2deg,
+    scalars.Cos: np.cos,
+    scalars.ArcCos: np.arccos,
+    scalars.Sin: np.sin,
+    scalars.ArcSin: np.arcsin,
+    scalars.Tan: np.tan,
+    scalars.ArcTan: np.arctan,
+    scalars.ArcTan2: np.arctan2,
+    scalars.Cosh: np.cosh,
+    scalars.ArcCosh: np.arccosh,
+    scalars.Sinh: np.sinh,
+    scalars.ArcSinh: np.arcsinh,
+    scalars.Tanh: np.tanh,
+    scalars.ArcTanh: np.arctanh,
+    scalars.Erf: "erf",
+    scalars.Erfc: "erfc",
+    scalars.Erfcx: "erfcx",
+    scalars.Erfinv: "erfinv",
+    scalars.Erfcinv: "erfcinv",
+    scalars.Gamma: "gamma",
+    scalars.GammaLn: "gammaln",
+    scalars.GammaInc: "gammainc",
+    scalars.GammaIncC: "gammaincc",
+    scalars.Jv: "jv",
+    scalars.J0: "j0",
+    scalars.J1: "j1",
+    scalars.Iv: "iv",
+    scalars.I0: "i0",
+    scalars.I1: "i1",
+}
+
+
+def _special_functions() -> ModuleType:
+    return importlib.import_module("scipy.special")
+
+
+def _function(ufunc_or_name: Any) -> Entry:
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
+        is_name = isinstance(ufunc_or_name, str)
+        ufunc = getattr(_special_functions(), ufunc_or_name) if is_name else ufunc_or_name
+        dtype, count = signature.out, len(signature.inputs)
+        if _has_loop(ufunc, dtype):
+            return ArrayKernel(ufunc, (dtype,) * count)
+        if dtype.startswith("complex"):
+            return element_by_element(signature)
+        return ArrayKernel(_rounded(ufunc), ("float64",) * count)
+
+    return entry
+
+
+def _has_loop(ufunc: np.ufunc, dtype: str) -> bool:
+    char = np.dtype(dtype).char
+    return f"{char * ufunc.nin}->{char}" in ufunc.types
+
+
+def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
+    """Return the function that computes in float64 and converts its results."""
+
+    def compute(*args: Any) -> None:
+        copy(ufunc(*args[:-1]), args[-1])
+
+    return compute
+
+
+def _in_float64(function: Callable[..., Any]) -> Entry:
+    """Return an entry that computes in float64 with functions of SciPy, its first argument, and converts the result."""
+
+    def compute(*args: Any) -> None:
+        copy(function(_special_functions(), *args[:-1]), args[-1])
+
+    return lambda signature: ArrayKernel(compute, ("float64",) * len(signature.inputs), in_place=False)
+
+
+def _digamma(signature: ScalarDtypes) -> ArrayKernel:
+    """Return SciPy's function for complex numbers, which C does not compute, and else C's series."""
+    is_complex = signature.out.startswith("complex")
+    return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
+
+
+def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> Entry:
+    """Return an entry for a function that C replaces by its limit above a bound."""
+
+    def entry(signature: ScalarDtypes) -> ArrayKernel:
+        dtype = signature.out
+        bound = np.dtype(dtype).type(bounds["float64" if dtype == "float64" else "float32"])
+
+        def compute(x: Any, out: Any) -> None:
+            function(x, bound, out)
+
+        return ArrayKernel(compute, (dtype,), in_place=False)
+
+    return entry
+
+
+def _sigmoid(x: Any, bound: Any, out: Any) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, ONES[out.dtype], out)
+    np.true_divide(ONES[out.dtype], out, out)
+    put_where(x > bound, 1, out)
+
+
+def _softplus(x: Any, bound: Any, out: Any) -> None:
+    np.exp(x, out)
+    np.log1p(out, out)
+    put_where(x > bound, x, out)
+
+
+def _ultra_fast_sigmoid(x: Any, out: Any) -> None:
+    size = np.abs(x) * out.dtype.type(0.5)
+    near = 1.5 * size / (1 + size)
+    middle = 0.935409070603099 + 0.0458812946797165 * (size - 1.7)
+    tanh = np.where(size < 1.7, near, np.where(size < 3, middle, 0.99505475368673))
+    out[...] = 0.5 * (np.where(x >= 0, tanh, -tanh) + 1)
+
+
+def _softsign(x: Any, out: Any) -> None:
+    np.true_divide(x, 1 + np.abs(x), out)
+
+
+def _xlogx(x: Any, out: Any) -> None:
+    _xlogy(x, x, out)
+
+
+def _xlogy(x: Any, y: Any, out: Any) -> None:
+    out[...] = np.where(x == 0, 0, x * np.log(y))
+
+
+#: Entries of ops whose operands are converted to the dtype of the result.
+CONVERTING: dict[type, Entry] = {
+    **{op: _function(ufunc) for op, ufunc in _UFUNCS.items()},
+    scalars.Psi: _digamma,
+    scalars.TriGamma: _in_float64(series.trigamma),
+    scalars.Chi2SF: _in_float64(lambda special, x, k: special.chdtrc(k, x)),
+    scalars.GammaU: _in_float64(lambda special, k, x: special.gammaincc(k, x) * special.gamma(k)),
+    scalars.GammaL: _in_float64(lambda special, k, x: special.gammainc(k, x) * special.gamma(k)),
+    scalars.ScalarSigmoid: _saturating({"float32": 15, "float64": 19}, _sigmoid),
+    scalars.ScalarSoftplus: _saturating({"float32": 14, "float64": 16}, _softplus),
+    scalars.UltraFastScalarSigmoid: in_out_dtype(_ultra_fast_sigmoid, in_place=False),
+    scalars.ScalarSoftsign: in_out_dtype(_softsign),
+    scalars.XlogX: in_out_dtype(_xlogx, in_place=False),
+    scalars.XlogY0: in_out_dtype(_xlogy, in_place=False),
+}

@@ -1,0 +1,54 @@
+"""Gradients of products with a sparse matrix, one for each stored element, which ``perform`` makes one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from theano.tensor.type import TensorType
+
+from optdb.host.api.graph import Apply
+from optdb.host.theano.vectorized.registry import Compute, computes
+
+__all__: list[str] = []
+
+#: Numbers of a block, which stays in a cache.
+_BLOCK = 2**16
+
+
+@computes("theano.sparse.basic.StructuredDotGradCSC")
+def _of_columns(node: Apply) -> Compute | None:
+    return _gradient(node, by_columns=True)
+
+
+@computes("theano.sparse.basic.StructuredDotGradCSR")
+def _of_rows(node: Apply) -> Compute | None:
+    return _gradient(node, by_columns=False)
+
+
+def _gradient(node: Apply, by_columns: bool) -> Compute | None:
+    """Return the function of a node; None where an operand is sparse."""
+    if not all(isinstance(var.type, TensorType) for var in node.inputs):
+        return None
+
+    def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
+        indices, starts, b, top = inputs
+        if b.shape[1] != top.shape[1]:
+            raise ValueError(f"shapes {top.shape} and {b.shape} not aligned: other numbers of columns")
+        gradient = np.zeros(len(indices), top.dtype)
+        used = slice(starts[0], starts[-1])
+        groups = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        rows, columns = (indices[used], groups) if by_columns else (groups, indices[used])
+        _multiply_rows(gradient[used], top, rows, b, columns)
+        storage[0][0] = gradient
+
+    return compute
+
+
+def _multiply_rows(out: np.ndarray, a: np.ndarray, a_rows: np.ndarray, b: np.ndarray, b_rows: np.ndarray) -> None:
+    """Write the products of pairs of rows, which are added up in float64 as the C code does."""
+    step = max(1, _BLOCK // max(1, a.shape[1]))
+    for start in range(0, len(out), step):
+        part = slice(start, start + step)
+        out[part] = (a[a_rows[part]] * b[b_rows[part]]).sum(axis=1, dtype=np.result_type(out.dtype, np.float64))

@@ -1,0 +1,80 @@
+"""What NumPy 1.23 gives, as a table, and how it was made.
+
+``python -m tests.host.theano.importing.compat.numpy1`` writes it anew, where that version is installed.
+A line of ``numpy1_types.txt`` is for one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z``
+(an array without dimensions), and the character of its type; then a character for each of `OPERANDS`, the type of the
+sum.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+TABLE = Path(__file__).with_name("numpy1_types.txt")
+TYPES = "?bBhHiIlLefdFD"
+
+NUMBERS = (
+    *(
+        0,
+        1,
+        -1,
+        127,
+        128,
+        200,
+        255,
+        256,
+        -128,
+        -129,
+        32767,
+        32768,
+        65535,
+        65536,
+        -32769,
+        2**31,
+        2**32,
+        2**63 - 1,
+        2**63,
+    ),
+    *(0.0, 0.1, 64999.0, 65504.0, 1e30, 1e300, float("inf"), float("nan"), 1j, 1e300j, True),
+)
+_VALUES = (0, 1, -1, 100, 200, -200, 40000, 70000, 0.1, 1e5, 1e300, 1j)
+
+
+def scalar(code: str, value: complex) -> np.generic:
+    """Return a scalar of a type, with the value that fits in it."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.array([value]).astype(code)[0]
+
+
+OPERANDS = [*NUMBERS, *(scalar(code, value) for code in TYPES for value in _VALUES)]
+
+
+def left(role: str, code: str) -> np.ndarray | np.generic:
+    """Return the left operand of a line."""
+    array = np.array([1]).astype(code)
+    return {"A": array, "S": array[0], "Z": array.reshape(())}[role]
+
+
+def type_of(result: object) -> str:
+    """Return a character for the type of a result."""
+    # Two characters may name one type: long is as long as long long.
+    return np.dtype(np.asarray(result).dtype.str).char
+
+
+def main() -> None:
+    """Write the table."""
+    lines = []
+    for role in "ASZ":
+        for code in TYPES:
+            types = [type_of(left(role, code) + operand) for operand in OPERANDS]
+            lines.append(f"{role} {code} {''.join(types)}\n")
+    TABLE.write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    with np.errstate(all="ignore"):
+        main()

@@ -1,0 +1,183 @@
+"""The error where Theano cannot work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from optdb.host.theano.importing import support
+from optdb.host.theano.importing.bootstrap import UnsupportedHost
+from tests.processes import python, run_code
+
+GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11.4"}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Versions found here, to be changed by the test."""
+    versions = dict(GOOD)
+    monkeypatch.setattr(support, "found", versions.get)
+    return versions
+
+
+def test_versions_that_work(here):
+    support.check()
+    here.update(Python="3.10.0", numpy="1.22.0", scipy="1.8.0")
+    support.check()
+    here.update(Python="3.14.1", numpy="2.5.5", scipy="1.18.1")
+    support.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "cure"),
+    [
+        ("Python", "3.15.0", "Python 3.10 to 3.14"),
+        ("Python", "3.9.18", "Python 3.10 to 3.14"),
+        ("numpy", "1.21.6", 'pip install "numpy>=1.22,<3"'),
+        ("numpy", "3.0.0rc1", 'pip install "numpy>=1.22,<3"'),
+        ("scipy", "1.7.3", 'pip install "scipy>=1.8,<2"'),
+        ("scipy", "2.0.0", 'pip install "scipy>=1.8,<2"'),
+    ],
+)
+def test_a_version_that_does_not_work(here, name, version, cure):
+    here[name] = version
+    with pytest.raises(UnsupportedHost) as caught:
+        support.check()
+    message = str(caught.value)
+    assert f"{name} {version}" in message
+    assert f"{name} >=" in message
+    assert cure in message
+    assert caught.value.name == "theano"
+
+
+@pytest.mark.parametrize(
+    ("python", "cure"),
+    [((3, 11), 'pip install "Theano>=1.0.5,<1.0.6"'), ((3, 12), "python -m optdb install-theano")],
+)
+def test_how_theano_is_installed(here, monkeypatch, python, cure):
+    monkeypatch.setattr("sys.version_info", python)
+    here["Theano"] = "1.0.4"
+    with pytest.raises(UnsupportedHost) as caught:
+        support.check()
+    assert str(caught.value).endswith(f"The cure: {cure}")
+
+
+@pytest.mark.parametrize("name", ["Theano", "numpy", "scipy"])
+def test_what_is_not_installed(here, name):
+    del here[name]
+    with pytest.raises(UnsupportedHost, match=f"{name} is not installed") as caught:
+        support.check()
+    # So that `try: import theano` goes on where it did.
+    assert isinstance(caught.value, ModuleNotFoundError)
+
+
+def test_an_ununderstandable_version_does_not_work(here):
+    here["numpy"] = "unknown"
+    with pytest.raises(UnsupportedHost):
+        support.check()
+
+
+FAKE = "import optdb; from optdb.host.theano.importing import support; support.found = {versions!r}.get; {then}"
+
+
+@pytest.mark.parametrize("then", ["import theano", "optdb.enable", "import optdb.topo"])
+def test_the_error_comes_when_theano_is_needed(then):
+    done = run_code(FAKE.format(versions={**GOOD, "numpy": "1.21.6"}, then=then))
+    assert done.returncode == 1
+    assert "UnsupportedHost: Theano cannot work here: numpy 1.21.6 is installed." in done.stderr
+    assert 'The cure: pip install "numpy>=1.22,<3"' in done.stderr
+
+
+def test_no_error_where_theano_is_not_needed():
+    done = run_code(FAKE.format(versions={}, then="print(optdb.__version__)"))
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_theano_that_nobody_finds(tmp_path):
+    code = """
+        import sys
+        sys.path = [folder for folder in sys.path if "site-packages" not in folder]
+        import optdb
+        try:
+            import theano
+        except ModuleNotFoundError as error:
+            print(type(error).__name__, error.name)
+    """
+    assert run_code(code).stdout.split() == ["HostNotInstalled", "theano"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_folder_and_the_cure():
+    with pytest.raises(support.UnusableCompiledir) as error, support.writing_compiledir("the/folder"):
+        Path("/dev/full").write_text("code")
+    assert "No space left on device: the/folder" in str(error.value)
+    assert "base_compiledir=" in str(error.value)
+
+
+def test_a_compiler_that_finds_the_disk_full_is_told_alike():
+    with pytest.raises(support.UnusableCompiledir, match="No space left"), support.writing_compiledir("folder"):
+        raise Exception("Compilation failed (return status=1): ld: final link failed: No space left on device.")
+
+
+def test_a_full_folder_of_temporary_files_is_named():
+    message = (
+        "Compilation failed (return status=1): m.cpp:1:1: fatal error: error writing to /t/ccwASjbS.s: No space left"
+    )
+    with pytest.raises(support.UnusableCompiler) as error, support.writing_compiledir("folder"):
+        raise Exception(f"{message} on device. 1104 | }}.")
+    assert error.value.finding.endswith("No space left on device: /t")
+    assert error.value.cure.endswith("export TMPDIR=FOLDER")
+
+
+@pytest.mark.parametrize("error", [ValueError("another"), FileNotFoundError(2, "missing"), KeyboardInterrupt()])
+def test_other_errors_pass(error):
+    with pytest.raises(type(error)) as raised, support.writing_compiledir("folder"):
+        raise error
+    assert raised.value is error
+
+
+def test_a_compiledir_that_cannot_be_made_is_an_error_with_a_cure():
+    done = run_code("import optdb, theano", env={"THEANO_FLAGS": "base_compiledir=/proc/none"})
+    assert "UnusableCompiledir" in done.stderr
+    assert "The cure: " in done.stderr.splitlines()[-1]
+    doctor = python("-m", "optdb", "doctor", env={"THEANO_FLAGS": "base_compiledir=/proc/none", "COLUMNS": "500"})
+    assert "unexpected error" not in doctor.stdout
+    assert "THEANO_FLAGS=base_compiledir=FOLDER" in doctor.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "message", "cure"),
+    [
+        (None, "the compiler cannot be started (No such file or directory)", "apt-get install g++"),
+        ("exit 1", "the compiler does not compile Theano's code: it says nothing", "THEANO_FLAGS=cxx=clang++"),
+        (
+            "echo 'mod.cpp:1:10: fatal error: Python.h: No such file or directory' >&2; exit 1",
+            "the compiler does not compile Theano's code: error: Python.h: No such file or directory",
+            f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev",
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script, message, cure):
+    compiler = tmp_path / "c++"
+    if script is not None:
+        compiler.write_text(f"#!/bin/sh\n{script}\n")
+        compiler.chmod(0o755)
+    flags = f"cxx={compiler},base_compiledir={tmp_path}"
+    done = run_code("import optdb, theano", flags=flags)
+    *_, finding, advice = done.stderr.strip().splitlines()
+    assert finding.endswith(f"UnusableCompiler: cxx={compiler}: {message}")
+    assert advice.startswith("The cure: ")
+    assert cure in advice
+    assert advice.endswith("or do without a compiler: THEANO_FLAGS=cxx=")
+    doctor = python("-m", "optdb", "doctor", flags=flags, env={"COLUMNS": "500"})
+    assert message in doctor.stdout
+    assert "unexpected error" not in doctor.stdout
+
+
+def test_other_errors_are_not_the_compilers():
+    assert support.compiler_error(Exception("something else"), "g++") is None
+    assert support.compiler_error(FileNotFoundError(2, "missing", "file"), "g++") is None
+    assert support.compiler_error(AssertionError("no context"), "g++") is None
