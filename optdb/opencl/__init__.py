@@ -12,7 +12,7 @@ import_host()
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.theano.functions.compiled import wrap_compilation
-from optdb.opencl import blas, pickling, planning, rewriters, shared, transfers, variables
+from optdb.opencl import blas, linking, pickling, rewriters, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
@@ -24,7 +24,7 @@ from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLV
 from optdb.runtime import binaries
 
 follow_flag()
-planning.install()
+linking.install()
 wrap_compilation(one_program)
 binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 
@@ -45,7 +45,6 @@ __all__ = [
     "infer_context_name",
     "lifters_db",
     "pickling",
-    "planning",
     "rewriters",
     "shared",
     "transfers",

@@ -28,7 +28,7 @@ import theano.tensor as tt
 import optdb
 from optdb.codegen.kernels import persistent_launches
 from optdb.codegen.kernels.persistent import PERSISTENT
-from optdb.opencl.planning import plan as planning
+from optdb.device.plans import plan as planning
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
@@ -87,8 +87,8 @@ class Variant:
             persistent_launches._MAX_ROUNDS = rounds
         # A launch that hangs is given up after a second or two.
         persistent_launches._POLLS = 1 << 21
-        self._choose = planning.residency
-        planning.residency = self.residency
+        self._choose = vars(planning)["residency"]
+        vars(planning)["residency"] = self.residency
 
     def residency(self, context: Any, wish: str) -> Any:
         """Return how a context runs persistent launches."""

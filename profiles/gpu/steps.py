@@ -21,8 +21,8 @@ import numpy as np
 from rich.table import Table
 
 import optdb
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.plan import Plan
+from optdb.device.plans.plan import Plan
+from optdb.opencl.linking import PlannedVM
 from profiles import models, screen
 from profiles.gpu import jax_nets
 from profiles.report import geometric_mean

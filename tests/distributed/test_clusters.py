@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from optdb.device.plans.linked import LinkedFunction
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused
 from optdb.distributed.clusters import local_devices
 from optdb.distributed.local import RestartingCluster, _KeepingNanny
-from optdb.opencl.planning.linked import LinkedFunction
 from profiles.distributed import counted_bytes
 from tests.distributed.training import batches, check, step, two_devices
 from tests.distributed.whole_steps import (

@@ -11,8 +11,8 @@ import pytest
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
+from optdb.device.plans.linked import LinkedFunction
 from optdb.distributed import DataParallel, WorkerFailed
-from optdb.opencl.planning.linked import LinkedFunction
 from tests.distributed.training import two_devices, with_memory_of_their_own
 from tests.distributed.whole_steps import (
     BATCH,

@@ -9,7 +9,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.opt import Assert
 
-from optdb.opencl.planning.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction
 from tests.interrupts import interrupt_at
 
 #: Each element counts the rows that the state has seen, and one variable counts the steps.

@@ -15,7 +15,7 @@ from fuzzing.states.model import Model
 from fuzzing.states.separate import of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
-from optdb.opencl.planning.vm import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.opencl.simulator.execution.io_binding import ZeroCopyScope
 from optdb.opencl.simulator.execution.state import Mirror
 from optdb.runtime.holding import HeldCommands

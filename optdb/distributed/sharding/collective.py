@@ -195,7 +195,7 @@ class Completion(Op):
     """
 
     __props__ = ("bucket",)
-    #: As `optdb.opencl.planning.waiting` has it.
+    #: As `optdb.opencl.linking.waiting` has it.
     begins_copy = True
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = False

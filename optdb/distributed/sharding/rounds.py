@@ -1,7 +1,7 @@
 """Rounds of arrays on a device: one op begins to copy vectors to the host, another one waits for them.
 
 What lies between them in the function's order keeps the device busy while the vectors travel: the machine runs the
-first op as early as it can, and the second one as late (``optdb.opencl.planning.waiting``). The host waits for events
+first op as early as it can, and the second one as late (``optdb.opencl.linking.waiting``). The host waits for events
 of all workers' devices, whose vectors lie in pinned memory. It gives the results back to the device without waiting.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from theano import change_flags, config
 
-from optdb.host.api.refcounting import RefCountedSetting
+from optdb.refcounting import RefCountedSetting
 
 __all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
 

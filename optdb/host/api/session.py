@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from optdb.collector import growing
 from optdb.host.api import folding, fusion, identity
 from optdb.host.api.patching import Patch, PatchGroup
 from optdb.host.api.testvalues import optimizer_test_values
@@ -27,7 +28,6 @@ from optdb.host.theano.speedups import (
     shapes,
     slices,
 )
-from optdb.host.theano.speedups.collector import growing
 
 _lock = threading.Lock()
 _modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes, searches)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from theano import change_flags
 
 from optdb.host.api.config import config
-from optdb.host.api.refcounting import RefCountedSetting
+from optdb.refcounting import RefCountedSetting
 
 if TYPE_CHECKING:
     from contextlib import _GeneratorContextManager  # also a decorator

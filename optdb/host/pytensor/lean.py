@@ -24,9 +24,9 @@ from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 
+from optdb.collector import growing
 from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper
-from optdb.host.theano.speedups.collector import growing
 
 __all__ = ["patches"]
 

@@ -10,24 +10,43 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
+from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.scans import inner_function, thunk_around
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.linked import LinkedFunction
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import applies, as_variables
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["copied", "thunks_of"]
+__all__ = ["CopiedFunction", "copied", "thunks_of"]
 
 #: Does one node: its cells, the node, and its thunk.
 Step = Callable[[Mapping[Variable, list[Any]], Apply, Callable[[], Any]], None]
 
 
-def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
+@dataclass(eq=False)
+class CopiedFunction:
+    """A function's nodes with variables, cells and thunks of their own."""
+
+    nodes: list[Apply]
+    thunks: list[Callable[[], Any]]
+    cells: dict[Variable, list[Any]]
+    inputs: list[Variable]
+    outputs: list[Variable]
+    #: Input to its next value.
+    updates: dict[Variable, Variable]
+
+    def value(self, var: Variable) -> Any:
+        """Return the value in a variable's cell."""
+        return self.cells[var][0]
+
+
+def copied(linked: LinkedFunction, step: Step) -> CopiedFunction:
     """Return a function's nodes with variables, cells and thunks of their own; `step` does each, also within loops.
 
     A loop that cannot be traced raises `Untraceable`.
@@ -35,7 +54,7 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     ours: dict[Variable, Variable] = {}
     nodes = []
     loops: dict[Apply, Within] = {}
-    for node in linked.nodes:
+    for node in applies(linked):
         outputs = [var.clone() for var in node.outputs]
         twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
         twin.tag = copy.copy(node.tag)
@@ -43,15 +62,17 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
         nodes.append(twin)
         if isinstance(node.op, Scan):
             loops[twin] = _traceable(node, step)
-    outputs = [ours.get(var, var) for var in linked.outputs]
-    variables = (*linked.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs)
+    inputs = as_variables(linked.inputs)
+    outputs = [ours.get(var, var) for var in as_variables(linked.outputs)]
+    variables = (*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs)
     cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
     thunks: list[Callable[[], Any]] = [
         functools.partial(step, cells, node, thunk)
         for node, thunk in zip(nodes, thunks_of(nodes, cells, loops), strict=True)
     ]
-    updates = {var: ours.get(following, following) for var, following in linked.updates.items()}
-    return LinkedFunction(nodes, thunks, cells, [], list(linked.inputs), outputs, updates)
+    next_values = as_variables(linked.updates.values())
+    updates = {var: ours.get(x, x) for var, x in zip(as_variables(linked.updates), next_values, strict=True)}
+    return CopiedFunction(nodes, thunks, cells, inputs, outputs, updates)
 
 
 def thunks_of(

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.config import config
 from optdb.host.api.graph import Variable
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.linked import LinkedFunction
-from optdb.opencl.planning.roles import is_user_inplace, on_device
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.nodes import is_user_inplace, on_device
+from optdb.opencl.linking.planned_vm import applies, as_variables
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.tracing import Untraceable
@@ -44,7 +45,7 @@ class Exportable:
     returned: int
     #: Returns the remembered inputs of earlier calls: for each call, input to shape and, if it is a small one of the
     #: host, value.
-    seen: Callable[[], Sequence[Mapping[Variable, tuple[tuple[int, ...], Any]]]] = tuple
+    seen: Callable[[], Sequence[Mapping[Any, tuple[tuple[int, ...], Any]]]] = tuple
 
     def calls(self) -> list[list[np.ndarray]]:
         """Return examples like the latest calls of the function, as far as they are remembered; the last one first."""
@@ -66,8 +67,11 @@ class Exportable:
         Untraceable
             If there is none, or more than one.
         """
-        nodes = self.linked.nodes
-        variables = [*self.linked.inputs, *(var for node in nodes for var in (*node.inputs, *node.outputs))]
+        nodes = applies(self.linked)
+        variables = [
+            *as_variables(self.linked.inputs),
+            *(var for node in nodes for var in (*node.inputs, *node.outputs)),
+        ]
         names = list(dict.fromkeys(var.type.context_name for var in variables if on_device(var)))
         if not names:
             raise Untraceable("nothing of the function is on a device: compile it for one")
@@ -116,7 +120,9 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     arguments: dict[Variable, int] = {}
     shared: dict[Variable, Held] = {}
     taken: list[Argument] = []
-    inputs = zip(linked.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
+    inputs = zip(
+        as_variables(linked.inputs), function.maker.inputs, function.input_storage, function.defaults, strict=True
+    )
     for var, spec, container, default in inputs:
         if container.implicit:
             shared[var] = Held(cell_of(container), spec.name or spec.variable.name)
@@ -133,13 +139,14 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
 
 def _check_nodes(linked: LinkedFunction) -> None:
     """Raise Untraceable if a node does what a file cannot do."""
-    for node in filter(is_user_inplace, linked.nodes):
+    for node in filter(is_user_inplace, applies(linked)):
         raise Untraceable(
             f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "
             "in place, and take its result"
         )
     if linked.branches.conditions:
-        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
+        asked = as_variables(linked.branches.conditions)
+        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in asked))
         raise Untraceable(
             f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
             "values that are known when it is compiled (givens), and export a function for each"

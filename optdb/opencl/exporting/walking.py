@@ -17,17 +17,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.elements import ElementKernels
+from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.updates import buffer_of, find_commit
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.numpy_types import HostArray
-from optdb.opencl.exporting.copies import copied, thunks_of
+from optdb.opencl.aliasing import exposed_variables
+from optdb.opencl.exporting.copies import CopiedFunction, copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernel_ops import compile_kernels
+from optdb.opencl.linking.nodes import SHAPES, is_foreign, on_device, touches_device
+from optdb.opencl.linking.planned_vm import applies
 from optdb.opencl.ops.linalg import OpenCLRequire
 from optdb.opencl.ops.on_host import OpenCLOnHost
-from optdb.opencl.planning.linked import LinkedFunction
-from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
-from optdb.opencl.planning.updates import buffer_of, find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.type import without_zeros
@@ -109,7 +111,7 @@ def trace(
 
 def _all_lifted(linked: LinkedFunction) -> None:
     """Raise `Untraceable` if the host computes with an array of the device."""
-    names = (_step_on_host(node.op) for node in linked.nodes)
+    names = (_step_on_host(node.op) for node in applies(linked))
     left = collections.Counter(name for name in names if name is not None)
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
@@ -324,12 +326,14 @@ class _Walk:
         return result
 
 
-def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
+def _lasting_variables(linked: CopiedFunction) -> set[Variable]:
     """Return the variables of a function whose values are what they were until the call's end.
 
     Others are overwritten in place. Those inside of loops are not among them: a step may write where another one did.
     """
-    return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - linked.overwritten
+    return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - exposed_variables(
+        linked.nodes, (), ()
+    )
 
 
 def _on_host(array: Array) -> DeferredArray:

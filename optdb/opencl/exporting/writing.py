@@ -18,7 +18,8 @@ from optdb.host.api.graph import Variable
 from optdb.numpy_types import HostArray
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.linking.nodes import on_device
+from optdb.opencl.linking.planned_vm import as_variables
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Signature
 from optdb.runtime.deferred import FromArray, FromNumbers
@@ -164,7 +165,7 @@ def _trace(traced: Any) -> tuple[Trace, str | None]:
 
 def _entries(function: Exportable, values: Sequence[HostArray], states: _States) -> dict[Variable, InputSpec]:
     entries: dict[Variable, InputSpec] = {}
-    for var in function.linked.inputs:
+    for var in as_variables(function.linked.inputs):
         if var in function.shared:
             number, value = states.number(function.shared[var], var)
             entries[var] = InputSpec("state", number, value.shape)

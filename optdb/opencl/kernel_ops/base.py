@@ -28,7 +28,7 @@ class OpenCLKernelBase(Op):
 
     _f16_ok = True
     #: Whether `run` only launches kernels, and copies by ``optdb.runtime.arrays``: then a plan can replay its commands
-    #: while its inputs stay the same (see ``optdb.opencl.planning``).
+    #: while its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
     #: Whether `run` itself checks that broadcastable axes have length 1, or does without. Otherwise `run` gets only
     #: arrays whose lengths are those that their types promise, and the dtypes of its results are looked at.

@@ -12,8 +12,8 @@ from optdb.host.api.graph import FunctionGraph, Variable, is_output
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.traces import copy_trace
 from optdb.opencl.aliasing import may_lie_in
+from optdb.opencl.linking.waiting import begins_copy
 from optdb.opencl.ops.contiguous import opencl_contiguous
-from optdb.opencl.planning.waiting import begins_copy
 from optdb.opencl.type import OpenCLArrayType
 
 #: After all in-place rewrites: most next values are then written over the present ones, and lie as those do.

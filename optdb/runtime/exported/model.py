@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from optdb.collector import collector_paused
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.calling import Argument
@@ -78,7 +77,8 @@ def load(
         If the file cannot be read.
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
-    with _collector_paused():
+    # The collector would walk the very many values of a file several times, and free none.
+    with collector_paused():
         archive = Archive(Path(path), limits)
         manifest = read(archive)
     context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
@@ -86,18 +86,6 @@ def load(
     if is_wanted(build_in_child, context):
         rehearsals = Rehearsals(archive.path, archive.digest, context, limits, build_timeout_s)
     return Exported(archive, context, manifest, limits, rehearsals)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep Python's cyclic collector off: it would walk the very many values of a file several times, and free none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Exported:

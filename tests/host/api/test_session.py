@@ -10,10 +10,10 @@ import theano.tensor as tt
 from theano.gof import FunctionGraph
 from theano.gof.op import COp
 
+from optdb import collector as collecting
+from optdb.collector import MOST_PROMOTED, UNASKED
 from optdb.host.api.identity import numbers
 from optdb.host.api.session import optimizing
-from optdb.host.theano.speedups import collector as collecting
-from optdb.host.theano.speedups.collector import MOST_PROMOTED, UNASKED
 from tests.processes import output
 
 PATCHED = [(FunctionGraph, "execute_callbacks"), (FunctionGraph, "__import__"), (COp, "load_c_code")]
@@ -70,7 +70,7 @@ def test_garbage_among_it_is_collected_in_time():
         import gc, weakref
         import optdb, theano
         from optdb.host.api.session import optimizing
-        from optdb.host.theano.speedups.collector import MOST_PROMOTED
+        from optdb.collector import MOST_PROMOTED
 
         class Cycle:
             def __init__(self):

@@ -9,7 +9,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.opencl.planning.plan import Plan
+from optdb.device.plans.plan import Plan
 
 
 def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:

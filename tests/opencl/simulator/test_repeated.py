@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.opencl.planning import vm
+from optdb.device.plans import machine as vm
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import HostCall
 from tests.opencl.simulator.made import simulated, training_step

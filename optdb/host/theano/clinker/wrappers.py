@@ -17,6 +17,7 @@ from theano.gof.op import COp, Op
 from theano.gof.vm import VM_Linker
 from theano.scan_module import scan_op
 
+from optdb.collector import growing
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.theano.clinker.cache import module_cache
 from optdb.host.theano.clinker.collecting import collector
@@ -24,7 +25,6 @@ from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.signatures import keep_without_props, stable_version
 from optdb.host.theano.clinker.tiers.machines import bind
 from optdb.host.theano.importing.support import writing_compiledir
-from optdb.host.theano.speedups.collector import growing
 
 __all__ = ["wrappers"]
 

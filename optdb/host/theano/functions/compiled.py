@@ -14,9 +14,9 @@ from theano.compile import function_module
 from theano.compile.function_module import Function, FunctionMaker
 from theano.gof.link import Container, PerformLinker
 
+from optdb.collector import growing
 from optdb.host.api.patching import Patch, PatchGroup, Wrapper, applied
 from optdb.host.api.testvalues import without_test_values
-from optdb.host.theano.speedups.collector import growing
 
 __all__ = [
     "Container",

@@ -20,7 +20,7 @@ import numpy as np
 from optdb.host.api.graph import Apply, Constant, Variable, clients, owner_of, reachable
 from optdb.host.api.ops import AllocEmpty
 from optdb.host.api.traces import source_location
-from optdb.opencl.planning.roles import on_device, touches_device
+from optdb.opencl.linking.nodes import on_device, touches_device
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.diagnostics.comparing import TRIALS, Difference, compare, nudged
 from optdb.opencl.simulator.diagnostics.stepping import NotKnown, Steps, Values

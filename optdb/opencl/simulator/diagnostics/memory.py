@@ -14,15 +14,15 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from optdb.device.plans.budget import allowed
+from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.liveness import provided_liveness
 from optdb.host.api.graph import Variable
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import text_of
 from optdb.opencl.exporting.walking import InputSpec, trace
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.budget import allowed, named
-from optdb.opencl.planning.linked import LinkedFunction
-from optdb.opencl.planning.plan_memory import provided_liveness
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.nodes import on_device
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
@@ -105,21 +105,23 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     if recording is not None:
         live, io = provided_liveness(recording), recording.io
         lying = reversed(recording.layouts.items())
-        names = {layout.memory: named(var, layout) for var, layout in lying if layout.memory is not None}
+        describe = machine.linked.describe
+        names = {layout.memory: describe(var, layout) for var, layout in lying if layout.memory is not None}
     elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
         live, io, names = _traced(machine.linked, values, state)
     shared = {id(array): array for array in (shared.cell[0] for shared in state)}
-    constants = (var for var in machine.linked.cells if var.owner is None and var not in machine.linked.inputs)
+    linked = machine.linked
+    constants = (var for var in linked.cells if var not in linked.producers and var not in linked.inputs)
     sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
     return MemoryReport(
         values=live.nbytes(io),
         separately=live.nbytes_without_reuse,
         inputs=_nbytes(value for value in values.values() if id(value) not in shared),
         shared=_nbytes(shared.values()),
-        constants=_nbytes(map(machine.linked.value, constants)),
-        allowed=allowed(state.context.cl_context),
+        constants=_nbytes(map(linked.value, constants)),
+        allowed=allowed(state.context.cl_context, linked.options().device_memory_fraction),
         largest=sorted(sizes, reverse=True)[:_LARGEST],
         recorded=recording is not None,
     )

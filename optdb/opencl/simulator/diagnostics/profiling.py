@@ -22,11 +22,11 @@ from optdb.codegen.scalars.program import Program
 from optdb.host.api.fusion import Composite
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.traces import source_location
+from optdb.opencl.linking.nodes import touches_device
 from optdb.opencl.ops import blas
 from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.planning.roles import touches_device
 from optdb.opencl.simulator.diagnostics.profile_report import HOST, ProfileReport, Row, Span
 from optdb.opencl.simulator.diagnostics.stepping import Cells, Steps, Values
 from optdb.opencl.simulator.execution.executable import Executable

@@ -16,8 +16,8 @@ from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.variables import TensorType
 from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.overwriting import endangered
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.overwriting import endangered
 from optdb.opencl.simulator.execution.graph import device_graph
 from optdb.opencl.simulator.execution.input_bindings import InputBindings
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope

@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.variables import SharedVariable
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.linking.nodes import on_device
 from optdb.opencl.simulator.execution.graph import overwritten_by_user, placed_on_device
 from optdb.opencl.simulator.execution.io_binding import Input
 from optdb.opencl.simulator.execution.state import Shared, State

@@ -19,8 +19,8 @@ import numpy as np
 
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.nodes import on_device
 from optdb.opencl.transfers import as_typed
 from optdb.runtime.address_ranges import AddressRanges
 from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, empty, fetch, fitting, from_host, to_host

@@ -14,10 +14,10 @@ from typing import Any
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
-from optdb.opencl.planning.committing import CommittingVM
-from optdb.opencl.planning.overwriting import final_last
-from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.vm import PlannedVM
+from optdb.opencl.linking.committing import CommittingVM
+from optdb.opencl.linking.nodes import on_device
+from optdb.opencl.linking.overwriting import final_last
+from optdb.opencl.linking.planned_vm import PlannedVM
 
 
 class _ExecutableLinker(VM_Linker):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.opencl.planning import PlannedVM
+from optdb.opencl.linking import PlannedVM
 from optdb.runtime.commands import CommandList
 from optdb.runtime.staging import StagingBuffer
 
 if TYPE_CHECKING:
-    from optdb.opencl.planning.committing import CommittingVM
-    from optdb.opencl.planning.plan import Before
+    from optdb.device.plans.plan import Before
+    from optdb.opencl.linking.committing import CommittingVM
     from optdb.opencl.simulator.device_function import DeviceFunction
     from optdb.opencl.simulator.execution.io_binding import Input
 

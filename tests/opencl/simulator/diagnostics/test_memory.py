@@ -110,7 +110,7 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
             raise MemoryError("no room")
         return assign(*args)
 
-    monkeypatch.setattr("optdb.opencl.planning.plan.BufferAssignment", short_of_room)
+    monkeypatch.setattr("optdb.device.plans.plan.BufferAssignment", short_of_room)
     for _ in range(3):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert refused

@@ -9,9 +9,9 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 import optdb
+from optdb.device.plans import machine as vm
+from optdb.device.plans.linked import LinkedFunction
 from optdb.opencl import contexts
-from optdb.opencl.planning import vm
-from optdb.opencl.planning.linked import LinkedFunction
 from optdb.opencl.registry import context_of
 
 FOUR = np.ones(4, "float32")
@@ -148,7 +148,7 @@ def test_a_call_without_plans_that_raises_changes_nothing():
 
 
 def test_a_call_that_does_not_fit_its_plans_changes_nothing(monkeypatch):
-    monkeypatch.setattr("optdb.opencl.planning.vm.MAX_UNUSED_RECORDINGS", 0)
+    monkeypatch.setattr("optdb.device.plans.machine.MAX_UNUSED_RECORDINGS", 0)
     (s,), f, get = made(one_chain, "float32", "simulator")
     with pytest.raises(IndexError):
         f(FOUR, 100, 1)

@@ -11,7 +11,7 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.opencl.planning.updates import CommitUpdates
+from optdb.device.plans.updates import CommitUpdates
 from tests.interrupts import ctrl_c_interrupts, interrupt_at, is_free, press_ctrl_c  # noqa: F401 (a fixture)
 from tests.opencl.simulator.made import simulated, training_step
 

@@ -1,0 +1,123 @@
+"""How much memory a function may take on a device, and the error for a function that would take more.
+
+Some drivers grant any allocation, and fail, or are killed by the system, when the memory is used. So the memory of a
+function's values is counted: by a :class:`BudgetedRecorder` while a call is recorded, value by value, and by
+:func:`check_plan` before a plan allocates. The function's inputs count, too. Other functions and processes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import LinkedFunction
+from optdb.runtime.arrays import Array
+from optdb.runtime.buffer_assignment import Check
+from optdb.runtime.commands import Memory
+from optdb.runtime.library import cl
+from optdb.runtime.recording import ArrayLayout, Recorder, Segment
+
+__all__ = ["BudgetedRecorder", "allowed", "check_plan"]
+
+#: How many of the largest values the error names.
+_NAMED = 5
+_INTERMEDIATE = "an intermediate value"
+
+
+def allowed(context: cl.Context, fraction: float) -> int:
+    """Return how many bytes a function may take in a context, of which the user has allowed a fraction."""
+    return int(context.devices[0].global_mem_size * fraction)
+
+
+def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
+    """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
+    values = _arrays(linked, context, lambda var: var not in linked.producers)
+    return sum({array.base_data.int_ptr: array.base_data.size for _, array in values}.values())
+
+
+def _arrays(
+    linked: LinkedFunction, context: cl.Context, wanted: Callable[[ValueId], bool]
+) -> Iterator[tuple[ValueId, Array]]:
+    """Yield the values of a function whose cells hold arrays in a context now, each with its array."""
+    for var in filter(wanted, linked.cells):
+        value = linked.value(var)
+        if isinstance(value, Array) and value.base_data is not None and value.context == context:
+            yield var, value
+
+
+class BudgetedRecorder(Recorder):
+    """Records a function whose inputs are in their cells, and stops it when it exceeds the budget."""
+
+    def __init__(self, linked: LinkedFunction) -> None:
+        super().__init__()
+        self._linked = linked
+        self._in_loop = False
+        self._given: dict[cl.Context, int] = {}
+        #: An upper bound of the bytes that the function has allocated and still holds.
+        self._taken: dict[cl.Context, int] = {}
+
+    def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
+        """Record a new buffer and return its memory; raise if the function would exceed the budget of the device."""
+        memory = super().allocate(buffer, nbytes)
+        context = memory.context
+        if context not in self._given:
+            self._given[context] = _given_bytes(self._linked, context)
+        self._taken[context] = self._taken.get(context, 0) + memory.nbytes
+        fraction = self._linked.options().device_memory_fraction
+        if self._given[context] + self._taken[context] > allowed(context, fraction):
+            held = self._held(memory)
+            self._taken[context] = sum(allocation.nbytes for allocation in held)
+            sizes = (
+                (self._linked.describe(*origin) if origin else _INTERMEDIATE, allocation.nbytes)
+                for allocation, origin in held.items()
+            )
+            _require(context, fraction, self._taken[context], self._given[context], sizes)
+        return memory
+
+    @contextmanager
+    def node(self, node: Node) -> Iterator[Segment]:
+        """Record the commands of a node in a segment of its own."""
+        self._in_loop = node.is_loop
+        with self.segment() as segment:
+            yield segment
+
+    def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
+        """Return the memories that are still held, each with its value; `last` was allocated just now."""
+        # The steps of a loop release what they have allocated.
+        fresh = [last] if self._in_loop else self._segment.allocated
+        held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
+        for var, array in _arrays(self._linked, last.context, self._linked.producers.__contains__):
+            layout = self.layout(array)
+            if layout.memory is not None and layout.memory.buffer is None:
+                held[layout.memory] = var, layout
+        return held
+
+
+def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> Check:
+    """Return the check that refuses a plan over the budget, for values in these layouts; see `BufferAssignment`."""
+
+    def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
+        names = {layout.memory: (var, layout) for var, layout in reversed(layouts.items())}
+        describe, fraction = linked.describe, linked.options().device_memory_fraction
+        sizes = ((describe(*names[memory]) if memory in names else _INTERMEDIATE, memory.nbytes) for memory in memories)
+        _require(context, fraction, nbytes, _given_bytes(linked, context), sizes)
+
+    return check
+
+
+def _require(context: cl.Context, fraction: float, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> None:
+    """Raise if the budget is exceeded; name the largest values and the cure."""
+    if nbytes + given <= allowed(context, fraction):
+        return
+    device = context.devices[0]
+    limit = f"{device.global_mem_size:,} bytes" + (f", of which {fraction:g} may be taken" if fraction < 1 else "")
+    largest = sorted(sizes, key=lambda entry: -entry[1])[:_NAMED]
+    listed = "\n".join(f"  {size:,} bytes: {name}" for name, size in largest)
+    raise MemoryError(
+        f"the values of this function need {nbytes:,} bytes at once, beside {given:,} of its inputs, shared variables "
+        f"and constants, and {device.name.strip()} has {limit}.\nThe largest:\n{listed}\n"
+        "The cure: smaller inputs, such as fewer examples in a batch, float32 for float64, a device with more memory, "
+        "or a larger optdb.device_memory_fraction"
+    )

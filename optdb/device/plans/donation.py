@@ -1,0 +1,167 @@
+"""Next values that a plan computes where the present ones lie, so that no copy follows.
+
+A call changes a shared variable wholly or not at all: a next value is computed elsewhere, and copied at the very end.
+Two kinds need neither:
+
+- A value that is not written before the plan's *final* part, in which nothing raises, and after the last command that
+  reads the present one. Where no step of a plan computes in Python, all of it is final.
+- The next value of a *scratch* variable. No function reads what an earlier call of the same function has left there, so
+  it may be written at any time of a call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from optdb.device.plans.graph import ValueId
+from optdb.device.plans.recording import Recording
+from optdb.runtime.arrays import lies_in_order, root_of
+from optdb.runtime.buffer_assignment import Liveness
+from optdb.runtime.commands import Memory
+from optdb.runtime.library import cl
+from optdb.runtime.recording import ArrayLayout
+
+__all__ = ["Donation", "find_donation"]
+
+
+class Donation(NamedTuple):
+    """Which next values are computed where the present ones lie."""
+
+    #: By memory of a next value, a buffer, and the offset in it, in bytes.
+    places: Mapping[Memory, tuple[cl.Buffer, int]]
+    #: The index of the first step of the final part; the number of steps, if there is none.
+    final: int
+
+
+def find_donation(recording: Recording, live: Liveness) -> Donation:
+    """Find which next values of a recorded call are to be computed where the present ones lie.
+
+    Several shared variables may lie in one buffer. Either the next values of all of them are computed there, or none: a
+    commit that copies into a buffer takes everything else in it for overwritten.
+    """
+    by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
+    for var, following in recording.linked.updates.items():
+        present = recording.layouts.get(var)
+        if present is not None and present.memory is not None and present.memory.buffer is not None:
+            by_buffer.setdefault(present.memory, []).append((var, following))
+    values = _Values(recording, live)
+    places: dict[Memory, tuple[cl.Buffer, int]] = {}
+    final = recording.path.final
+    for memory, members in by_buffer.items():
+        late = [pair for pair in members if not values.may_be_early(*pair)]
+        if values.may_be_overwritten(memory) and all(values.is_late(*pair) for pair in late):
+            places.update(values.place(*pair) for pair in members)
+            final = values.final if late else final
+    return Donation(places, final)
+
+
+class _Values:
+    """The present and the next values of a recorded call, and where its steps use them."""
+
+    def __init__(self, recording: Recording, live: Liveness) -> None:
+        self._recording = recording
+        self._layouts = recording.layouts
+        self._live = live
+        self._scratch = recording.linked.scratch
+
+    @functools.cached_property
+    def final(self) -> int:
+        """Where the final part may begin: behind the last step that may compute in Python, or that may begin anew."""
+        return min(self._recording.path.final, _first_steady(self._recording))
+
+    @functools.cached_property
+    def _users(self) -> Counter[Memory]:
+        return _users(self._recording)
+
+    @functools.cached_property
+    def _parts(self) -> Counter[int]:
+        """By the handle of a buffer, in how many memories it is seen: the user's arrays may lie in parts of one."""
+        given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
+        return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
+
+    @functools.cached_property
+    def _read(self) -> set[ValueId]:
+        """The variables that nodes or the caller read."""
+        path = self._recording.path
+        return {*self._recording.linked.outputs, *(var for _, node in path.steps for var in path.inputs_of(node))}
+
+    @functools.cached_property
+    def _spans(self) -> dict[Memory, tuple[int, int]]:
+        """The first and the last step that uses a memory."""
+        spans: dict[Memory, tuple[int, int]] = {}
+        for index, (_, node, segment) in enumerate(self._recording.steps):
+            operands = (memory for command in segment.commands for _, memory in command.operands())
+            for memory in (*operands, *self._memories((*self._recording.path.inputs_of(node), *node.outputs))):
+                spans[memory] = spans.get(memory, (index,))[0], index
+        return spans
+
+    def may_be_overwritten(self, memory: Memory) -> bool:
+        """Tell whether neither a result, nor what the plan keeps, nor another array's buffer lies in a memory."""
+        assert memory.buffer is not None
+        return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
+
+    def place(self, var: ValueId, following: ValueId) -> tuple[Memory, tuple[cl.Buffer, int]]:
+        """Return the memory of a next value, and where that of the present one is."""
+        buffer = self._memory(var).buffer
+        assert buffer is not None
+        return self._memory(following), (buffer, self._layouts[var].offset)
+
+    def _memory(self, var: ValueId) -> Memory:
+        memory = self._layouts[var].memory
+        assert memory is not None, var
+        return memory
+
+    def may_be_early(self, var: ValueId, following: ValueId) -> bool:
+        """Tell whether a next value may be written at any time of a call."""
+        return var in self._scratch and var not in self._read and self._fits(var, following)
+
+    def is_late(self, var: ValueId, following: ValueId) -> bool:
+        """Tell whether a next value is written in the final part alone, after all that reads the present one."""
+        if not self._fits(var, following):
+            return False
+        unused = -1, -1
+        first, _ = self._spans.get(self._memory(following), unused)
+        _, last_read = self._spans.get(self._memory(var), unused)
+        return first >= self.final and last_read < first
+
+    def _fits(self, var: ValueId, following: ValueId) -> bool:
+        """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""
+        old, new = self._layouts[var], self._layouts.get(following)
+        if new is None or new.memory is None:
+            return False
+        return (
+            new.is_whole
+            and new.memory in self._live.ranges
+            and new.memory not in self._live.own_buffer
+            and self._users[new.memory] == 1
+            and new.memory.context == self._memory(var).context
+            and (old.shape, old.dtype) == (new.shape, new.dtype)
+            and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
+        )
+
+    def _memories(self, variables: Iterable[ValueId]) -> list[Memory]:
+        layouts = [self._layouts[var] for var in variables if var in self._layouts]
+        return [layout.memory for layout in layouts if layout.memory is not None]
+
+
+def _first_steady(recording: Recording) -> int:
+    """Return the index of the step from which on no step may compute in Python, and no condition is evaluated."""
+    computing = recording.roles.value_dependent
+    behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
+    return max([0, *behind, *(index for index, _ in recording.path.guards)])
+
+
+def _users(recording: Recording) -> Counter[Memory]:
+    """Return how many outputs lie in each memory; a memory that the plan keeps or lends has one user more."""
+    layouts: Iterable[ArrayLayout | None] = (recording.layouts.get(var) for var in recording.linked.outputs)
+    kept = recording.invariant | recording.kept_uploads
+    return Counter(
+        [
+            *(layout.memory for layout in layouts if layout is not None and layout.memory is not None),
+            *recording.io.external,
+            *(memory for number, _, segment in recording.steps if number in kept for memory in segment.allocated),
+        ]
+    )

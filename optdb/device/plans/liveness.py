@@ -1,0 +1,44 @@
+"""How long the values of a recorded call live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from optdb.device.plans.donation import find_donation
+from optdb.device.plans.graph import ValueId
+from optdb.device.plans.recording import Recording
+from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
+from optdb.runtime.commands import Memory
+
+
+def provided_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of the memories that a plan provides: not of next values that it computes in place."""
+    live = plan_liveness(recording)
+    places = find_donation(recording, live).places
+    return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
+
+
+def plan_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of the memories of a recording: those of variables live for whole nodes."""
+    layouts = recording.layouts
+
+    def memories(variables: Iterable[ValueId]) -> list[Memory]:
+        candidates = (layouts[var].memory for var in variables if var in layouts)
+        return [memory for memory in candidates if memory is not None]
+
+    steps = [
+        CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
+        for _, node, segment in recording.steps
+    ]
+    persistent = [
+        memory
+        for number, _, segment in recording.steps
+        if number in recording.invariant | recording.kept_uploads
+        for memory in segment.allocated
+    ]
+    live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
+    # Kernels that a foreign op launches may ignore offsets: an array from `empty` begins where its buffer does.
+    foreign = [node for _, node in recording.path.steps if node.is_foreign]
+    alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
+    return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))

@@ -1,0 +1,267 @@
+"""Which nodes a call computes, and in which order: all of them, or those that the conditions of its branches ask for.
+
+A :class:`Path` is one way through a function. A function without branches has a single one. With branches (`ifelse`),
+the conditions select the path, and a plan is made for a path: the values of the conditions are guards, like the shapes.
+
+:class:`Branches` finds the path of a call, in *rounds*. A round computes all nodes that are certainly needed and whose
+inputs the evaluated conditions allow; then it evaluates the conditions that have been computed by now, and they select
+the next round. So no node of a branch that is not taken computes, and a path has few guards. Conditions that depend on
+the host's inputs alone, as a net's learning phase does, are *early*: they are evaluated before the first round, and
+select the plan. Nodes that overwrite an input come after all conditions where possible: a call whose guard fails starts
+again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.device.plans.graph import Node, NodeGraph, ValueId
+
+__all__ = ["Branches", "Path", "Round"]
+
+
+class Path:
+    """Nodes that a call computes, in order."""
+
+    def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
+        self._branches = branches
+        self.rounds = rounds
+        #: Each node that the call computes, with its number.
+        self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
+        final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
+        #: The index of the first step that overwrites an input of the function; the number of steps, if none does.
+        self.final = next(final, len(self.steps))
+        starts = itertools.accumulate(len(round_.order) for round_ in rounds)
+        #: The rounds that ask for conditions, with the index of the step after each.
+        self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
+
+    def inputs_of(self, node: Node) -> Sequence[ValueId]:
+        """Return the inputs that a node uses on this path."""
+        return self._branches.used(node, self.rounds[-1].state)
+
+    @property
+    def can_begin_anew(self) -> bool:
+        """Whether the function's inputs are still intact wherever a guard fails."""
+        return all(index <= self.final for index, _ in self.guards)
+
+
+@dataclass(eq=False)
+class Round:
+    """The nodes computed between two evaluations of conditions."""
+
+    #: The value of each condition; None before it is evaluated.
+    state: tuple[bool | None, ...]
+    #: The numbers of nodes, in order.
+    order: tuple[int, ...]
+    #: The conditions to evaluate after them.
+    asked: tuple[int, ...]
+    #: All nodes that were computed so far.
+    done: frozenset[int]
+    #: Number of a node to the cells that are dead after it.
+    dead: dict[int, list[list[Any]]]
+    prior: Round | None
+    following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def chain(self) -> tuple[Round, ...]:
+        """The rounds up to this one."""
+        return (*(self.prior.chain if self.prior is not None else ()), self)
+
+
+class Branches:
+    """The conditions of a function, and the paths that they lead to."""
+
+    def __init__(self, graph: NodeGraph) -> None:
+        self._graph = graph
+        self.nodes = nodes = graph.nodes
+        self.final = graph.final
+        self._inputs = set(graph.inputs)
+        self._number = graph.producers
+        choices = [node for node in nodes if node.chosen]
+        self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
+        self._index = {condition: index for index, condition in enumerate(self.conditions)}
+        self._users: dict[ValueId, list[int]] = {}
+        for number, node in enumerate(nodes):
+            for var in node.inputs:
+                self._users.setdefault(var, []).append(number)
+        cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
+        #: The nodes that compute an early condition.
+        self._cones = {index: cone for index, cone in cones.items() if cone is not None}
+        self._early: dict[tuple[bool | None, ...], tuple[int, ...]] = {}
+        self._firsts: dict[tuple[bool | None, ...], Round] = {}
+
+    # What a call does
+
+    def first(self, compute: Callable[[int], Any]) -> Round:
+        """Evaluate the early conditions of a call; return its first round. `compute` computes a node by its number."""
+        state: tuple[bool | None, ...] = (None,) * len(self.conditions)
+        while True:
+            if state not in self._early:
+                pending = self._pending(state, self._reached(state))
+                self._early[state] = tuple(index for index in pending if index in self._cones)
+            asked = self._early[state]
+            if not asked:
+                break
+            for number in sorted({number for index in asked for number in self._cones[index]}):
+                compute(number)
+            state = self._answered(state, asked)
+        if state not in self._firsts:
+            self._firsts[state] = self._round(state, None)
+        return self._firsts[state]
+
+    def next(self, done: Round) -> Round:
+        """Evaluate the conditions that a round asks for; return the next round."""
+        answers = self.answers(done)
+        if answers not in done.following:
+            done.following[answers] = self._round(self._answered(done.state, done.asked), done)
+        return done.following[answers]
+
+    def answers(self, done: Round) -> tuple[bool, ...]:
+        """Return the values of the conditions that a round asks for."""
+        return tuple(self._truth(index) for index in done.asked)
+
+    def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
+        """Compute what the call needs, from the first round on, and return its path.
+
+        Dead cells are emptied. `compute` computes a node by its number.
+        """
+        while True:
+            for number in here.order:
+                compute(number)
+                for cell in here.dead.get(number, ()):
+                    cell[0] = None
+            if not here.asked:
+                return self.path(here)
+            here = self.next(here)
+
+    def path(self, last: Round) -> Path:
+        """Return the path that ends with a round."""
+        if last.path is None:
+            last.path = Path(self, last.chain)
+        return last.path
+
+    # How rounds are found
+
+    def _truth(self, index: int) -> bool:
+        return bool(np.all(np.asarray(self._graph.value(self.conditions[index])) != 0))
+
+    def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
+        answers = {index: self._truth(index) for index in asked}
+        return tuple(answers.get(index, value) for index, value in enumerate(state))
+
+    def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
+        """Return the inputs of a node that are used under these conditions: certainly, or possibly."""
+        if not node.chosen:
+            return node.inputs
+        truth = state[self._index[node.inputs[0]]]
+        if truth is None:
+            return node.inputs[:1] if certainly else node.inputs
+        count = node.chosen
+        return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
+
+    def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
+        """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly."""
+        todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
+        reached = set(todo)
+        while todo:
+            for var in self.used(self.nodes[todo.pop()], state, certainly):
+                number = self._number.get(var)
+                if number is not None and number not in reached:
+                    reached.add(number)
+                    todo.append(number)
+        return reached
+
+    def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
+        """Return the conditions of these nodes that have no value yet."""
+        choices = (node for number in sorted(nodes) if (node := self.nodes[number]).chosen)
+        needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
+        return [index for index in needed if state[index] is None]
+
+    def _early_cone(self, condition: ValueId) -> list[int] | None:
+        """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
+        cone: set[int] = set()
+        todo = [condition]
+        while todo:
+            var = todo.pop()
+            if var not in self._number:
+                if self._graph.on_device(var):
+                    return None
+                continue
+            number = self._number[var]
+            node = self.nodes[number]
+            if node.chosen or node.is_inplace or any(map(self._graph.on_device, node.outputs)):
+                return None
+            cone.add(number)
+            needs_shape_only = node.reads_shapes and node.inputs[0] in self._inputs
+            todo.extend(() if needs_shape_only else node.inputs)
+        return sorted(cone)
+
+    def _round(self, state: tuple[bool | None, ...], prior: Round | None) -> Round:
+        done = set() if prior is None else set(prior.done)
+        possible = self._reached(state, certainly=False)
+        forced: set[int] = set()
+        order: list[int] = []
+        while True:
+            needed = self._reached(state, more=forced)
+            pending = self._pending(state, needed)
+            new = self._ready(needed, possible, done, state, not pending)
+            asked = self._askable(pending, done)
+            if not new and not asked:
+                # Nodes that overwrite inputs wait for all conditions except those that depend on them.
+                new = self._ready(needed, possible, done, state, True)
+                asked = self._askable(pending, done)
+            order += new
+            if asked or not needed - done:
+                break
+            if not new:
+                forced |= {
+                    before for number in needed - done for before in self._before(number) if before in possible
+                } - done
+        dead = self._dead(order, done, possible) if self._graph.frees else {}
+        return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
+
+    def _before(self, number: int) -> Sequence[int]:
+        return self._graph.before.get(number, ())
+
+    def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
+        """Return the conditions that have been computed."""
+        producers = ((index, self._number.get(self.conditions[index])) for index in pending)
+        return [index for index, producer in producers if producer is None or producer in done]
+
+    def _ready(
+        self, needed: set[int], possible: set[int], done: set[int], state: tuple[bool | None, ...], with_final: bool
+    ) -> list[int]:
+        """Return the nodes that can be computed now, and add them to `done`."""
+        ready = []
+        for number in sorted(needed - done):
+            node = self.nodes[number]
+            used = self.used(node, state)
+            if (node.chosen and len(used) == 1) or (number in self.final and not with_final):
+                continue
+            inputs_done = all(var not in self._number or self._number[var] in done for var in used)
+            if inputs_done and all(prior in done or prior not in possible for prior in self._before(number)):
+                done.add(number)
+                ready.append(number)
+        return ready
+
+    def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
+        """Return which cells are dead after each node of a round."""
+        dead: dict[int, list[list[Any]]] = {}
+        outputs = set(self._graph.outputs)
+        seen: set[ValueId] = set()
+        ahead = possible - done
+        for number in reversed(order):
+            node = self.nodes[number]
+            for var in (*node.inputs, *node.outputs):
+                if var in seen or var not in self._number or var in outputs:
+                    continue
+                if self._number[var] in done and ahead.isdisjoint(self._users.get(var, ())):
+                    dead.setdefault(number, []).append(self._graph.cells[var])
+                seen.add(var)
+        return dead

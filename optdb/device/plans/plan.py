@@ -1,0 +1,305 @@
+"""A function's commands with buffers assigned, and the nodes that still compute in Python between them.
+
+A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Each node becomes a step, see
+`optdb.device.plans.steps`; the plan enqueues the commands that a step returns as ``due``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+
+from optdb.codegen.kernels.persistent_launches import PersistentMerging, Undecided, residency
+from optdb.codegen.kernels.sequencing import Sequencer
+from optdb.device.plans.accesses import CommandAccesses
+from optdb.device.plans.budget import check_plan
+from optdb.device.plans.donation import find_donation
+from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.liveness import plan_liveness
+from optdb.device.plans.recording import Recording, same
+from optdb.device.plans.steps import (
+    BranchGuard,
+    CommandSegment,
+    GuardedStep,
+    KeptUpload,
+    Step,
+    TableUploads,
+    in_segments,
+)
+from optdb.runtime.arrays import Array, copy
+from optdb.runtime.buffer_assignment import BufferAssignment
+from optdb.runtime.commands import CommandList, Memory
+from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.merging import Merging
+from optdb.runtime.recording import Segment
+from optdb.runtime.sigint import commit_point
+
+#: Takes commands that a plan enqueues first; returns whether it has enqueued them.
+Before = Callable[[CommandList], bool]
+
+
+class Plan:
+    """The commands and steps of a function for inputs of some shapes, ready to be repeated."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.linked = linked = recording.linked
+        self._recording = recording
+        live = plan_liveness(recording)
+        donation = find_donation(recording, live)
+        #: The index of the first step that overwrites inputs of the function, or may do so.
+        self._final = donation.final
+        #: The buffers of its values.
+        check = check_plan(linked, recording.layouts)
+        self.buffers = BufferAssignment(live, check, recording.io, donation.places)
+        #: How many commands a run enqueues if nothing changes, and none is merged.
+        self.commands = sum(
+            len(segment.commands)
+            for number, _, segment in recording.steps
+            if number not in recording.invariant | recording.kept_uploads
+        )
+        #: Value to its array, for all outputs of nodes on the device.
+        self._arrays = {
+            var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var in linked.producers
+        }
+        self._accesses = CommandAccesses(self.buffers)
+        before, final = self._bound_steps()
+        #: Steps stay alone if they compute each time, or see a host input of the function, or a result of such a step.
+        changing = set(recording.given)
+        self._halves = in_segments(before, changing), in_segments(final, changing)
+        self._steps = list(itertools.chain(*self._halves))
+        #: What differs from the recording in the present call.
+        self._changed: set[ValueId] = set()
+        self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
+        self._merging = self._chosen_merging()
+        #: Lists of commands that steps begin with, and all of their commands.
+        self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
+        # After a call, `commit` and `release` may have replaced results by copies.
+        emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
+        cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
+        self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
+
+    def _bound_steps(self) -> tuple[list[Step], list[Step]]:
+        """Return steps with bound commands: those before any that overwrites inputs of the function, and the others.
+
+        Enqueue the commands that no later run repeats, and those of uploads that are kept.
+        """
+        recording, path = self._recording, self._recording.path
+        halves: tuple[list[Step], list[Step]] = [], []
+        uploads = TableUploads(recording, halves)
+        for index, (number, node, segment) in enumerate(recording.steps):
+            steps = halves[index > self._final]
+            guards = [round_ for start, round_ in path.guards if start == index]
+            steps += [BranchGuard(self.linked.branches, path, round_) for round_ in guards]
+            if guards:
+                uploads.begin_round()
+            steps = halves[index >= self._final]
+            bound = CommandList(map(self.buffers.bind, segment.commands))
+            self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
+            if number in recording.invariant:
+                bound.enqueue()
+            else:
+                step = self._step(number, node, segment, bound)
+                uploads.precede(number, step)
+                steps.append(step)
+                uploads.follow(step)
+        uploads.insert(recording.given)
+        return halves
+
+    def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> Step:
+        """Return the step of a node that later runs repeat."""
+        if number in self._recording.kept_uploads:
+            bound.enqueue()
+            return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
+        if node not in self._recording.roles.value_dependent:
+            return Step(bound)
+        return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
+
+    def _chosen_merging(self) -> Merging | PersistentMerging | Undecided:
+        """Return what merges small launches: into persistent ones where the device has them."""
+        merge, persist = self.linked.merge_launches, self.linked.persistent_launches
+        segments = [segment.commands for segment in self._segments]
+        contexts = list({self.linked.contexts[var] for var in self._arrays})
+        undecided = Undecided(contexts, persist, segments)
+        if merge != "never" and not undecided.is_over:
+            return undecided
+        chosen = {context: residency(context, self.linked.options().persistent_launches) for context in contexts}
+        residencies = {context.queue.int_ptr: resident for context, resident in chosen.items() if resident is not None}
+        if merge == "never" or not residencies:
+            return Merging(segments, merge, Sequencer())
+        return PersistentMerging(segments, residencies, self._accesses, persist)
+
+    def load(self) -> None:
+        """Put the plan's arrays and values into the cells of the function."""
+        for var, array in self._arrays.items():
+            self.linked.cells[var][0] = array
+        # Nodes of the host, such as Shape_i, write into what they find in their cells: they get copies.
+        for var, value in self._recording.fixed.items():
+            self.linked.cells[var][0] = deepcopy(value)
+        for step in self._steps:
+            step.restore()
+
+    def unload(self) -> None:
+        """Take the plan's arrays out of the cells: the next computation must not write to them."""
+        for var in self._arrays:
+            self.linked.cells[var][0] = None
+
+    def run(self, before: Before | None = None) -> None:
+        """Run the steps before those that overwrite inputs of the function.
+
+        Raise `BranchTaken` if the call takes another path.
+
+        Parameters
+        ----------
+        before : callable, optional
+            Called with the commands that are enqueued first, before anything that another function could see. The
+            plan `expect`s the call.
+        """
+        if before is None and not self._merging.done:
+            self._merge()
+        self.restore_cells()
+        self.rebind_io()
+        given = self._recording.given
+        self._changed = {var for var, recorded in given.items() if not same(self.linked.value(var), recorded)}
+        steps = self._halves[0]
+        for step in steps if before is None else steps[self._begin(before) :]:
+            enqueue_bound(step.due(self._changed))
+
+    def _begin(self, before: Before) -> int:
+        """Call `before`, and run the first steps; return how many steps are done then.
+
+        Those that nobody sees do not wait for it, nor for commands. With the others, `before` gets the commands of the
+        first steps up to one that computes.
+        """
+        lists: list[CommandList] = []
+        done = 0
+        for step in self._halves[0]:
+            if step.is_unseen:
+                enqueue_bound(step.due(self._changed))
+            elif step.is_repeated(self._changed):
+                lists.append(step.commands)
+            else:
+                break
+            done += 1
+        if not before(self._together(lists)):
+            for commands in lists:
+                enqueue_bound(commands)
+        return done
+
+    def _together(self, lists: list[CommandList]) -> CommandList:
+        """Return the commands of lists as one, the same one for the same lists."""
+        parts, _ = self._lead
+        if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
+            self._lead = lists, CommandList(itertools.chain(*lists))
+        return self._lead[1]
+
+    @property
+    def final_computes(self) -> bool:
+        """Whether one of the other steps has to compute in the present call, and may raise."""
+        changed = self._changed
+        return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
+
+    def run_final(self) -> None:
+        """Run the other steps, after `run`.
+
+        If one computes, the caller holds their commands back until all that may raise is done.
+        """
+        commit_point()
+        for step in self._halves[1]:
+            enqueue_bound(step.due(self._changed))
+
+    def call_ended(self) -> None:
+        """Note that all commands of a call are enqueued, also those that commit its updates."""
+        if not self._merging.done:
+            self._merging.call_ended()
+
+    @property
+    def enqueued(self) -> int:
+        """How many commands a run enqueues now if nothing changes: merged ones count once."""
+        return sum(len(step.commands) for step in self._steps)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is decided which launches are merged."""
+        return self._merging.done
+
+    def expect(self, times: int) -> bool:
+        """Credit `times` calls that may run without Python; return whether one has to run with it first."""
+        return self._merging.expect(times)
+
+    def _merge(self) -> None:
+        """Time or merge small launches, if that is due before this call."""
+        if isinstance(self._merging, Undecided) and self._merging.is_over:
+            self._merging = self._chosen_merging()
+        merged = self._merging.next()
+        if merged is not None:
+            for segment, commands in zip(self._segments, merged, strict=True):
+                segment.commands = commands
+
+    def rebind_io(self) -> None:
+        """Rebind external memories to the buffers of this call's inputs and outputs."""
+        io = self.buffers.io
+        for var, memory in io.inputs.items():
+            self.buffers.rebind(memory, self.linked.value(var).base_data)
+        for var, memory in io.outputs.items():
+            buffer = self.linked.external_outputs[var](self._recording.layouts[var])
+            self.buffers.rebind(memory, self.buffers.fallback(memory) if buffer is None else buffer)
+
+    def drop_external(self) -> None:
+        """Release the buffers of the inputs and outputs of the last call; the next call binds new ones."""
+        for memory in self.buffers.io.external:
+            self.buffers.rebind(memory, None)
+
+    def restore_cells(self) -> None:
+        """Put the plan's arrays into those cells that may have lost them since the last call."""
+        for cell, array in self._emptied:
+            cell[0] = array
+
+    @contextmanager
+    def restored_cells(self) -> Iterator[None]:
+        """Let those cells have the plan's arrays within the block, and then what they have now."""
+        present = [(cell, cell[0]) for cell, _ in self._emptied]
+        self.restore_cells()
+        try:
+            yield
+        finally:
+            for cell, value in present:
+                cell[0] = value
+
+    def unconditional_commands(self) -> CommandList | None:
+        """Return all commands of a next run with the inputs of the last one; None if a node would compute in it."""
+        repeated = []
+        for step in self._steps:
+            commands = step.repeated(self._changed)
+            if commands is None:
+                return None
+            repeated.append(commands)
+        return CommandList(itertools.chain(*repeated))
+
+    def release(self, borrowed: frozenset[int]) -> bool:
+        """Copy the results for the caller, except the `borrowed` outputs: the next call overwrites the plan's arrays.
+
+        Return whether a call with the same arrays may have to copy one.
+        """
+        copies = False
+        for index, var in enumerate(self.linked.outputs):
+            cell = self.linked.cells[var]
+            if index in borrowed or not isinstance(cell[0], Array):
+                continue
+            copies = copies or var in self.buffers.io.outputs  # which may lie elsewhere in the next call
+            if self.buffers.owns(cell[0]):
+                cell[0] = copy(cell[0])
+                copies = True
+        return copies
+
+
+def _read_only(recording: Recording, node: Node, segment: Segment) -> frozenset[Memory]:
+    """Return the memories of a node's inputs that its commands do not write to."""
+
+    def memories(variables: Iterable[ValueId]) -> set[Memory]:
+        found = {recording.layouts[var].memory for var in variables if var in recording.layouts}
+        return {memory for memory in found if memory is not None}
+
+    read = memories(recording.path.inputs_of(node)) - memories(node.outputs)
+    return frozenset(read.difference(segment.allocated))

@@ -1,0 +1,256 @@
+"""Records one call of a function: the commands of each node, and the layouts and values of its variables.
+
+:func:`record` runs the nodes, and returns a :class:`Recording`, which holds the layouts of the device arrays that the
+call has made, not the arrays; so the call needs no more memory than any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.sequencing import Sequencer
+from optdb.device.plans.budget import BudgetedRecorder
+from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.paths import Path, Round
+from optdb.device.plans.roles import Roles
+from optdb.device.plans.tables import NodeTable, tables_of
+from optdb.runtime.arrays import Array
+from optdb.runtime.arrays import copy as copy_array
+from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.commands import Memory
+from optdb.runtime.holding import HeldCommands
+from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.merging import may_be_merged
+from optdb.runtime.rebinding import bind_io
+from optdb.runtime.recording import ArrayLayout, Recorder, Segment
+from optdb.runtime.sigint import commit_point
+
+#: Host values with more elements are not compared, but count as changed.
+COMPARED = 1 << 14
+#: So many of the first elements tell most values that have changed.
+_COMPARED_FIRST = 64
+#: The most bytes of a node whose memory is never reused; larger results share memory with others.
+_MAX_INVARIANT_BYTES = 1 << 18
+#: The most bytes of a moving view that are copied, where the device shares the host's memory, and elsewhere.
+MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
+
+
+@dataclass(eq=False)
+class Recording:
+    """The record of one call."""
+
+    linked: LinkedFunction
+    #: The nodes that it computed.
+    path: Path = field(init=False)
+    #: The commands of each of these.
+    segments: list[Segment] = field(default_factory=list)
+    #: Device value to its layout.
+    layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
+    #: Host value to what `kept` keeps of it.
+    values: dict[ValueId, Any] = field(default_factory=dict)
+    #: Output of a steady node on the host to its value, in full.
+    fixed: dict[ValueId, Any] = field(default_factory=dict)
+    #: Host input of the function to its value.
+    given: dict[ValueId, Any] = field(default_factory=dict)
+    #: The tables of nodes that see values of the host through them alone, by the numbers of the nodes.
+    tables: dict[int, list[NodeTable]] = field(default_factory=dict)
+    #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
+    io: IOBinding = field(default_factory=IOBinding)
+
+    @property
+    def steps(self) -> Iterator[tuple[int, Node, Segment]]:
+        """The nodes, each with its number and its commands."""
+        return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
+
+    def bind_io(self) -> None:
+        """Decide how inputs and outputs are bound, and drop the buffers of external inputs.
+
+        Raises
+        ------
+        ValueError
+            If inputs that may be external share a buffer: the function's caller has to separate them.
+        """
+        linked, layouts = self.linked, self.layouts
+        outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
+        next_values = {layouts[var].memory for var in linked.updates.values() if var in layouts}
+        merges, merger = linked.options().merge_launches != "never", Sequencer()
+        commands = (command for segment in self.segments for command in segment.commands)
+        mergeable = [command for command in commands if merges and may_be_merged(command, merger)]
+        self.io = bind_io(self._input_memories, outputs, next_values, mergeable)
+
+    @property
+    def _input_memories(self) -> dict[ValueId, Memory | None]:
+        return {var: self.layouts[var].memory for var in self.linked.rebindable_inputs}
+
+    @property
+    def copied_inputs(self) -> frozenset[ValueId]:
+        """The inputs that may be external and are large enough, but are cheaper to copy."""
+        memories = self._input_memories.items()
+        large = {var for var, memory in memories if memory is not None and pays_zero_copy(memory.nbytes)}
+        return frozenset(large - self.io.inputs.keys())
+
+    @property
+    def advances_from_external(self) -> bool:
+        """Whether a next value lies in an external input, so that each call copies another buffer."""
+        external = set(self.io.inputs.values())
+        following = self.linked.updates.values()
+        return any(var in self.layouts and self.layouts[var].memory in external for var in following)
+
+    @functools.cached_property
+    def roles(self) -> Roles:
+        """The roles of the nodes, given those whose segments cannot be repeated."""
+        unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
+        roles = self.linked.roles(self.path)
+        return roles if unrepeatable <= roles.always_recompute else self.linked.roles(self.path, unrepeatable)
+
+    @functools.cached_property
+    def invariant(self) -> frozenset[int]:
+        """The numbers of nodes that give the same small arrays at each call, which no node overwrites.
+
+        Their commands run once, if their memory is not shared. Many of these nodes move a number to the device that
+        the host has computed from shapes alone, such as the length of an axis by which a mean is divided. Others
+        depend on constants and shapes alone, such as the zero gradient of a branch that is not taken.
+        """
+        linked = self.linked
+        numbers: set[int] = set()
+        invariant_arrays: set[ValueId] = set()
+        for number, node, segment in self.steps:
+            inputs = filter(linked.on_device, self.path.inputs_of(node))
+            varies = not all(var in linked.constants or var in invariant_arrays for var in inputs)
+            if varies or node in self.roles.value_dependent:
+                continue
+            if self._may_be_kept(node, segment):
+                numbers.add(number)
+                invariant_arrays.update(node.outputs)
+        return frozenset(numbers)
+
+    @functools.cached_property
+    def kept_uploads(self) -> frozenset[int]:
+        """The numbers of guarded nodes whose small arrays stay on the device while their host inputs do not change.
+
+        They move values of the host to the device, which depend on such as the shape of a value-dependent array. Their
+        memory is not shared, and no node overwrites it. Nodes whose commands may be held back, and dropped, are not
+        among them: nobody would know what is in their memory.
+        """
+        early = itertools.islice(self.steps, self.path.final)
+        return frozenset(
+            number
+            for number, node, segment in early
+            if node in self.roles.value_dependent
+            and node not in self.roles.always_recompute
+            and not any(map(self.linked.on_device, self.path.inputs_of(node)))
+            and self._may_be_kept(node, segment)
+        )
+
+    def _may_be_kept(self, node: Node, segment: Segment) -> bool:
+        """Tell whether a node gives small new arrays on the device, which no node overwrites and no caller sees."""
+        small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
+        linked = self.linked
+        unchanged = all(linked.on_device(var) and var not in linked.exposed for var in node.outputs)
+        return bool(segment.commands and small and unchanged)
+
+
+def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
+    """Run a function's nodes, and record their commands.
+
+    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. From the first node
+    on that overwrites an input of the function, the recorder holds the commands back: the caller enqueues them.
+    """
+    branches = linked.branches
+    first = first or branches.first(linked.run)
+    recording = Recording(linked)
+    copies: dict[ValueId, Any] = {}
+    for var in linked.inputs:
+        _note(recording, recorder, var, linked.value(var))
+        if var in recording.values:
+            recording.given[var] = recording.values.pop(var)
+
+    def compute(number: int) -> None:
+        node = linked.nodes[number]
+        if number in branches.final and recorder.held is None:
+            commit_point()
+            recorder.held = HeldCommands()
+        with recorder.node(node) as segment:
+            linked.run(number)
+            _copy_views(node, linked, moving)
+        recording.segments.append(segment)
+        tables = tables_of(linked, node, segment)
+        if tables and linked.overwritten.isdisjoint(table.var for table in tables):
+            recording.tables[number] = tables
+        segment.tables.clear()
+        for var in node.inputs:
+            if var not in linked.producers and var not in recording.layouts and linked.on_device(var):  # a constant
+                recording.layouts[var] = recorder.layout(linked.value(var))
+        for var in node.outputs:
+            _note(recording, recorder, var, linked.value(var))
+            if var in recording.values and node not in surely_watched:
+                copies[var] = copy.copy(linked.value(var))
+
+    # Where rounds follow, only the whole path tells which nodes are watched.
+    surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
+    moving = _moving_views(linked, surely_watched)
+    recording.path = branches.walk(compute, first)
+    watched = linked.roles(recording.path).value_dependent
+    recording.fixed = {
+        var: value for var, value in copies.items() if linked.nodes[linked.producers[var]] not in watched
+    }
+    return recording
+
+
+def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) -> None:
+    if isinstance(value, Array):
+        recording.layouts[var] = recorder.layout(value)
+    else:
+        recording.values[var] = kept(value)
+
+
+def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
+    """Return the views that begin elsewhere in each call, such as a batch of a data set, which an index names.
+
+    All that reads such a view would have to compute in Python, as the arguments of its kernels change. So a plan copies
+    small ones into memory of its own: then their nodes alone compute, and what reads them is repeated.
+    """
+    numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
+
+    def may_change(var: ValueId) -> bool:
+        on_host = not (linked.on_device(var) or var in linked.constants)
+        return on_host and (var in numbers or var not in linked.producers)
+
+    return frozenset(
+        var for node in value_dependent if any(map(may_change, node.inputs)) for var in node.copyable_views
+    )
+
+
+def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
+    """Let the cells of a node's moving views have copies, if these are small and lie in order."""
+    for var in node.outputs:
+        value = linked.value(var)
+        if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
+            shares = linked.contexts[var].profile.shares_host_memory
+            if value.nbytes <= (MAX_SHARED_VIEW_BYTES if shares else MAX_VIEW_BYTES):
+                linked.cells[var][0] = copy_array(value)
+
+
+def kept(value: Any) -> Any:
+    """Return a copy of a small array, to compare later values with; None, which equals no value, for others."""
+    if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
+        return np.array(value)
+    return None
+
+
+def same(value: Any, before: Any) -> bool:
+    """Tell whether a value certainly equals the earlier one that `kept` has copied."""
+    if before is None or not isinstance(value, np.ndarray | np.generic) or value.shape != before.shape:
+        return False
+    first = slice(_COMPARED_FIRST)
+    if value.size > _COMPARED_FIRST and value.flat[first].tobytes() != before.flat[first].tobytes():
+        return False
+    return bool(value.tobytes() == before.tobytes())

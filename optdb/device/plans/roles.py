@@ -1,0 +1,77 @@
+"""Which nodes of a function run the same commands in each call, as far as the graph tells.
+
+A node is *steady* if the shapes of the function's inputs fix all host values that it sees: its commands are repeated
+without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through other nodes:
+such nodes are guarded, each call compares their inputs. It is *always recomputed* if it moves values of the device to
+the host, gives a host value that the plan does not own, or runs commands that cannot be recorded. Small work of the
+host overwrites nothing.
+
+A plan keeps a node's host results from one call to the next, and then skips the node. That is right only while no other
+code can overwrite or empty them. So there is one rule: **a plan owns a value of the host only if no variable of its
+alias class is seen outside of the nodes that read it**.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from optdb.device.plans.graph import Node, NodeGraph, ValueId
+
+__all__ = ["Roles", "find_roles"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of a function's nodes."""
+
+    #: Depend on values of the host that may change; those that are always recomputed are among them.
+    value_dependent: frozenset[Node]
+    #: Compute each time.
+    always_recompute: frozenset[Node]
+
+
+def find_roles(
+    graph: NodeGraph,
+    steps: Iterable[tuple[Node, Sequence[ValueId]]],
+    unrepeatable: Collection[Node] = (),
+) -> Roles:
+    """Find the roles of the nodes of a path.
+
+    Parameters
+    ----------
+    graph : NodeGraph
+        The function.
+    steps : iterable of (Node, sequence of ValueId)
+        The nodes in order, each with the inputs that it uses.
+    unrepeatable : collection of Node
+        Nodes that could not be recorded.
+    """
+    inputs = set(graph.inputs)
+    changing = {var for var in inputs if not graph.on_device(var)}
+    value_dependent: set[Node] = set()
+    always_recompute: set[Node] = set()
+    for node, used in steps:
+        if node in unrepeatable or _always_recomputes(graph, node):
+            always_recompute.add(node)
+        elif changing.isdisjoint(_guarded(graph, node, inputs, used)):
+            continue
+        value_dependent.add(node)
+        changing.update(node.outputs)
+    return Roles(frozenset(value_dependent), frozenset(always_recompute))
+
+
+def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
+    """Return the inputs to guard; not shapes of the function's inputs, which are fixed, nor conditions."""
+    if node.reads_shapes:
+        return [var for var in used if var not in given]
+    return [var for var in used[bool(node.chosen) :] if var not in graph.constants]
+
+
+def _always_recomputes(graph: NodeGraph, node: Node) -> bool:
+    on_host = [var for var in node.outputs if not graph.on_device(var)]
+    if not graph.exposed.isdisjoint(on_host):
+        return True
+    if on_host and not node.reads_shapes and any(map(graph.on_device, node.inputs)):
+        return True
+    return graph.touches_device(node) and not node.is_repeatable

@@ -1,0 +1,79 @@
+"""Lookup tables of a plan: what kernels read in place of values of the host, such as the classes of a batch.
+
+A node that `reads_tables_alone` launches the same kernels for other values, with other tables. So a call computes the
+tables anew, and writes them where the kernels read them; the node itself need not compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import LinkedFunction
+from optdb.numpy_types import HostArray
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import EnqueueUpload, enqueue, keep_event
+from optdb.runtime.recording import Segment
+from optdb.runtime.tables import TableSource
+
+__all__ = ["NodeTable", "tables_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """A table that a node's kernels read."""
+
+    #: On the host; it had a value of this shape and dtype.
+    var: ValueId
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    #: How the table is computed of such a value.
+    source: TableSource
+    #: Where it is on the device. The plan alone writes there.
+    array: Array
+
+    def of(self, value: Any) -> HostArray | None:
+        """Return the table of another value; None if there is none like the recorded one."""
+        if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype != self.dtype:
+            return None
+        try:
+            return np.ascontiguousarray(self.source.of(value))
+        except (IndexError, TypeError, ValueError):
+            return None  # the node raises its own error
+
+    def write(self, table: HostArray) -> None:
+        """Write another table, which nobody else changes, for the kernels that are enqueued from now on."""
+        if not table.size:
+            return
+        array = self.array
+        command = EnqueueUpload(array.queue, array.base_data, array.offset, table, is_blocking=False)
+        enqueue(command)
+        keep_event(command)
+
+
+def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
+    """Return the tables through which alone a node that has just run sees values of the host; none if it may see more.
+
+    Parameters
+    ----------
+    linked : LinkedFunction
+        The function, with values in its cells.
+    node : Node
+        The node.
+    segment : Segment
+        What it did.
+    """
+    if not node.reads_tables_alone or segment.unsupported_reason is not None:
+        return []
+    value = linked.value
+    seen = [var for var in node.inputs if not (linked.on_device(var) or var in linked.constants)]
+    found = [
+        NodeTable(var, value(var).shape, value(var).dtype, source.without_root(), array)
+        for source, array in segment.tables
+        for var in seen
+        if value(var) is source.root
+    ]
+    return found if {table.var for table in found} == set(seen) else []

@@ -1,0 +1,200 @@
+"""Commits updates: the next values of shared arrays are written over the present ones.
+
+Otherwise the arrays would move with each call, and no plan could be used twice. So a next value is written over the
+present one at the end of a call, unless it was computed there. Other values in that buffer, such as a result that is
+the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
+:func:`commit` does it for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats them
+while no array moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from optdb.codegen.kernels.copies import calls_until_gathering, gathered
+from optdb.device.plans.linked import LinkedFunction
+from optdb.runtime.arrays import Array, copy, overwrite
+from optdb.runtime.background import in_background
+from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
+from optdb.runtime.commands import CommandList
+from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.recording import Recorder
+
+__all__ = [
+    "MAX_RECORDINGS",
+    "CellPairs",
+    "CommitUpdates",
+    "advance",
+    "buffer_of",
+    "check_updates",
+    "commit",
+    "find_commit",
+]
+
+#: The most recordings of a commit for a plan: where arrays move in each call, recording is useless.
+MAX_RECORDINGS = 3
+
+#: The cells of inputs, each with that of its next value.
+CellPairs = Sequence[tuple[list[Any], list[Any]]]
+
+
+def advance(pairs: CellPairs) -> None:
+    """Give the cells of inputs their next values; read all of them before writing any."""
+    for cell, value in [(cell, following[0]) for cell, following in pairs]:
+        cell[0] = value
+
+
+def check_updates(linked: LinkedFunction) -> None:
+    """Check that next values have the lengths that their shared variables must have.
+
+    Raises
+    ------
+    ValueError
+        If one has another length.
+    """
+    for var, check in linked.next_value_checks.items():
+        check(linked.value(linked.updates[var]))
+
+
+def commit(linked: LinkedFunction) -> None:
+    """Write the next values of shared arrays over the present ones, at the end of a call.
+
+    Other values that lie in the buffers of the present ones are copied elsewhere first.
+    """
+    check_updates(linked)
+    updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
+    cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
+    changes = find_commit(updates, [(cell, cell[0]) for cell in cells], buffer_of, _is_in_place)
+    for cell in changes.aliased:
+        cell[0] = copy(cell[0])
+    for var, following in changes.written:
+        present = linked.value(var)
+        if overwrite(present, linked.value(following)):
+            linked.cells[following][0] = present
+
+
+class Commit(NamedTuple):
+    """The copies to make at the end of a call."""
+
+    written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
+    aliased: list[Any]  #: The keys of the values that lie there, and are copied first.
+
+
+def find_commit(
+    updates: Iterable[tuple[Any, Any, Any]],
+    values: Iterable[tuple[Any, Any]],
+    buffer_of: Callable[[Any], Hashable | None],
+    is_in_place: Callable[[Any, Any], bool],
+) -> Commit:
+    """Find which next values are to be written, and which values are to be copied before.
+
+    The `updates` are keys, each with its present and its next value; `values` are needed after the updates: the
+    results, and the next values themselves. `buffer_of` returns an id of the buffer that a value lies in, None if it
+    lies in none. `is_in_place` tells whether a next value need not be written over the present one.
+    """
+    moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
+    overwritten = {buffer_of(present) for _, present in moved} - {None}
+    aliased = [key for key, value in values if buffer_of(value) in overwritten] if overwritten else []
+    return Commit([key for key, _ in moved], aliased)
+
+
+def buffer_of(value: Any) -> int | None:
+    """Return the id of the buffer that an array of the device lies in; None for other values."""
+    return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
+
+
+def _is_in_place(present: Array, following: Array) -> bool:
+    """Tell whether a next value needs no copy: it lies in the buffer of the present one, or has no elements."""
+    return not (present.size and following.size) or buffer_of(present) == buffer_of(following)
+
+
+class CommitUpdates:
+    """`commit` for one plan of a function, whose arrays are mostly the same in each call."""
+
+    def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
+        self._linked = linked
+        pairs = [var for pair in linked.advancing for var in pair]
+        concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)])
+        self._cells = [linked.cells[var] for var in concerned]
+        #: Whether the lengths of next values have to be checked that are not compared with those of the record.
+        self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
+        contexts = {linked.contexts[var] for var in concerned}
+        #: The one context of the arrays; None if there are several.
+        self._context = contexts.pop() if len(contexts) == 1 else None
+        self._before: list[Any] | None = None
+        self._after: list[Any] = []
+        self._commands = CommandList()
+        self._recordings_left = max_recordings
+        #: The number of calls until the copies of the record are gathered, and the list in which they are.
+        self._calls_left = math.inf
+        self._gathering: Future[CommandList] | None = None
+
+    def commands(self) -> CommandList | None:
+        """Return the commands that commit the values now in the cells; None if they were not recorded."""
+        return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all that `run` does from now on is to enqueue the same commands."""
+        return not self._checks and self._calls_left == math.inf
+
+    def is_ready(self) -> bool:
+        """Tell whether `run` only enqueues recorded commands for the values now in the cells."""
+        return not self._checks and self._is_recorded([cell[0] for cell in self._cells])
+
+    def run(self) -> None:
+        """Write the next values over the present ones."""
+        before = [cell[0] for cell in self._cells]
+        if self._is_recorded(before):
+            if self._checks:
+                check_updates(self._linked)
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                self._gather()
+            enqueue_bound(self._commands)
+            for cell, value in zip(self._cells, self._after):
+                cell[0] = value
+        elif self._recordings_left:
+            self._recordings_left -= 1
+            self._record(before)
+        else:
+            commit(self._linked)
+
+    def _gather(self) -> None:
+        """Let one launch do the small copies of the record, once another thread has compiled it."""
+        assert self._context is not None
+        gather = functools.partial(gathered, self._context, self._commands)
+        if self._linked.merge_launches == "always":
+            self._commands, self._calls_left = gather(), math.inf
+            return
+        if self._gathering is None:
+            self._gathering = in_background(gather, "optdb-gathering")
+        if self._gathering is None:  # the process ends
+            self._calls_left = math.inf
+        elif self._gathering.done():
+            self._commands, self._calls_left = self._gathering.result(), math.inf
+
+    def _is_recorded(self, before: list[Any]) -> bool:
+        return self._before is not None and all(map(operator.is_, before, self._before))
+
+    def _record(self, before: list[Any]) -> None:
+        recorder = Recorder()
+        with recorder.segment() as segment:
+            commit(self._linked)
+        self._after = [cell[0] for cell in self._cells]
+        allocated = set(segment.allocated)
+        # The caller's copies must be new each time.
+        is_new = any(isinstance(array, Array) and recorder.layout(array).memory in allocated for array in self._after)
+        if segment.unsupported_reason is not None or is_new:
+            self._before = None
+            return
+        buffers = BufferAssignment(liveness([CommandGroup(segment.commands, segment.allocated)], ()))
+        self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))
+        self._calls_left, self._gathering = math.inf, None
+        if self._context is not None:
+            self._calls_left = calls_until_gathering(self._context, self._commands, self._linked.merge_launches)

@@ -1,0 +1,133 @@
+"""Which nodes of a function may overwrite its state, and when: a call that raises changes no shared variable.
+
+State are the inputs that have a next value. The planned machine holds the commands of nodes that overwrite state back,
+with those of their dependents, until no node can raise any more. So these nodes run last. A node that cannot be held
+back must not be among them: the nodes of the host, and all that read values of the device. Where it would be, the nodes
+that it comes after overwrite nothing. Theano's own machines hold no commands back: there, only a device op that runs
+after all other nodes may overwrite state: all variables that the function updates.
+"""
+
+from __future__ import annotations
+
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
+from optdb.host.api.ops import Rebroadcast
+from optdb.host.api.slots import destroyed_slots
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.user_inplace import is_overwritten_by_user
+from optdb.host.theano.functions.optimized import change_output, plain_outputs, replace_in_linked
+from optdb.opencl.aliasing import may_lie_in, overwriting
+from optdb.opencl.linking.nodes import enqueues_at_end, may_be_held
+from optdb.opencl.linking.waiting import has_waits, waits_late
+from optdb.opencl.rewriters.inplace import PLAIN
+
+__all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
+
+
+def state_of(fgraph: FunctionGraph) -> set[Variable]:
+    """Return the inputs of a function's graph that have a next value, whose memory the user's own ops do not overwrite.
+
+    A copy of a function's graph does not know its updates: any input may have a next value.
+    """
+    mapping = getattr(fgraph, "update_mapping", None)
+    inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
+    return {var for var in inputs if not is_overwritten_by_user(var)}
+
+
+def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
+    """Return the nodes in an order in which those that overwrite state come last, where possible.
+
+    Among the others, the host waits for the device late (``waiting``).
+    """
+    order = _NodeOrder(fgraph, state)
+    nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
+    return sorted(nodes, key=order.late.__contains__)
+
+
+def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
+    """Tell whether a node overwrites state."""
+    return bool(overwriting(fgraph.toposort(), state))
+
+
+def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
+    """Return the state that nodes overwrite before a node that cannot be held back, or that such nodes overwrite."""
+    slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
+    return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
+
+
+@without_test_values()
+def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
+    """Let nodes overwrite state only where a call that raises cannot leave it half changed.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Optimized; other nodes are exchanged for ones that overwrite nothing.
+    state : set of Variable
+        Inputs of the graph.
+    holds : bool
+        Whether the machine runs the nodes in the order of `final_last`, and holds commands back.
+
+    Returns
+    -------
+    dict
+        The outputs of exchanged nodes to their replacements.
+    """
+    order = _NodeOrder(fgraph, state)
+    exchanged: dict[Variable, Variable] = {}
+    for node in order.unheld() if holds else order.unordered():
+        pairs = list(zip(node.outputs, plain_outputs(node, PLAIN), strict=True))
+        replace_in_linked(fgraph, pairs, reason="a call that raises changes no state")
+        exchanged.update(pairs)
+    return exchanged
+
+
+@without_test_values()
+def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
+    """Let nodes check the lengths that the types of next values promise, before Theano's machine stores any of them.
+
+    Return each next value that a node checks, and the variable that is stored instead. The planned machine checks
+    next values itself.
+    """
+    checked: dict[Variable, Variable] = {}
+    for index in getattr(fgraph, "update_mapping", None) or {}:
+        var = fgraph.outputs[index]
+        axes = [axis for axis, is_one in enumerate(getattr(var.type, "broadcastable", ())) if is_one]
+        if axes and not (var.owner is not None and isinstance(var.owner.op, Rebroadcast)):
+            checked.setdefault(var, Rebroadcast(*[(axis, True) for axis in axes])(var))
+            change_output(fgraph, index, checked[var], reason="the length of a next value")
+    return checked
+
+
+class _NodeOrder:
+    """Which nodes of a graph overwrite state, and which come after them."""
+
+    def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
+        self.nodes = fgraph.toposort()
+        self._state = state
+        self._overwriting = overwriting(self.nodes, state)
+        self._before = fgraph.orderings() if self._overwriting or has_waits(self.nodes) else {}
+        #: The nodes that overwrite state, and those that come after them.
+        self.late = set(self._overwriting)
+        for node in self.nodes if self.late else ():
+            if not self.late.isdisjoint(self.prior(node)):
+                self.late.add(node)
+
+    def unheld(self) -> list[Apply]:
+        """Return the nodes that overwrite state before a node that cannot be held back, or are one."""
+        blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
+        reached = reachable(blocking, self.prior)
+        return [node for node in self._overwriting if node in reached]
+
+    def unordered(self) -> list[Apply]:
+        """Return the nodes that overwrite state, but for one that runs last in any order, and overwrites all of it."""
+        nodes = self._overwriting
+        if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
+            return nodes
+        overwritten = may_lie_in(*[nodes[0].inputs[slot] for slot in destroyed_slots(nodes[0])])
+        runs_last = len(reachable(nodes, self.prior)) == len(self.nodes)
+        return [] if runs_last and self._state <= overwritten else nodes
+
+    def prior(self, node: Apply) -> list[Apply]:
+        """Return the nodes that have to run before one."""
+        owners = (var.owner for var in node.inputs if var.owner is not None)
+        return [*owners, *self._before.get(node, ())]

@@ -1,0 +1,258 @@
+"""How functions with arrays on a device are linked: to a planned machine, without a compiler where none is needed.
+
+Ops that take or give arrays on the device have no C code. Beside these, a graph computes sizes and indexes. Theano
+compiles C for each kind of op among them: from an empty cache that dominates the compile time, and a plan computes most
+of them only once. So ops that give only numbers and vectors of whole numbers run by their ``perform``, and so do those
+that take only a few numbers.
+
+Theano's linker searches the outputs for each input of each node, and all later nodes for host scalars that could share
+a cell. In large functions these searches take longer than making the thunks.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from optdb.codegen.kernels.copies import build_early
+from optdb.codegen.kernels.persistent_launches import is_decided
+from optdb.host.api.config import config
+from optdb.host.api.control_flow import IfElse
+from optdb.host.api.graph import Apply, Op, Variable, op_of
+from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, graph_of, has_default_schedule, vm
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.tensor import Elemwise
+from optdb.host.theano.functions.compiled import take_turns
+from optdb.opencl.linking.committing import committing
+from optdb.opencl.linking.nodes import is_small, on_device, overwrites, touches_device
+from optdb.opencl.linking.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of
+from optdb.opencl.linking.planned_vm import PlannedVM, chooser, link_function
+from optdb.runtime.context import Turn
+
+
+class _Linking(threading.local):
+    """Whether the function that a thread links has arrays on a device."""
+
+    device = False
+
+
+_linking = _Linking()
+
+
+class Outputs(list):
+    """The outputs of a graph, with membership tests in constant time."""
+
+    def __init__(self, variables: Iterable[Variable]) -> None:
+        super().__init__(variables)
+        self._known = frozenset(self)
+
+    def __contains__(self, var: object) -> bool:
+        return var in self._known
+
+
+def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
+        """Link a function; an inner function, as Scan has it, decides for itself."""
+        outer = _linking.device
+        _linking.device = _is_here(self)
+        if _linking.device:
+            _prepare_devices(self)
+        fgraph = graph_of(self)
+        outputs = fgraph.outputs
+        fgraph.outputs = Outputs(outputs)
+        try:
+            return make_all(self, *args, **kwargs)
+        finally:
+            fgraph.outputs = outputs
+            _linking.device = outer
+
+    return make_all_of_device
+
+
+def _prepare_devices(linker: VM_Linker) -> None:
+    """Begin what plans will ask devices for, if launches are merged: calls would wait for a trial, or for a build."""
+    if _may_plan(linker) and config.optdb.merge_launches != "never":
+        computed = itertools.chain.from_iterable(node.outputs for node in graph_of(linker).apply_nodes)
+        for context in {var.type.context for var in computed if on_device(var)}:
+            build_early(context)
+            is_decided(context, config.optdb.persistent_launches)
+
+
+def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_beside_device(
+        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        """Return the thunk of a node: in Python if the node is small work beside a device, or touches the device."""
+        # Without a compiler, Theano asks for Python by itself.
+        if impl in (None, "py") and _linking.device:
+            if is_small(node):
+                node, impl = _without_inplace(node), "py"
+            elif touches_device(node):
+                impl = "py"
+        return make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
+
+    return make_thunk_beside_device
+
+
+class _Unplanned(Exception):
+    """A function whose nodes overwrite state gets no planned machine."""
+
+
+def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_and_keep_state(self: LocalLinker, *args: Any, **kwargs: Any) -> Any:
+        """Link a function so that a call that raises changes no shared variable.
+
+        This is decided when a function is linked: an unpickled one may get another machine than it had.
+        """
+        state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(graph_of(self))
+        holds = isinstance(self, VM_Linker) and _may_plan(self) and has_default_schedule(self)
+        if state and holds:
+            _exchange(self, state, True)
+            self.schedule = functools.partial(final_last, state=state)
+            self.needs_plans = overwrites_state(graph_of(self), state)
+            try:
+                return make_thunk(self, *args, **kwargs)
+            except _Unplanned:
+                pass
+            finally:
+                del self.schedule, self.needs_plans
+        if state:
+            _exchange(self, state, False)
+        return make_thunk(self, *args, **kwargs)
+
+    return make_thunk_and_keep_state
+
+
+def _is_here(linker: LocalLinker) -> bool:
+    """Tell whether a linker's function has arrays on a device."""
+    return _turn(graph_of(linker).apply_nodes) is not None
+
+
+def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
+    """Exchange nodes of a linker's function that must not overwrite state (see `keep_state`); check next values."""
+    exchanged = keep_state(graph_of(linker), state, holds)
+    checked = {} if holds else check_next_values(graph_of(linker))
+    # Protected values share no more memory than before, except views that the checks make.
+    computed = [exchanged.get(var, var) for var in linker.no_recycling]
+    linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
+    updated = getattr(linker, "updated_vars", {})
+    for var, following in list(updated.items()):
+        following = exchanged.get(following, following)
+        updated[var] = checked.get(following, following)
+
+
+def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reallocate)
+    def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
+        """Return which numbers of the host may share a cell; beside a device, none may."""
+        return {} if _linking.device else reallocate(*args)
+
+    return calculate_reallocate_info
+
+
+def _without_inplace(node: Apply) -> Apply:
+    """Return a node that computes the same as an elementwise one, into new memory."""
+    if overwrites(node) or not getattr(node.op, "destroy_map", None):
+        return node
+    twin = copy.copy(node)
+    op = op_of(node, Elemwise)
+    twin.op = Elemwise(op.scalar_op, name=op.name, nfunc_spec=op.nfunc_spec)
+    return twin
+
+
+def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_vm)
+    def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
+        """Return the planned machine for a function that it suits, Theano's machine for others."""
+        turn, is_asked = _turn(nodes), getattr(self, "keeps_state", False)
+        _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
+        if turn is None or not _suits(self, nodes, thunks):
+            if getattr(self, "needs_plans", False):
+                raise _Unplanned
+            # The loop in C asks nobody before it stores next values.
+            self.use_cloop = self.use_cloop and HAS_C_LOOP and not is_asked
+            machine = make_vm(self, nodes, thunks, *args)
+            if turn is not None or is_asked:
+                machine = committing(machine, graph_of(self).outputs, dict(updated_vars), storage_map)
+        else:
+            before: dict[Apply, list[Apply]] = {}
+            if any(thunk.lazy for thunk in thunks):
+                # Only `ifelse` is lazy here: its branch is chosen before the node computes.
+                before = graph_of(self).orderings()
+                pairs = zip(nodes, thunks, strict=True)
+                thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
+            graph = graph_of(self)
+            linked = link_function(
+                *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
+                frees=post_thunk_clear is not None,
+            )
+            # Theano protects values that small host work would overwrite; here nothing overwrites them.
+            linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
+            machine = PlannedVM(linked, thunks)
+        machine.turn = turn
+        return machine
+
+    return make_planned_vm
+
+
+def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
+    lazy = (node for node, thunk in zip(nodes, thunks) if thunk.lazy)
+    return _may_plan(linker) and all(isinstance(node.op, IfElse) for node in lazy)
+
+
+def _may_plan(linker: VM_Linker) -> bool:
+    """Tell whether a linker's functions on a device run by plans, unless a node is lazy in a way of its own."""
+    if not (config.optdb.plans and _patches.installed):
+        return False
+    watched = linker.callback is not None or linker.callback_input is not None or config.profile
+    # Without a compiler, Theano's default is the loop in Python: that is not the user's choice.
+    chosen = linker.use_cloop or not HAS_C_LOOP
+    return chosen and not watched and not linker.allow_partial_eval
+
+
+def _turn(nodes: Iterable[Apply]) -> Turn | None:
+    """Return the turn that a thread holds while it calls these nodes; None if none gives an array on a device."""
+    here = (var for node in nodes for var in node.outputs if on_device(var))
+    var = next(here, None)
+    return None if var is None else var.type.context.turn
+
+
+_patches = PatchGroup(
+    "Plans",
+    "from `import optdb.opencl` on",
+    "optdb.opencl.linking.uninstall()",
+    [
+        Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"),
+        Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
+        Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
+        Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
+    ],
+)
+#: Stays, as functions without plans need it most.
+_safety = PatchGroup(
+    "State on a device",
+    "from `import optdb.opencl` on",
+    "nothing",
+    [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
+)
+#: Stays: functions that were compiled before, and those of the linker `opencl`, share arrays on a device anyway.
+_turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
+
+
+def install() -> None:
+    """Run functions on a device by plans, if they are compiled from now on."""
+    _turns.install()
+    _safety.install()
+    _patches.install()
+
+
+def uninstall() -> None:
+    """Run functions without plans, if they are compiled from now on."""
+    _patches.uninstall()

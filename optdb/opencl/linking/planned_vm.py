@@ -1,0 +1,310 @@
+"""Theano's virtual machine around plans, and what plans have to know of a function of Theano's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+
+import numpy as np
+
+from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
+from optdb.device.plans.liveness import provided_liveness
+from optdb.device.plans.recording import Recording
+from optdb.host.api.config import config
+from optdb.host.api.control_flow import IfElse, Scan
+from optdb.host.api.graph import Apply, Constant, Variable, op_of
+from optdb.host.api.linking import VM, as_thunk, raise_with_op
+from optdb.host.api.slots import viewed_slots
+from optdb.host.theano.functions.call_memory import CallMemory
+from optdb.opencl.aliasing import AliasSets, overwriting
+from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
+from optdb.opencl.linking.nodes import (
+    PURE,
+    SHAPED,
+    SHAPES,
+    is_foreign,
+    is_repeatable,
+    on_device,
+    overwrites,
+)
+from optdb.opencl.type import without_zeros
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import HostCall, enqueue, listened, listening
+from optdb.runtime.holding import HeldCommands
+from optdb.runtime.recording import ArrayLayout, Recorder
+
+__all__ = ["PlannedVM", "applies", "as_variables", "check_next_value", "chooser", "link_function"]
+
+#: The cells of variables: lists of one element.
+Cells = Mapping[Variable, list[Any]]
+
+
+class PlannedVM(PlannedMachine, VM):
+    """Theano's virtual machine of a function that runs by plans.
+
+    Parameters
+    ----------
+    linked : LinkedFunction
+        As `link_function` returns it.
+    thunks : sequence of callable
+        Theano's thunks of its nodes.
+    """
+
+    # The machine must not drop the function's outputs: they may be the plan's.
+    allow_gc = False
+
+    def __init__(self, linked: LinkedFunction, thunks: Sequence[Callable[[], Any]]) -> None:
+        VM.__init__(self, applies(linked), list(thunks), linked.clear_before)
+        # The machine gives inputs their next values itself.
+        self.need_update_inputs = False
+        PlannedMachine.__init__(self, linked)
+
+    @property
+    def storage_map(self) -> dict[Variable, list[Any]]:
+        """Nothing: the cells are the plans', not to be emptied by `Function.free`, nor shared with copies."""
+        return {}
+
+    @storage_map.setter
+    def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
+        """Ignore the linker's map: the machine has its cells already."""
+
+    def call_memory(self) -> CallMemory | None:
+        """Return the memory of the last call that was recorded; None if there was none."""
+        return None if self.last_recording is None else recording_memory(self.last_recording)
+
+
+def applies(linked: LinkedFunction) -> list[Apply]:
+    """Return the nodes of the graph that a function was made of."""
+    return [node.origin for node in linked.nodes]
+
+
+def as_variables(values: Iterable[ValueId]) -> list[Variable]:
+    """Return values of a function of Theano's as what they are: variables of its graph."""
+    return [cast("Variable", value) for value in values]
+
+
+def link_function(
+    nodes: Sequence[Apply],
+    thunks: Sequence[Callable[[], Any]],
+    cells: Cells,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    updates: Mapping[Variable, Variable],
+    before: Mapping[Apply, Sequence[Apply]],
+    frees: bool,
+) -> LinkedFunction:
+    """Return a function of Theano's as plans take it.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply
+        In the order in which they run.
+    thunks : sequence of callable
+        What computes each.
+    cells : mapping
+        The cells of all variables.
+    inputs, outputs : sequence of Variable
+        Those of the graph.
+    updates : mapping
+        Input to the output that is its next value.
+    before : mapping
+        Node to the nodes that have to be computed before it: they read what it overwrites.
+    frees : bool
+        Whether cells are emptied within a call as soon as they are dead.
+    """
+    in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
+    fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
+    number_of = {node: number for number, node in enumerate(nodes)}
+
+    def aliases(var: Any) -> list[Variable]:
+        sharing = as_computed.of([var, *as_computed.overwritten])
+        return [alias for alias in sharing if alias.owner is not None and not on_device(alias)]
+
+    return LinkedFunction(
+        nodes=[_described(node, thunk, cells, fixed_places) for node, thunk in zip(nodes, thunks, strict=True)],
+        cells=cast("Mapping[ValueId, list[Any]]", cells),
+        inputs=list(inputs),
+        outputs=list(outputs),
+        updates=dict(cast("Mapping[ValueId, ValueId]", updates)),
+        contexts={var: var.type.context for var in cells if on_device(var)},
+        constants=frozenset(var for var in cells if isinstance(var, Constant)),
+        exposed=as_computed.of([*inputs, *outputs, *as_computed.overwritten]),
+        overwritten=in_graph.of(in_graph.overwritten),
+        final=frozenset(number_of[node] for node in overwriting(nodes, inputs)),
+        before={number_of[node]: [number_of[prior] for prior in priors] for node, priors in before.items()},
+        frees=frees,
+        options=_options,
+        next_value_checks={
+            var: functools.partial(check_next_value, var, following)
+            for var, following in updates.items()
+            if promised_axes([following])
+        },
+        aliases=aliases,
+        describe=_described_value,
+        explain=functools.partial(_raise_with_node, nodes, thunks, cells),
+    )
+
+
+def _options() -> PlanOptions:
+    flags = config.optdb
+    return PlanOptions(flags.merge_launches, flags.persistent_launches, flags.device_memory_fraction)
+
+
+def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places: set[Variable]) -> Node:
+    """Return a node as plans take it; outputs of which no copy may be made are among `fixed_places`."""
+    op = node.op
+    compute, is_loop = thunk, isinstance(op, Scan)
+    if is_foreign(node):
+        compute = functools.partial(_compute_foreign, node, thunk, cells)
+    elif is_loop:
+        compute = functools.partial(_compute_loop, thunk)
+    asks = getattr(op, "reads_tables_alone", None)
+    views = [] if isinstance(op, SHAPED) else [out for out, _ in viewed_slots(node) if on_device(out)]
+    return Node(
+        node,
+        node.inputs,
+        node.outputs,
+        compute,
+        chosen=op_of(node, IfElse).n_outs if isinstance(op, IfElse) else 0,
+        reads_shapes=isinstance(op, SHAPES),
+        is_repeatable=is_repeatable(op),
+        is_foreign=is_foreign(node),
+        is_pure=isinstance(op, PURE),
+        is_inplace=bool(getattr(op, "destroy_map", None)),
+        is_loop=is_loop,
+        reads_tables_alone=asks is not None and asks(node),
+        copyable_views=[out for out in views if out not in fixed_places],
+    )
+
+
+def _compute_loop(thunk: Callable[[], Any]) -> None:
+    """Compute a loop; while it is recorded, it need not clear what its steps write anyway."""
+    with without_zeros() if isinstance(listening(), Recorder) else nullcontext():
+        thunk()
+
+
+def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
+    """Compute a node that launches kernels by itself: record that it cannot be repeated, and check what it gives.
+
+    Its kernels may ignore the offset of an array that the node has made by `empty` in an earlier call, so its results
+    begin where a buffer does; and they rely on the broadcast patterns of its inputs.
+    """
+    check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
+    enqueue(HostCall(f"{node.op} launches kernels by itself"))
+    for var in node.outputs:
+        value = cells[var][0]
+        if isinstance(value, Array) and value.offset:
+            cells[var][0] = None
+    thunk()
+    check_kinds(node.op, node.outputs, [cells[var][0] for var in node.outputs])
+
+
+def check_next_value(var: Variable, following: Variable, value: Any) -> None:
+    """Check that a next value has the lengths that its type promises, as Theano's linker in Python does.
+
+    Raises
+    ------
+    ValueError
+        If one has another length.
+    """
+    check_lengths(f"the update of {var}", [following], [value])
+
+
+def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
+    """Raise the present error again, with Theano's words about a node and where it was made."""
+    thunk = thunks[number]
+    # The error shows values of inputs. Held commands must not be enqueued for that.
+    listener = listening()
+    held = listener.held if isinstance(listener, Recorder) else listener
+    shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
+    with listened(None):
+        raise_with_op(nodes[number], shown, storage_map=cast("dict[Variable, list[Any]]", cells))
+
+
+class _Unshown:
+    """A thunk, for an error's text: its inputs on the device have shapes and strides, and no values yet."""
+
+    def __init__(self, thunk: Any) -> None:
+        values = [cell[0] for cell in getattr(thunk, "inputs", ())]
+        self.inputs = [[_Uncomputed(value) if isinstance(value, Array) else value] for value in values]
+        self.outputs = getattr(thunk, "outputs", [])
+
+
+class _Uncomputed:
+    """An array whose values are not computed yet."""
+
+    def __init__(self, array: Array) -> None:
+        self.shape, self.strides, self.size = array.shape, array.strides, array.size
+
+    def __str__(self) -> str:
+        return "not computed yet"
+
+    __repr__ = __str__
+
+
+def _described_value(value: ValueId, layout: ArrayLayout) -> str:
+    """Describe a value: its name, its dtype and shape, and the op that computes it."""
+    var = cast("Variable", value)
+    what = f"{layout.dtype} {layout.shape}"
+    by = "" if var.owner is None else f" by {var.owner.op}"
+    return f"{var.name}, {what}{by}" if var.name else f"{what}{by}"
+
+
+def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
+    """Return the thunk of a node with branches; the taken branch has been computed before."""
+    condition = cells[node.inputs[0]]
+    op = op_of(node, IfElse)
+    count, as_view = op.n_outs, op.as_view
+    outputs = [cells[var] for var in node.outputs]
+    branches = [[cells[var] for var in node.inputs[first : first + count]] for first in (1 + count, 1)]
+
+    def choose() -> None:
+        taken = bool(np.all(np.asarray(condition[0]) != 0))
+        for out, cell in zip(outputs, branches[taken]):
+            # As in Theano: the graph says that the first branch may be viewed, not the second.
+            out[0] = cell[0] if taken and as_view else _copied(cell[0])
+
+    return as_thunk(choose, [cells[var] for var in node.inputs], outputs)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
+
+
+def recording_memory(recording: Recording) -> CallMemory:
+    """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
+    live = provided_liveness(recording)
+    # The positions of the nodes' commands, as `liveness` counts them.
+    spans, stop = [], 0
+    for _, node, segment in recording.steps:
+        start, stop = stop + 1, stop + 1 + len(segment.commands)
+        spans.append((node, start, stop))
+    change = [0] * (stop + 2)
+    for memory, (first, last) in live.ranges.items():
+        begin = min(first, stop)
+        change[begin] += memory.nbytes
+        change[min(last, stop) + 1] -= memory.nbytes
+    bytes_at = list(itertools.accumulate(change))
+    inputs = [var for var in recording.linked.inputs if var in recording.layouts]
+    in_place = set(recording.io.inputs)
+    return CallMemory(
+        steps=[(node.origin, max(bytes_at[start : stop + 1])) for node, start, stop in spans],
+        arguments=sum(_nbytes(recording.layouts[var]) for var in inputs if var in in_place),
+        shared=sum(_nbytes(recording.layouts[var]) for var in inputs if var not in in_place),
+        constants=sum(
+            _nbytes(layout)
+            for var, layout in recording.layouts.items()
+            if var not in recording.linked.producers and var not in recording.linked.inputs
+        ),
+        unknown=0,
+        separately=live.nbytes_without_reuse,
+        buffers=live.nbytes(recording.io),
+    )
+
+
+def _nbytes(layout: ArrayLayout) -> int:
+    return 0 if layout.memory is None else layout.memory.nbytes
