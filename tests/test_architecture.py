@@ -35,7 +35,7 @@ ARROWS = {
     "topo": {"host"},
     "lifters": {"topo", "host"},
     "distributed": {"opencl", "device", "host", "runtime"},
-    "pytensor": {"codegen", "runtime", "topo", "host"},
+    "pytensor": {"device", "codegen", "runtime", "topo", "host"},
     "opencl": {"lifters", "topo", "host", "device", "codegen", "runtime", "unpickling"},
 }
 

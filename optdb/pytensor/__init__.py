@@ -5,7 +5,7 @@
     import optdb.pytensor
     f = pytensor.function([x], y, mode="OPENCL")
 
-What a function computes is described to ``optdb.codegen.functions``, which fuses it into few kernels and replays them.
+What a function computes is described to ``optdb.device.functions``, which fuses it into few kernels and repeats them.
 PyMC starts the processes that it samples in afresh for this mode, since OpenCL does not survive a fork (`processes`).
 
 In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.

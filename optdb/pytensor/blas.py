@@ -9,7 +9,6 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Dot
 
-from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.lowering import UNROLLED
 from optdb.codegen.functions.tensors import (
     Application,
@@ -24,6 +23,7 @@ from optdb.codegen.functions.tensors import (
     transposed,
 )
 from optdb.codegen.gemm.operations import BatchedProduct, Product
+from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 _FLOATS = ("float16", "float32", "float64")

@@ -8,7 +8,6 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, ExtractDiag, Eye
 
-from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import (
     Constant,
     Coordinate,
@@ -19,6 +18,7 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
+from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 

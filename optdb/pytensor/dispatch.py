@@ -10,8 +10,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
-from optdb.codegen.functions.function import FunctionTracer, Value
 from optdb.codegen.functions.tensors import Tensor
+from optdb.device.functions.function import FunctionTracer, Value
 from optdb.numpy_types import HostArray
 
 

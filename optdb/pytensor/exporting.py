@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from pytensor.configdefaults import config
 
-from optdb.codegen.functions.exporting import traced
-from optdb.codegen.functions.function import FunctionPlan
+from optdb.device.functions.exporting import traced
+from optdb.device.functions.function import TracedCall
 from optdb.numpy_types import HostArray
 from optdb.pytensor.compiled import arrays_of, device_function, explicit_inputs
 from optdb.pytensor.linker import OpenCLFunction
@@ -79,10 +79,10 @@ def _values(f: Any, arrays: Sequence[HostArray]) -> tuple[list[HostArray], dict[
     return values, states, arguments
 
 
-def _plan(compiled: OpenCLFunction, values: Sequence[HostArray]) -> FunctionPlan:
+def _plan(compiled: OpenCLFunction, values: Sequence[HostArray]) -> TracedCall:
     """Return the plan of a call."""
     wanted = tuple(value.shape for value in values)
-    plans = [plan for shapes, plan in compiled.function.plans if shapes == wanted]
+    plans = [plan for shapes, plan in compiled.function.traced_calls if shapes == wanted]
     return next(plan for plan in reversed(plans) if plan.fits(values))
 
 

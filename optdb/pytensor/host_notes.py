@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from optdb.codegen.functions.function import TracedFunction
+from optdb.device.functions.function import TracedFunction
 from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote"]
@@ -58,7 +58,7 @@ class HostNote:
         return results
 
     def _on_host_s(self) -> float:
-        return sum(step.total_s for _, plan in self._function.plans for step in plan.host_steps)
+        return sum(step.total_s for _, plan in self._function.traced_calls for step in plan.host_steps)
 
     def _warn(self, share: float) -> None:
         names = list(dict.fromkeys(map(op_name, self._host.reasons)))

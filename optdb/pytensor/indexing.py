@@ -17,7 +17,6 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type_other import NoneTypeT
 
-from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import (
     Constant,
     Coordinate,
@@ -34,6 +33,7 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
+from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 #: Elements are looked up the other way round if indices name no fewer than one of so many.

@@ -12,7 +12,6 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
-from optdb.codegen.functions.function import Value
 from optdb.codegen.functions.tensors import (
     Application,
     Constant,
@@ -27,6 +26,7 @@ from optdb.codegen.functions.tensors import (
 )
 from optdb.codegen.linalg import operations
 from optdb.codegen.operation import ArraySpec, Operation
+from optdb.device.functions.function import Value
 from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.runtime.context import Context

@@ -11,7 +11,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.configdefaults import config
 from pytensor.link.basic import JITLinker
 
-from optdb.codegen.functions.function import FunctionTracer, TracedFunction, Value
+from optdb.device.functions.function import FunctionTracer, TracedFunction, Value
 from optdb.pytensor import (  # noqa: F401  they register how ops are described
     blas,
     creation,

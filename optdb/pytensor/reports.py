@@ -40,7 +40,7 @@ def explain(function: Any) -> str:
 
 def _device_lines(compiled: OpenCLFunction) -> list[str]:
     lines: list[str] = []
-    for shapes, plan in compiled.function.plans:
+    for shapes, plan in compiled.function.traced_calls:
         lines.append(f"arguments of shapes {', '.join(map(str, shapes))}:")
         lines += [f"  device: {work}" for work in plan.device_work]
         lines += [f"  host: {step.work} moves {step.moved_nbytes:,} bytes in each call" for step in plan.host_steps]

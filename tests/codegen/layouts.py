@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 STEPS = st.sampled_from([1, 1, 2, -1, -3])
 

@@ -14,7 +14,7 @@ from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import empty, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 #: Options by which products have other kernels, and how the names of these begin.
 KINDS = {

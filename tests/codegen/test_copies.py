@@ -14,8 +14,8 @@ from optdb.codegen.kernels import copies
 from optdb.codegen.kernels.copies import build_early, calls_until_gathering, gathered
 from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
 from optdb.runtime.library import cl
-from tests.device import runtime_context
 from tests.effort import examples
+from tests.opencl_device import runtime_context
 
 #: Bytes of each buffer.
 SIZE = 3 * copies._PIECE_NBYTES + 40

@@ -8,7 +8,7 @@ import pytest
 from optdb.codegen.kernels import ARRAY, SIZE, Kernel, compile_kernels, ctype
 from optdb.codegen.source import load_w, work_dtype, write_w
 from optdb.runtime.arrays import empty, from_host
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 #: Every float16 there is, among them infinities, NaN and denormal numbers.
 HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)

@@ -8,7 +8,7 @@ import pytest
 
 from optdb.codegen.kernels import PRELUDE
 from optdb.codegen.kernels.isolation import isolate
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 UNDERSTOOD = {
     "KERNEL void k(GLOBAL_MEM float *a) { a[0] = f(a); }": ("k", ""),

@@ -28,7 +28,7 @@ from optdb.codegen.kernels import (
 )
 from optdb.runtime import build
 from optdb.runtime.arrays import empty, from_host
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 FILL = """
 KERNEL void fill(GLOBAL_MEM {ctype} *a, ga_size a_off, ga_size n, {ctype} value) {{

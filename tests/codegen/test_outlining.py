@@ -11,7 +11,7 @@ from optdb.codegen.kernels.outlining import outlined
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 PLACES = """
 #define TAKE(x) ((x) + 1)

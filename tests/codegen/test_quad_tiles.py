@@ -22,8 +22,8 @@ from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer
 from tests.codegen.test_tensor_cores import checker
-from tests.device import new_context
 from tests.effort import examples
+from tests.opencl_device import new_context
 
 #: The axes of a matrix in memory, after that of the batch.
 ROWS, COLUMNS = (0, 1, 2), (0, 2, 1)

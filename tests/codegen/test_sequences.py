@@ -19,7 +19,7 @@ from optdb.codegen.kernels.sequences import (
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.library import cl
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 DTYPES = ("bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "complex64", "complex128")
 

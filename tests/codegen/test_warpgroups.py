@@ -23,8 +23,8 @@ from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
-from tests.device import runtime_context
 from tests.effort import examples
+from tests.opencl_device import runtime_context
 
 _SLOW = pytest.mark.slow
 #: So small that Oclgrind, the memory checker, gets through several of them.

@@ -14,7 +14,7 @@ import optdb
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.errors import DeviceError
 from profiles.models import parts
-from tests.device import SMALLEST_BATCHES
+from tests.opencl_device import SMALLEST_BATCHES
 
 WIDTH = 6
 

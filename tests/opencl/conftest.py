@@ -13,7 +13,7 @@ import pytest
 
 from optdb.opencl import contexts, get_context
 from optdb.runtime.devices import DeviceError, find
-from tests.device import SMALLEST_BATCHES
+from tests.opencl_device import SMALLEST_BATCHES
 
 
 def _half() -> str:

@@ -8,7 +8,7 @@ import theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import of_function, write
 from optdb.runtime.exported import load
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 MODE = theano.compile.get_default_mode().including("opencl")
 

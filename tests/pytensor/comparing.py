@@ -11,7 +11,7 @@ from pytensor.compile.mode import Mode
 
 import optdb.pytensor
 from optdb.runtime.context import Context
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 
 def mode_of_kind(kind: str) -> Mode:

@@ -38,7 +38,7 @@ class Overwrite(Op):
 
 def steps(function):
     """Return the host's steps of a function's only plan."""
-    ((_, plan),) = function.vm.jit_fn.function.plans
+    ((_, plan),) = function.vm.jit_fn.function.traced_calls
     return plan.host_steps
 
 
@@ -107,10 +107,10 @@ def test_a_small_function_that_is_partly_compiled_for_the_host_is_so_as_a_whole(
     outputs = [pt.exp(x), pt.tanh(pt.sort(x, axis=0)), x]
     f = compare([x], outputs, [A], on_host=1)
     (step,) = steps(f)
-    ((_, plan),) = f.vm.jit_fn.function.plans
+    ((_, plan),) = f.vm.jit_fn.function.traced_calls
     assert not plan.device_work and step.moved_nbytes == 3 * A.nbytes
     monkeypatch.setattr(tracing, "_SMALL_ELEMENTS", A.size - 1)
-    ((_, plan),) = compare([x], outputs, [A], on_host=1).vm.jit_fn.function.plans
+    ((_, plan),) = compare([x], outputs, [A], on_host=1).vm.jit_fn.function.traced_calls
     assert plan.device_work
 
 

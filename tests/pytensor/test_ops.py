@@ -319,7 +319,7 @@ def test_what_has_no_factor_or_solution_is_nan():
 
 def test_ops_without_a_kernel_run_on_the_host():
     f = compare([x], [pt.sort(pt.exp(x), axis=0) * 2, x.sum()], [A], [LONG], on_host=1)
-    (step,) = f.vm.jit_fn.function.plans[0][1].host_steps
+    (step,) = f.vm.jit_fn.function.traced_calls[0][1].host_steps
     assert step.moved_nbytes == 2 * A.nbytes
 
 

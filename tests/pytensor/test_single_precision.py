@@ -16,7 +16,7 @@ import optdb.pytensor
 from optdb.pytensor.narrowing import narrowed
 from optdb.pytensor.tracing import DtypeNotOnDevice
 from profiles.pytensor import densities, models
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 RNG = np.random.default_rng(6)
 X, Y, V = (RNG.uniform(0.1, 0.9, size=shape).astype("float32") for shape in ((6, 6), (6, 6), 6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.device import new_context
+from tests.opencl_device import new_context
 
 
 @pytest.fixture(scope="module")

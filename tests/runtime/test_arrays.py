@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optdb.runtime import arrays
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 slices = st.builds(slice, st.none(), st.none(), st.sampled_from([1, 2, -1, -3]))
 

@@ -16,7 +16,7 @@ import pytest
 from optdb.runtime import binaries, build
 from optdb.runtime.binaries import Binaries, key_of
 from optdb.runtime.device_profiles import DeviceQuirks, profile_of
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 from tests.processes import python_path
 from tests.runtime.fake_devices import FakeDevice
 

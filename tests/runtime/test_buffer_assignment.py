@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.library import cl
-from tests.device import runtime_context
 from tests.effort import examples
+from tests.opencl_device import runtime_context
 
 
 def memories(count, nbytes=64, context=None):

@@ -13,7 +13,7 @@ import pytest
 from optdb.runtime import build, ptx
 from optdb.runtime.build import BuildError, numbered
 from optdb.runtime.library import cl, compilers_unheard
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from optdb.runtime.build import BuildError
 from optdb.runtime.context import Context
 from optdb.runtime.declarations import declared
 from optdb.runtime.library import cl
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 #: Numbers within the domains of most functions, and beyond.
 NUMBERS = np.array([0.25, -0.75, 1.5, -0.0, 3.7, np.inf, -np.inf, np.nan] * 2)

@@ -20,7 +20,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
 from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 from tests.processes import output
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")

@@ -9,7 +9,7 @@ from optdb.runtime import commands, driver_calls
 from optdb.runtime.buffer_assignment import BufferAssignment, IOBinding, Liveness
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.library import cl
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 SCALE = """
 __kernel void scale(__global float *x, ulong x_off, float by) {

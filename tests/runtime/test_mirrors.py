@@ -11,7 +11,7 @@ from optdb.runtime.arrivals import finish_event
 from optdb.runtime.commands import listened
 from optdb.runtime.mirrors import HostMirror
 from optdb.runtime.recording import Recorder
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 
 def fetched(mirror, array):

@@ -14,8 +14,8 @@ from optdb.runtime.arrays import from_host, overwrite, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.packing import PackedVector
-from tests.device import runtime_context
 from tests.effort import examples
+from tests.opencl_device import runtime_context
 
 SHAPES = [(3, 4), (), (0, 5), (1, 1, 7), (40,)]
 DTYPES = ["float16", "float32", "float64", "int8", "complex128"]

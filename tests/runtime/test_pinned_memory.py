@@ -16,7 +16,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.library import cl
 from optdb.runtime.pinned_memory import PinnedMemory
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 RNG = np.random.RandomState(7)
 

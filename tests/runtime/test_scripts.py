@@ -11,7 +11,7 @@ from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, EnqueueFill, Memory
 from optdb.runtime.library import cl
 from optdb.runtime.scripts import Immediate, NativeAgreement, Script, can_script
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
 

@@ -166,7 +166,12 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly."""
+        """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly.
+
+        Without conditions these are all nodes: some may be there for their effects.
+        """
+        if not self.conditions:
+            return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
         reached = set(todo)
         while todo:

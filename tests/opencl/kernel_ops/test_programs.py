@@ -35,7 +35,7 @@ from optdb.opencl.kernel_ops import (
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
-from tests.device import runtime_context
+from tests.opencl_device import runtime_context
 from tests.processes import run_code
 
 

@@ -20,9 +20,9 @@ from optdb.opencl.ops.pool import (
 )
 from optdb.runtime.library import cl
 from tests.codegen.pooled import CASES, MODES, numbers, sample
-from tests.device import runtime_context
 from tests.opencl.layouts import NAME, variable
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of
+from tests.opencl_device import runtime_context
 
 pytestmark = pytest.mark.optimized
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.functions.function import TracedFunction
 from optdb.codegen.functions.tensors import (
     Constant,
     Coordinate,
@@ -32,10 +31,11 @@ from optdb.codegen.functions.tensors import (
     view,
 )
 from optdb.codegen.scalars.program import Program, Scalar
+from optdb.device.functions.function import TracedFunction
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
-from tests.device import new_context
 from tests.effort import examples
+from tests.opencl_device import new_context
 
 F = "float64"
 RNG = np.random.default_rng(1)
@@ -58,8 +58,8 @@ def computed(context, describe, *args, rtol=0.0):
     for given_args, results in ((args, first), (other, expected), (args, first)):
         for value, result in zip(function(given_args), results, strict=True):
             np.testing.assert_allclose(value, result, rtol=rtol, atol=rtol)
-    assert len(function.plans) == 1
-    return first, function.plans[0][1]
+    assert len(function.traced_calls) == 1
+    return first, function.traced_calls[0][1]
 
 
 def compare(results, expected, rtol=1e-10):

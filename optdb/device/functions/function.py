@@ -1,44 +1,46 @@
 """Functions on a device: traced for the shapes of a call, and replayed for calls of the same shapes.
 
 A host describes what its function computes by a `trace`, which takes a :class:`FunctionTracer`. It runs when a call has
-shapes that no earlier call had, and computes that call. What it computed becomes a :class:`FunctionPlan`. Later calls
-replay the plan.
+shapes that no earlier call had, and computes that call. What it computed becomes the nodes of a
+:class:`TracedCall`, which `optdb.device.plans` records and repeats in later calls.
 
-A trace may ask for a value (`FunctionTracer.concrete`), such as a length. Plans that depend on a value are replayed
-only in calls that have the same one.
+A trace may ask for a value (`FunctionTracer.concrete`), such as a length. Traced calls that depend on a value serve
+only calls that have the same one.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from optdb.codegen.functions.execution import DeviceSteps, FunctionMemory, compiled, keep_local
-from optdb.codegen.functions.paired_buffers import PairedBuffer, Resident
 from optdb.codegen.functions.schedule import Schedule
 from optdb.codegen.functions.stored import Buffer, Stored
 from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
 from optdb.codegen.kernels.programs import one_program
+from optdb.device.functions.paired_buffers import PairedBuffer, Resident
+from optdb.device.functions.steps import CompiledStep, FunctionMemory, compiled, device_node
+from optdb.device.plans import LinkedFunction, Node, PlannedMachine, ValueId
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-__all__ = ["FunctionPlan", "FunctionTracer", "HostValue", "HostWork", "Retrace", "TracedFunction"]
+__all__ = ["FunctionTracer", "HostStep", "HostValue", "HostWork", "Retrace", "TracedCall", "TracedFunction"]
 
 #: Arguments of more bytes stay on the device from call to call, if they are the same array.
 _RESIDENT_BYTES = 1 << 16
-#: The most plans of a function: the first ones go.
-_MOST_PLANS = 64
+#: The most traced calls of a function: then it starts anew.
+_MOST_TRACED = 64
 
 
 class HostValue:
-    """A value of the host that is no array, by its slot in a call."""
+    """A value of the host that is no array, by the number of its cell."""
 
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 #: What a function computes with.
@@ -57,21 +59,7 @@ class HostWork(Protocol):
 
 
 class _Mismatch(Exception):
-    """A value of a call differs from the one that the plan was traced with."""
-
-
-class PlanStep(Protocol):
-    """A part of a plan."""
-
-    def run(self, call: _Call) -> None:
-        """Compute the part in a call."""
-
-
-@dataclass
-class _Call:
-    """The values of one call that are on the host, by slot."""
-
-    slots: list[Any]
+    """A value of a call differs from the one that was traced."""
 
 
 @dataclass(eq=False)
@@ -83,60 +71,64 @@ class _Download:
 
 
 @dataclass(eq=False)
-class _DeviceStep:
-    steps: DeviceSteps
-
-    def run(self, call: _Call) -> None:
-        self.steps.run()
-
-
-@dataclass(eq=False)
 class HostStep:
     """A computation by the host, within a function of the device.
 
-    Its results go to the device, or to slots of the call.
+    Its results go to the device, or to cells of the host.
     """
 
     work: HostWork
-    #: Where each input is: a slot of the call, an array that never changes, or what the device sends.
+    #: Where each input is: a cell of the host by its number, an array that never changes, or what the device sends.
     inputs: Sequence[int | HostArray | _Download]
-    context: Context
-    #: What each output is: a slot of the call, or the mailbox that brings it to the device, and its shape.
-    outputs: list[int | tuple[PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
+    memory: FunctionMemory
+    #: What each output is: a cell of the host, or a buffer with the mailbox that brings it there, and its shape.
+    outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
     #: How long the host has computed in all calls, without the time in which it waited for the device.
     total_s: float = 0.0
 
-    def values(self, call: _Call) -> list[Any]:
+    def values(self) -> list[Any]:
         """Return the results of a call."""
-        downloads = [x for x in self.inputs if isinstance(x, _Download)]
-        _fetch(self.context, downloads)
+        _fetch(self.memory.context, [x for x in self.inputs if isinstance(x, _Download)])
         values: list[Any] = []
         for x in self.inputs:
             if isinstance(x, _Download):
                 values.append(x.mailbox.take(x.stored.shape))
             else:
-                values.append(x if isinstance(x, np.ndarray) else call.slots[x])
+                values.append(x if isinstance(x, np.ndarray) else self.memory.cells[x][0])
         begin = time.perf_counter()
         results = list(self.work(values))
         self.total_s += time.perf_counter() - begin
         return results
 
-    def run(self, call: _Call) -> None:
-        for value, output in zip(self.values(call), self.outputs, strict=True):
+    def run(self) -> None:
+        """Compute in a call like the traced one."""
+        cells = self.memory.cells
+        for value, output in zip(self.values(), self.outputs, strict=True):
             if isinstance(output, int):
-                call.slots[output] = value
+                cells[output][0] = value
                 continue
-            mailbox, shape = output
+            buffer, mailbox, shape = output
             value = np.asarray(value)
             if value.shape != shape:
                 raise _Mismatch
             mailbox.send(value)
+            cells[buffer][0] = mailbox.array
+
+    def node(self) -> Node:
+        """Return the step as plans take it: one that computes in each call."""
+        sources = [x.stored.buffer if isinstance(x, _Download) else x for x in self.inputs]
+        return Node(
+            self,
+            [x for x in sources if not isinstance(x, np.ndarray)],
+            [x if isinstance(x, int) else x[0] for x in self.outputs],
+            self.run,
+        )
 
     @property
     def moved_nbytes(self) -> int:
         """How many bytes go to the host and back in each call."""
         down = sum(x.stored.nbytes for x in self.inputs if isinstance(x, _Download))
-        return down + sum(x[0].host.nbytes for x in self.outputs if not isinstance(x, int))
+        return down + sum(x[1].host.nbytes for x in self.outputs if not isinstance(x, int))
 
 
 @dataclass(eq=False)
@@ -147,10 +139,14 @@ class _Guard:
     value: HostArray
     context: Context
 
-    def run(self, call: _Call) -> None:
+    def run(self) -> None:
         _fetch(self.context, [self.download])
         if self.download.mailbox.host.tobytes() != self.value.tobytes():
             raise _Mismatch
+
+    def node(self, token: ValueId) -> Node:
+        """Return the guard as plans take it; `token` stands for its result."""
+        return Node(self, [self.download.stored.buffer], [token], self.run)
 
 
 def _fetch(context: Context, downloads: Sequence[_Download]) -> None:
@@ -162,7 +158,7 @@ def _fetch(context: Context, downloads: Sequence[_Download]) -> None:
 
 
 @dataclass(eq=False)
-class FunctionPlan:
+class TracedCall:
     """What calls of some shapes compute."""
 
     context: Context
@@ -173,43 +169,62 @@ class FunctionPlan:
     buffers: list[Buffer | None] = field(default_factory=list)
     #: Values that the arguments must have, by position.
     values: dict[int, bytes] = field(default_factory=dict)
-    steps: list[PlanStep] = field(default_factory=list)
-    #: Where each output is.
+    nodes: list[Node] = field(default_factory=list)
+    #: Where each output is: a buffer and its mailbox with its shape, a cell of the host, or a value that never changes.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=list)
     #: Conditions that have to hold, and the errors to raise where one does not.
     conditions: PairedBuffer | None = None
     errors: list[Callable[[], Exception]] = field(default_factory=list)
-    slots: int = 0
+    _machine: PlannedMachine | None = None
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the arguments have the values that the plan relies on."""
+        """Tell whether the arguments have the values that were traced."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
+
+    def link(self) -> None:
+        """Let plans compute further calls."""
+        cells = self.memory.cells
+        writers = Counter(buffer for node in self.nodes for buffer in node.outputs)
+        fixed = self.memory.bound.keys()
+        numbers = dict.fromkeys(
+            x for node in self.nodes for x in node.inputs if isinstance(x, int) and x not in writers
+        )
+        inputs = [*(buffer for buffer in self.buffers if buffer is not None), *numbers]
+        shared = {buffer for buffer, times in writers.items() if times > 1 or not isinstance(buffer, Buffer)}
+        linked = LinkedFunction(
+            nodes=self.nodes,
+            cells=cells,
+            inputs=inputs,
+            outputs=[value for value in writers if value in fixed or not isinstance(value, Buffer)],
+            contexts={value: self.context for value in cells if isinstance(value, Buffer)},
+            constants=fixed - writers.keys() - set(inputs),
+            exposed={*inputs, *fixed, *shared},
+            overwritten=shared,
+            repeats_commands=True,
+            describe=lambda value, layout: f"{value.name if isinstance(value, Buffer) else value}, {layout.dtype}",
+        )
+        self._machine = PlannedMachine(linked)
 
     def send(self, args: Sequence[Any]) -> None:
         """Move the arguments of a call to the device."""
-        moved = False
-        for argument, value, buffer in zip(self.arguments, args, self.buffers):
+        for position, (argument, value) in enumerate(zip(self.arguments, args)):
+            self.memory.cells[position][0] = value
             if isinstance(argument, PairedBuffer):
                 argument.send(value)
-            elif argument is not None and buffer is not None:
+            elif argument is not None:
                 array = argument.update(value)
-                if array is not None:
+                buffer = self.buffers[position]
+                if array is not None and buffer is not None:
                     self.memory.bind(buffer, array)
-                    moved = True
-        if moved:
-            for step in self.steps:
-                if isinstance(step, _DeviceStep):
-                    step.steps.forget()
 
     def call(self, args: Sequence[Any]) -> list[Any]:
-        """Replay the plan; raise _Mismatch if the call needs another one."""
-        call = _Call([*args, *[None] * self.slots])
+        """Compute a call like the traced one; raise _Mismatch if it is none."""
         self.send(args)
-        for step in self.steps:
-            step.run(call)
-        return self.results(call)
+        assert self._machine is not None, "a traced call is linked when its trace ends"
+        self._machine()
+        return self.results()
 
-    def results(self, call: _Call) -> list[Any]:
+    def results(self) -> list[Any]:
         """Return the results of a call that is computed; raise its error, if a condition does not hold."""
         for output in self.outputs:
             if isinstance(output, tuple):
@@ -224,27 +239,32 @@ class FunctionPlan:
             if isinstance(output, tuple):
                 found.append(output[0].take(output[1]))
             else:
-                found.append(output.copy() if isinstance(output, np.ndarray) else call.slots[output])
+                found.append(output.copy() if isinstance(output, np.ndarray) else self.memory.cells[output][0])
         return found
 
     @property
     def device_work(self) -> list[str]:
         """What the device computes, in order, in words."""
-        return [str(step) for part in self.device_steps for step in part.steps]
+        return list(map(str, self.device_steps))
 
     @property
-    def device_steps(self) -> list[DeviceSteps]:
-        """The parts that the device computes."""
-        return [step.steps for step in self.steps if isinstance(step, _DeviceStep)]
+    def device_steps(self) -> list[CompiledStep]:
+        """What the device computes, in order."""
+        return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
 
     @property
     def host_steps(self) -> list[HostStep]:
         """The parts that the host computes."""
-        return [step for step in self.steps if isinstance(step, HostStep)]
+        return [node.origin for node in self.nodes if isinstance(node.origin, HostStep)]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether values of the device have to be those of the traced call."""
+        return any(isinstance(node.origin, _Guard) for node in self.nodes)
 
 
 class FunctionTracer:
-    """Builds the plan of a call, and computes the call on the way.
+    """Traces a call, and computes it on the way.
 
     Parameters
     ----------
@@ -259,21 +279,21 @@ class FunctionTracer:
     def __init__(self, context: Context, args: Sequence[Any], resident: Sequence[bool]) -> None:
         self.context = context
         self._args = args
-        self._call = _Call(list(args))
         self._memory = FunctionMemory(context)
-        self.plan = FunctionPlan(context, self._memory)
+        self._memory.cells.update({position: [value] for position, value in enumerate(args)})
+        self.traced = TracedCall(context, self._memory)
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
         #: Where results of the host are.
         self._from_host: dict[Tensor, PairedBuffer] = {}
         #: The values of the arguments, as tensors where they are arrays.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
-        self.plan.send(args)
+        self.traced.send(args)
 
     def _argument(self, position: int, value: Any, resident: bool) -> Value:
         if not isinstance(value, np.ndarray):
-            self.plan.arguments.append(None)
-            self.plan.buffers.append(None)
+            self.traced.arguments.append(None)
+            self.traced.buffers.append(None)
             return HostValue(position)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(tensor.size, tensor.dtype, f"argument {position}")
@@ -284,18 +304,18 @@ class FunctionTracer:
         else:
             argument = PairedBuffer(self.context, tensor.size, tensor.dtype)
             self._memory.bind(buffer, argument.array)
-        self.plan.arguments.append(argument)
-        self.plan.buffers.append(buffer)
+        self.traced.arguments.append(argument)
+        self.traced.buffers.append(buffer)
         return tensor
 
     def argument_value(self, position: int) -> HostArray:
-        """Return the value of an argument; the plan is for calls with this value."""
+        """Return the value of an argument; the traced call serves calls with this value."""
         value = np.asarray(self._args[position])
-        self.plan.values[position] = value.tobytes()
+        self.traced.values[position] = value.tobytes()
         return value
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return the value of a tensor; the plan is for calls with this value."""
+        """Return the value of a tensor; the traced call serves calls with this value."""
         if isinstance(tensor, Constant):
             return tensor.value
         for position, argument in enumerate(self.arguments):
@@ -305,37 +325,40 @@ class FunctionTracer:
         self._flush()
         _fetch(self.context, [download])
         value = download.mailbox.take(tensor.shape)
-        self.plan.steps.append(_Guard(download, value, self.context))
+        token = object()
+        self._memory.cells[token] = [None]
+        self.traced.nodes.append(_Guard(download, value, self.context).node(token))
         return value
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
         """Add a condition: a call raises the error if not all its elements are true."""
         whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
         self._conditions.append(reshaped(whole, (1,)))
-        self.plan.errors.append(error)
+        self.traced.errors.append(error)
 
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
         """Compute values on the host, from values of the host or the device."""
         sources: list[int | HostArray | _Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
-                sources.append(x.slot)
+                sources.append(x.number)
             elif x in self.arguments:
                 sources.append(self.arguments.index(x))
             else:
                 sources.append(x.value if isinstance(x, Constant) else self._download(x))
         if any(isinstance(source, _Download) for source in sources):
             self._flush()
-        step = HostStep(work, sources, self.context)
-        self.plan.steps.append(step)
-        return [self._host_output(step, value) for value in step.values(self._call)]
+        step = HostStep(work, sources, self._memory)
+        results = [self._host_output(step, value) for value in step.values()]
+        self.traced.nodes.append(step.node())
+        return results
 
     def _host_output(self, step: HostStep, value: Any) -> Value:
         if not isinstance(value, np.ndarray | np.generic) or value.dtype == object:
-            self._call.slots.append(value)
-            self.plan.slots += 1
-            step.outputs.append(len(self._call.slots) - 1)
-            return HostValue(len(self._call.slots) - 1)
+            number = sum(isinstance(name, int) for name in self._memory.cells)
+            self._memory.cells[number] = [value]
+            step.outputs.append(number)
+            return HostValue(number)
         value = np.asarray(value)
         mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
         mailbox.send(value)
@@ -343,7 +366,7 @@ class FunctionTracer:
         buffer = Buffer(value.size, value.dtype.name, "a result of the host")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        step.outputs.append((mailbox, value.shape))
+        step.outputs.append((buffer, mailbox, value.shape))
         self._from_host[tensor] = mailbox
         return tensor
 
@@ -351,23 +374,22 @@ class FunctionTracer:
         """Compute the outputs, and return their values."""
         for output in outputs:
             if isinstance(output, HostValue):
-                self.plan.outputs.append(output.slot)
+                self.traced.outputs.append(output.number)
             elif isinstance(output, Constant):
-                self.plan.outputs.append(output.value)
+                self.traced.outputs.append(output.value)
             else:
                 mailbox = self._from_host.get(output) or self._download(output).mailbox
-                self.plan.outputs.append((mailbox, output.shape))
+                self.traced.outputs.append((mailbox, output.shape))
         if self._conditions:
             mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
             buffer = Buffer(len(self._conditions), "bool", "conditions")
             self._memory.bind(buffer, mailbox.array)
             for number, condition in enumerate(self._conditions):
                 self._schedule.store(condition, Stored(buffer, (1,), number))
-            self.plan.conditions = mailbox
+            self.traced.conditions = mailbox
         self._flush()
-        # Arrays that are bound from outside stay: arguments, results, constants, and what the host brings.
-        keep_local(self.plan.device_steps, self._memory.bound)
-        return self.plan.results(self._call)
+        self.traced.link()
+        return self.traced.results()
 
     def _download(self, tensor: Tensor) -> _Download:
         """Store a tensor where the host reads it."""
@@ -384,10 +406,9 @@ class FunctionTracer:
         self._memory.bind_constants(self._schedule.constants)
         with one_program():
             ready = compiled(units, self.context)
-        if ready:
-            steps = DeviceSteps(ready, self._memory)
-            self.plan.steps.append(_DeviceStep(steps))
-            steps.run()
+        for step in ready:
+            self.traced.nodes.append(device_node(step, self._memory))
+            step.run(self._memory)
 
 
 #: Describes a function's outputs.
@@ -411,30 +432,30 @@ class TracedFunction:
         self.context = context
         self._trace = trace
         self._resident = tuple(resident)
-        self._plans: dict[Any, list[FunctionPlan]] = {}
+        self._traced_calls: dict[Any, list[TracedCall]] = {}
         self._count = 0
 
     @property
-    def plans(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], FunctionPlan]]:
-        """The plans so far, each with the shapes of its arguments."""
-        return [(shapes, plan) for shapes, plans in self._plans.items() for plan in plans]
+    def traced_calls(self) -> list[tuple[tuple[tuple[int, ...] | None, ...], TracedCall]]:
+        """The traced calls so far, each with the shapes of its arguments."""
+        return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """Return the outputs for arguments: arrays of NumPy of the declared dtypes, and other values."""
         key = tuple([getattr(value, "shape", None) for value in args])
         with self.context.turn():
-            plans = self._plans.get(key) or []
-            for plan in plans:
-                if plan.values and not plan.fits(args):
+            calls = self._traced_calls.get(key) or []
+            for traced in calls:
+                if traced.values and not traced.fits(args):
                     continue
                 try:
-                    return plan.call(args)
+                    return traced.call(args)
                 except _Mismatch:
-                    plans.remove(plan)
+                    calls.remove(traced)
                     break
-            return self._traced(key, args)
+            return self._compute_traced(key, args)
 
-    def _traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
+    def _compute_traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
         while True:
             tracer = FunctionTracer(self.context, args, self._resident)
             try:
@@ -442,9 +463,9 @@ class TracedFunction:
                 break
             except Retrace:
                 continue
-        if self._count >= _MOST_PLANS:
-            self._plans.clear()
+        if self._count >= _MOST_TRACED:
+            self._traced_calls.clear()
             self._count = 0
-        self._plans.setdefault(key, []).append(tracer.plan)
+        self._traced_calls.setdefault(key, []).append(tracer.traced)
         self._count += 1
         return results

@@ -1,7 +1,7 @@
-"""Traces of plans, for a file that runs them without their host (``optdb.runtime.exported``).
+"""Traces of calls, for a file that runs them without their host (``optdb.runtime.exported``).
 
-A plan is for arguments of certain shapes, and so is its trace. Kernels are those of the plan's device, so the trace is
-for devices of the same kind.
+A traced call is for arguments of certain shapes, and so is its trace. Its kernels are those of the call's device, so it
+is for devices of the same kind.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.functions.execution import FunctionMemory
-from optdb.codegen.functions.function import FunctionPlan
 from optdb.codegen.functions.stored import Buffer
+from optdb.device.functions.function import TracedCall
+from optdb.device.functions.steps import FunctionMemory
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
 from optdb.runtime.deferred import DeferredArray, FromArgument
@@ -26,13 +26,13 @@ _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
 def traced(
-    plan: FunctionPlan, shapes: Sequence[tuple[int, ...]], states: Mapping[int, int], arguments: Mapping[int, int]
+    call: TracedCall, shapes: Sequence[tuple[int, ...]], states: Mapping[int, int], arguments: Mapping[int, int]
 ) -> Trace:
-    """Return the trace of a plan.
+    """Return the trace of a call.
 
     Parameters
     ----------
-    plan : FunctionPlan
+    call : TracedCall
         Of a call of a `Function`.
     shapes : sequence of tuple of int
         Of the call's arguments.
@@ -43,60 +43,59 @@ def traced(
     Raises
     ------
     Untraceable
-        If the plan computes on the host, or checks values.
+        If the call computes on the host, or checks values.
     """
-    _check(plan, states)
-    context = plan.context
-    results = _result_buffers(plan)
-    constants = _constants(plan, results)
+    _check(call, states)
+    context = call.context
+    results = _result_buffers(call)
+    constants = _constants(call, results)
     trace = Trace(context.profile.device_kind, context.profile.compute_units)
     trace.arguments = [shapes[position] for position in sorted(arguments, key=arguments.__getitem__)]
     tracer = Tracer(trace, context)
     with tracer.following():
-        memory = _memory(plan, tracer, shapes, states, arguments)
+        memory = _memory(call, tracer, shapes, states, arguments)
         memory.bind_constants(constants)
-        for steps in plan.device_steps:
-            for step in steps.steps:
-                step.run(memory)
-        for output in plan.outputs:
+        for step in call.device_steps:
+            step.run(memory)
+        for output in call.outputs:
             trace.outputs.append(_output(output, results, memory, tracer))
-    trace.flags = {buffer.dtype for steps in plan.device_steps for buffer in steps.buffers} & _OPTIONAL_DTYPES
+    trace.flags = {buffer.dtype for step in call.device_steps for buffer in step.buffers} & _OPTIONAL_DTYPES
     return trace
 
 
-def _check(plan: FunctionPlan, states: Mapping[int, int]) -> None:
-    """Raise `Untraceable` if a file cannot hold a plan."""
-    if plan.host_steps:
-        names = ", ".join(dict.fromkeys(str(step.work) for step in plan.host_steps))
+def _check(call: TracedCall, states: Mapping[int, int]) -> None:
+    """Raise `Untraceable` if a file cannot hold a call."""
+    if call.host_steps:
+        names = ", ".join(dict.fromkeys(str(step.work) for step in call.host_steps))
         raise Untraceable(f"steps stay on the host, and cannot be in a file: {names}")
-    if plan.conditions is not None:
+    if call.conditions is not None:
         raise Untraceable(
             "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile it "
             "without checks"
         )
-    if len(plan.steps) > len(plan.device_steps) or plan.values.keys() - states.keys():
+    if call.is_guarded or call.values.keys() - states.keys():
         raise Untraceable("lengths depend on values of the call, and a file is for certain shapes")
-    if plan.values:
+    if call.values:
         raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
 
 
 def _memory(
-    plan: FunctionPlan,
+    call: TracedCall,
     tracer: Tracer,
     shapes: Sequence[tuple[int, ...]],
     states: Mapping[int, int],
     arguments: Mapping[int, int],
 ) -> FunctionMemory:
     """Return stand-ins for the arrays that come from outside."""
-    memory = FunctionMemory(plan.context)
-    for position, buffer in enumerate(plan.buffers):
+    memory = FunctionMemory(call.context)
+    for position, buffer in enumerate(call.buffers):
         if buffer is None:
             raise Untraceable("an argument is no array, and cannot be in a file")
         if position in states:
-            array = tracer.state(plan.context.queue, states[position], (buffer.size,), np.dtype(buffer.dtype))
+            array = tracer.state(call.context.queue, states[position], (buffer.size,), np.dtype(buffer.dtype))
         else:
             source = FromArgument(arguments[position])
-            array = _flat(from_host(plan.context, DeferredArray(shapes[position], np.dtype(buffer.dtype), source)))
+            array = _flat(from_host(call.context, DeferredArray(shapes[position], np.dtype(buffer.dtype), source)))
         memory.bind(buffer, array)
     return memory
 
@@ -105,17 +104,17 @@ def _flat(array: Array) -> DeviceArray:
     return DeviceArray(array.queue, (array.size,), array.dtype, data=array.base_data, offset=array.offset)
 
 
-def _result_buffers(plan: FunctionPlan) -> dict[int, Buffer]:
+def _result_buffers(call: TracedCall) -> dict[int, Buffer]:
     """Return the buffer of each result, by the identity of its mailbox."""
-    buffers = {id(plan.memory.whole(buffer)): buffer for buffer in plan.memory.bound}
-    mailboxes = [output[0] for output in plan.outputs if isinstance(output, tuple)]
+    buffers = {id(array): buffer for buffer, array in call.memory.bound.items()}
+    mailboxes = [output[0] for output in call.outputs if isinstance(output, tuple)]
     return {id(mailbox): buffers[id(mailbox.array)] for mailbox in mailboxes}
 
 
-def _constants(plan: FunctionPlan, results: Mapping[int, Buffer]) -> dict[Buffer, HostArray]:
+def _constants(call: TracedCall, results: Mapping[int, Buffer]) -> dict[Buffer, HostArray]:
     """Return the values that never change."""
-    others = {*plan.buffers, *results.values()}
-    return {buffer: to_host(plan.memory.whole(buffer)) for buffer in plan.memory.bound if buffer not in others}
+    others = {*call.buffers, *results.values()}
+    return {buffer: to_host(array) for buffer, array in call.memory.bound.items() if buffer not in others}
 
 
 def _output(output: Any, results: Mapping[int, Buffer], memory: FunctionMemory, tracer: Tracer) -> OutputSpec:

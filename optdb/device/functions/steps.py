@@ -1,0 +1,165 @@
+"""The steps of a schedule, compiled, and the arrays of the buffers that they read and write."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from optdb.codegen.functions.stored import Buffer, Stored
+from optdb.codegen.functions.work_units import LoopStep, OperationUnit
+from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.operation import Kernels, Operation
+from optdb.device.plans.graph import Node, ValueId
+from optdb.numpy_types import HostArray
+from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
+from optdb.runtime.context import Context
+
+__all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
+
+
+class FunctionMemory:
+    """The arrays of buffers on a device, and other values of a function, in cells of one element.
+
+    A buffer that is bound has the same array until it is bound to another one. The cells of the others are empty until
+    they are computed, and plans put arrays of their own there.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.cells: dict[ValueId, list[Any]] = {}
+        #: The buffers whose arrays come from outside.
+        self.bound: dict[Buffer, Array] = {}
+
+    def bind(self, buffer: Buffer, array: Array) -> None:
+        """Bind a buffer to an array of one axis."""
+        self.bound[buffer] = array
+        self.cells.setdefault(buffer, [None])[0] = array
+
+    def bind_constants(self, constants: Mapping[Buffer, HostArray]) -> None:
+        """Move values that never change to the device."""
+        for buffer, value in constants.items():
+            if buffer not in self.bound:
+                self.bind(buffer, from_host(self.context, value, constant=True))
+
+    def whole(self, buffer: Buffer) -> Array:
+        """Return the array of one axis of a buffer, which is allocated if there is none."""
+        cell = self.cells.setdefault(buffer, [None])
+        if cell[0] is None:
+            bound = self.bound.get(buffer)
+            cell[0] = empty(self.context, (buffer.size,), buffer.dtype) if bound is None else bound
+        array: Array = cell[0]
+        return array
+
+    def array(self, stored: Stored) -> DeviceArray:
+        """Return the array of a stored tensor."""
+        whole = self.whole(stored.buffer)
+        size = whole.dtype.itemsize
+        if not stored.size:
+            return DeviceArray(whole.queue, stored.shape, whole.dtype)
+        return DeviceArray(
+            whole.queue,
+            stored.shape,
+            whole.dtype,
+            data=whole.base_data,
+            offset=whole.offset + stored.offset * size,
+            strides=tuple(step * size for step in stored.strides),
+        )
+
+
+class CompiledLoop:
+    """A fused kernel, ready to be launched."""
+
+    def __init__(self, step: LoopStep, kernels: Mapping[str, CompiledKernel]) -> None:
+        self.step = step
+        (self._kernel,) = kernels.values()
+
+    def __str__(self) -> str:
+        return str(self.step.kernel)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers that the kernel reads and writes."""
+        return self.step.kernel.buffers
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the kernel writes."""
+        return list(dict.fromkeys(buffer for unit in self.step.units for buffer in unit.writes))
+
+    def run(self, memory: FunctionMemory) -> None:
+        """Launch the kernel."""
+        grid, kernel = self.step.grid, self.step.kernel
+        arrays = [memory.whole(buffer) for buffer in kernel.buffers]
+        self._kernel.call(grid.items, grid.group, max(kernel.points, 1), grid.chunk, grid.parts, *arrays)
+
+
+class CompiledOperation:
+    """An operation, ready to be run."""
+
+    def __init__(self, unit: OperationUnit, operation: Operation, kernels: Kernels) -> None:
+        self.unit = unit
+        self.operation = operation
+        self._kernels = kernels
+
+    def __str__(self) -> str:
+        return str(self.operation)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers that the operation reads and writes."""
+        return [x.buffer for x in (*self.unit.inputs, *self.unit.outputs) if isinstance(x, Stored)]
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the operation writes."""
+        return self.unit.writes
+
+    def run(self, memory: FunctionMemory) -> None:
+        """Run the operation, and leave its outputs where they are to be."""
+        inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.unit.inputs]
+        outputs = [memory.array(x) for x in self.unit.outputs]
+        cells: list[list[Any]] = [[array] for array in outputs]
+        self.operation.run(inputs, cells, self._kernels)
+        for (value,), array in zip(cells, outputs, strict=True):
+            if value is not array:
+                _move(self.operation, value, array)
+
+
+def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
+    """Copy an output of an operation to where it is to be."""
+    if value.shape != array.shape or value.dtype != array.dtype:
+        raise ValueError(
+            f"{operation} has computed {value.dtype}{list(value.shape)} where {array.dtype}{list(array.shape)} was due"
+        )
+    if not value.flags.c_contiguous:
+        value = value.copy()
+    copy_bytes(array, value)
+
+
+CompiledStep = CompiledLoop | CompiledOperation
+
+
+def compiled(steps: Iterable[LoopStep | OperationUnit], context: Context) -> list[CompiledStep]:
+    """Return steps with their kernels compiled; within `one_program`, at its end."""
+    ready: list[CompiledStep] = []
+    for step in steps:
+        if isinstance(step, LoopStep):
+            ready.append(CompiledLoop(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
+        else:
+            operation = step.make(context)
+            kernels = compile_kernels(operation.kernels(), context, str(operation))
+            ready.append(CompiledOperation(step, operation, kernels))
+    return ready
+
+
+def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
+    """Return a step as plans take it: it writes buffers of a memory, and reads others."""
+    written = set(step.written)
+    return Node(
+        step,
+        [buffer for buffer in dict.fromkeys(step.buffers) if buffer not in written],
+        list(step.written),
+        functools.partial(step.run, memory),
+        is_repeatable=True,
+    )
