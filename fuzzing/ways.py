@@ -335,7 +335,7 @@ def scripted_beginnings() -> Iterator[None]:
 
 
 def _enqueue_by_script(commands: CommandList) -> bool:
-    if not commands or not can_script(commands[0].queue) or commands.records is None:
+    if not commands or not can_script(commands[0].queue) or commands.needs_python:
         return False
     script = Script()
     script.enqueue(commands)

@@ -370,15 +370,15 @@ class ExactReplica(Replica):
         return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step; enqueue the `first` commands of the next one, too, if they have `records`."""
+        """Finish and commit a step; enqueue the `first` commands of the next one, too, if they need no Python."""
         script, times, start = ending.script, ending.times, time.perf_counter()
-        if first.records is not None:
+        if not first.needs_python:
             script.enqueue(first)
         script.flush(self._summands.queue)
         self._prepared_step, self._taken = self.steps, ending.taken
         try:
             script.run()
-            ending.leads = first.records is not None
+            ending.leads = not first.needs_python
         except Exception:
             # Once all have agreed, the step is to be committed.
             if not ending.agreement.is_reached:

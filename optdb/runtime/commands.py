@@ -16,12 +16,12 @@ it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes 
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -33,7 +33,7 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import DeferredArray, source
-from optdb.runtime.driver_batches import Batch, CallRecord, call_records, loop_library
+from optdb.runtime.driver_batches import Batch, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
@@ -419,90 +419,46 @@ Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
 class CommandList(list[Command]):
     """Commands in the order of the queue. A list that has been enqueued stays as it is."""
 
-    #: How often it was enqueued, while there are no batches, and when there are; None before the first time.
+    #: How often it was enqueued, until `_is_batched` is decided.
     _times = 0
-    _thresholds: BatchThresholds | None = None
-    #: The list in pieces, once it was enqueued often.
-    _pieces: Sequence[_Piece] | None = None
-    #: Its `records`, once they were asked for.
-    _records: ctypes.Array[CallRecord] | None = None
-    _knows_records = False
+    #: Whether the list is enqueued as a batch; None as long as that is open.
+    _is_batched: bool | None = None
 
     def enqueue(self) -> None:
         """Enqueue all of them; they have to be bound."""
-        pieces = self._pieces
-        if pieces is None or _prints_launches:
-            for command in self:
-                command.enqueue()
-            self._divide()
+        if self._is_batched and not _prints_launches:
+            self.batch.run()
             return
-        for piece in pieces:
-            piece.enqueue()
+        for command in self:
+            command.enqueue()
+        if self._is_batched is None:
+            self._is_batched = self._decide()
 
-    def _divide(self) -> None:
-        """Divide the list into pieces, if that is due and pays."""
-        if self._thresholds is None:
-            self._thresholds = _batch_thresholds(self)
-        self._times += 1
-        if self._times < self._thresholds.times or len(self) < self._thresholds.calls:
-            return
-        library = loop_library()
-        if library is not None:
-            self._pieces = _pieces(self, library, self._thresholds.calls)
+    @functools.cached_property
+    def batch(self) -> Batch:
+        """The calls of its commands."""
+        return Batch(list(map(_repeated_call, self)), [command.enqueue for command in self])
 
     @property
-    def records(self) -> ctypes.Array[CallRecord] | None:
-        """The calls of its commands; None if some of them are not the same calls of the driver each time."""
-        if _prints_launches:
+    def needs_python(self) -> bool:
+        """Whether some of its commands are not the same calls of the driver each time."""
+        return _prints_launches or not self.batch.is_native
+
+    def _decide(self) -> bool | None:
+        """Return whether the list becomes a batch, as its context's options say; None if that is still open."""
+        self._times += 1
+        queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
+        thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
+        if len(self) < thresholds.calls:
+            return False
+        if self._times < thresholds.times or loop_library() is None:
             return None
-        if not self._knows_records:
-            calls = _repeated_calls(self)
-            self._records = call_records(calls) if len(calls) == len(self) else None
-            self._knows_records = True
-        return self._records
+        return self.batch.calls >= thresholds.calls
 
     def needing_own_buffer(self) -> set[Any]:
         """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
-
-
-@dataclass(eq=False, slots=True)
-class _Piece:
-    """Neighbours in a list, which one call enqueues if they have a batch."""
-
-    commands: Sequence[Command]
-    batch: Batch | None
-
-    def enqueue(self) -> None:
-        if self.batch is None:
-            for command in self.commands:
-                command.enqueue()
-            return
-        done = self.batch.enqueue()
-        while done < len(self.commands):
-            self.commands[done].enqueue()  # or raise PyOpenCL's error
-            done = self.batch.enqueue(done + 1)
-
-
-def _batch_thresholds(commands: Sequence[Command]) -> BatchThresholds:
-    """Return when commands become batches: as their context's options say."""
-    prepared = next((command for command in commands if _repeated_call(command) is not None), None)
-    return BatchThresholds() if prepared is None else options_of(prepared.queue).batch_thresholds
-
-
-def _pieces(commands: Sequence[Command], library: Any, calls: int) -> list[_Piece]:
-    """Divide commands into batches of at least so many calls, and what lies between."""
-    pieces: list[_Piece] = []
-    for is_repeated, group in itertools.groupby(commands, lambda command: _repeated_call(command) is not None):
-        some = list(group)
-        batch = Batch(_repeated_calls(some), library) if is_repeated and len(some) >= calls else None
-        pieces.append(_Piece(some, batch))
-    return pieces
-
-
-def _repeated_calls(commands: Sequence[Command]) -> list[PreparedCall]:
-    return [call for call in map(_repeated_call, commands) if call is not None]
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:

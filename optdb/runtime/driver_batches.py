@@ -2,7 +2,7 @@
 
 Python takes about a microsecond to go from one prepared call (``driver_calls``) to the next, and keeps its lock
 meanwhile. A driver whose queue is full lets the caller wait: then no other thread could feed another device. So a list
-of commands that is enqueued often becomes a `Batch`.
+of commands that is enqueued often becomes a `Batch`, and a script (``scripts``) is one.
 
 The loop over the calls is C code. The first process that wants it compiles it in the background, and keeps the library
 in optdb's folder in the user's cache; meanwhile, and where no C compiler is found, Python makes the calls.
@@ -31,14 +31,7 @@ from optdb.files import is_truncated, replace_file
 from optdb.runtime.driver_calls import PreparedCall
 from optdb.user_cache import cache_dir, warn_unwritable
 
-__all__ = [
-    "Batch",
-    "CallRecord",
-    "build_loop",
-    "call_all",
-    "call_records",
-    "loop_library",
-]
+__all__ = ["Batch", "CallRecord", "build_loop", "call_records", "loop_library"]
 
 _logger = logging.getLogger(__name__)
 
@@ -55,6 +48,8 @@ _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
 #: How many arguments a record holds, and what stands for those that a call does not have.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
+#: A record of no kind.
+_NO_CALL = (len(_FUNCTIONS), 0, *_PADDING)
 
 
 class CallRecord(ctypes.Structure):
@@ -62,76 +57,80 @@ class CallRecord(ctypes.Structure):
 
     _fields_ = (("kind", ctypes.c_uint64), ("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * _WORDS))
 
+
+_RECORD_NBYTES = ctypes.sizeof(CallRecord)
+
+
+class Batch:
+    """Work in order, most of it prepared calls: one call of C makes them, and Python does the rest.
+
+    Parameters
+    ----------
+    calls : sequence of PreparedCall or None
+        None is for work that C cannot do. The batch keeps the calls, and not what their handles name.
+    fallbacks : sequence of callable
+        For each call, what does the same work in Python: where there is no call, or where the call fails.
+    """
+
+    def __init__(self, calls: Sequence[PreparedCall | None], fallbacks: Sequence[Callable[[], object]]) -> None:
+        self._kept: Sequence[Any] = calls
+        self._fallbacks = fallbacks
+        self.records = call_records(calls)
+        #: How many calls C makes.
+        self.calls = sum(call is not None for call in calls)
+
     @classmethod
-    def of(cls, function: Any, *args: Any) -> CallRecord:
-        """Return the record of a call.
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Return one batch that does the work of several."""
+        whole = cls((), [fallback for batch in batches for fallback in batch._fallbacks])
+        whole._kept = batches
+        whole.calls = sum(batch.calls for batch in batches)
+        whole.records = (CallRecord * len(whole._fallbacks))()
+        address = ctypes.addressof(whole.records)
+        for batch in batches:
+            ctypes.memmove(address, batch.records, ctypes.sizeof(batch.records))
+            address += ctypes.sizeof(batch.records)
+        return whole
 
-        Parameters
-        ----------
-        function : ctypes function
-            One of the OpenCL library or of the loop's. It returns a status, 0 if it has done its work.
-        *args
-            At most nine numbers and pointers of ctypes, arrays of ctypes, whose addresses are passed, or None. The
-            record keeps none of them.
-        """
-        words = (ctypes.c_uint64 * _WORDS)(*map(_word, args))
-        return cls(*_function_words(function), words)
+    @property
+    def is_native(self) -> bool:
+        """Whether C does all of the work."""
+        return self.calls == len(self._fallbacks)
+
+    def run(self) -> None:
+        """Do the work; raise what a fallback raises."""
+        library, done = loop_library(), 0
+        while done < len(self._fallbacks):
+            if library is not None:
+                rest = ctypes.byref(self.records, done * _RECORD_NBYTES)
+                done += library.optdb_call(rest, len(self._fallbacks) - done)
+            if done < len(self._fallbacks):
+                self._fallbacks[done]()
+                done += 1
 
 
-def _function_words(function: Any) -> tuple[int, int]:
-    """Return the kind of a function, and its address."""
-    return _KINDS[function.__name__], ctypes.cast(function, ctypes.c_void_p).value or 0
+def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
+    """Return the records of prepared calls, which are to be kept with them; that of None fails."""
+    # A call of the function waits for this: one array is filled in a third of the time that single records take.
+    words: list[int] = []
+    functions: dict[int, tuple[int, int]] = {}
+    for call in calls:
+        if call is None:
+            words += _NO_CALL
+            continue
+        function: Any = call.func
+        if id(function) not in functions:
+            functions[id(function)] = _KINDS[function.__name__], ctypes.cast(function, ctypes.c_void_p).value or 0
+        words += functions[id(function)]
+        words += map(_word, call.args)
+        words += _PADDING[len(call.args) :]
+    return (CallRecord * len(calls)).from_buffer(array("Q", words))
 
 
 def _word(arg: Any) -> int:
     if arg is None:
         return 0
     return ctypes.addressof(arg) if isinstance(arg, ctypes.Array) else arg.value or 0
-
-
-class Batch:
-    """Prepared calls that are made together.
-
-    Parameters
-    ----------
-    calls : sequence of PreparedCall
-        In the order of the queue. The batch keeps them; what their handles name is kept by their commands.
-    library : ctypes.CDLL
-        As `loop_library` returns it.
-    """
-
-    def __init__(self, calls: Sequence[PreparedCall], library: ctypes.CDLL) -> None:
-        self._calls = list(calls)
-        self._records = call_records(calls)
-        self._call = library.optdb_call
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def enqueue(self, start: int = 0) -> int:
-        """Make the calls from number `start` on; return the number of the first that fails, or else their count."""
-        return call_all(self._call, self._records, start)
-
-
-def call_records(calls: Sequence[PreparedCall]) -> ctypes.Array[CallRecord]:
-    """Return the records of prepared calls, which are to be kept with them."""
-    # A call of the function waits for this: one array is filled in a third of the time that single records take.
-    words: list[int] = []
-    functions: dict[int, tuple[int, int]] = {}
-    for call in calls:
-        function = id(call.func)
-        if function not in functions:
-            functions[function] = _function_words(call.func)
-        words += functions[function]
-        words += map(_word, call.args)
-        words += _PADDING[len(call.args) :]
-    return (CallRecord * len(calls)).from_buffer(array("Q", words))
-
-
-def call_all(loop: Callable[..., int], records: ctypes.Array[CallRecord], start: int) -> int:
-    """Make the calls of records from number `start` on; return the number of the first that fails, or their count."""
-    rest = ctypes.byref(records, start * ctypes.sizeof(CallRecord))
-    return start + loop(rest, len(records) - start)
 
 
 class _Loading:

@@ -7,9 +7,7 @@ prepares a script while the devices are at work, and a loop in C runs it (``driv
 
 from __future__ import annotations
 
-import bisect
 import ctypes
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,14 +16,13 @@ from typing import Any
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrivals import Arrival, finish_event
 from optdb.runtime.commands import CommandList
-from optdb.runtime.driver_batches import CallRecord, call_all, loop_library
-from optdb.runtime.driver_calls import driver_calls, icd_loader
+from optdb.runtime.driver_batches import Batch, loop_library
+from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 
 __all__ = ["IMMEDIATE", "Calls", "Immediate", "Latch", "NativeAgreement", "Script", "ScriptedCopy", "can_script"]
 
 _NOT_BLOCKING = ctypes.c_uint(0)
-_RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 def can_script(queue: cl.CommandQueue) -> bool:
@@ -155,7 +152,7 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """Calls that wait, copy, launch and agree, in the order in which its methods were called; `run` makes them.
+    """A `Batch` of calls that wait, copy, launch and agree, in the order in which its methods were called.
 
     What the library refuses is made by PyOpenCL, which frees memory first, or raises its own error.
     """
@@ -163,9 +160,8 @@ class Script:
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: Records, and what stands for the one of a number if its call fails.
-        self._blocks: list[tuple[ctypes.Array[CallRecord], Callable[[int], None]]] = []
-        #: What the records have addresses of.
+        self._batches: list[Batch] = []
+        #: What the calls have addresses of.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
         #: Set once it has run, or failed.
@@ -221,10 +217,8 @@ class Script:
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
-        """Enqueue the commands of a list that has `records`."""
-        records = commands.records
-        assert records is not None
-        self._blocks.append((records, lambda number: commands[number].enqueue()))
+        """Enqueue the commands of a list that needs no Python."""
+        self._batches.append(commands.batch)
 
     def flush(self, queue: cl.CommandQueue) -> None:
         """Let the device begin what its queue has."""
@@ -255,16 +249,8 @@ class Script:
 
     def run(self) -> None:
         """Make the calls, once; raise what PyOpenCL raises, or `refused`."""
-        starts = [0, *itertools.accumulate(len(records) for records, _ in self._blocks)]
-        together = (CallRecord * starts[-1])()
-        for start, (records, _) in zip(starts, self._blocks, strict=False):
-            ctypes.memmove(ctypes.byref(together, start * _RECORD_NBYTES), records, len(records) * _RECORD_NBYTES)
         try:
-            done = call_all(self._loop.optdb_call, together, 0)
-            while done < starts[-1]:
-                block = bisect.bisect_right(starts, done) - 1
-                self._blocks[block][1](done - starts[block])
-                done = call_all(self._loop.optdb_call, together, done + 1)
+            Batch.joined(self._batches).run()
         finally:
             for copy in self._copies:
                 copy.take_event()
@@ -276,8 +262,7 @@ class Script:
         return copy
 
     def _add(self, function: Any, otherwise: Callable[[], None], *args: Any) -> None:
-        self._blocks.append(((CallRecord * 1)(CallRecord.of(function, *args)), lambda _: otherwise()))
-        self._kept.append(args)
+        self._batches.append(Batch([PreparedCall(function, *args)], [otherwise]))
 
 
 #: What feeds a device.

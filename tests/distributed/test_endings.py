@@ -116,11 +116,11 @@ def test_a_script_that_fails(place, f, devices, monkeypatch, endings):
     def failing(script):
         if len(endings) < 5 or failed:
             return run(script)
-        blocks = script._blocks
+        batches = script._batches
         agree = next(
-            number for number, (records, _) in enumerate(blocks) if len(records) and records[0].function == AGREE
+            number for number, batch in enumerate(batches) if len(batch.records) and batch.records[0].function == AGREE
         )
-        script._blocks = blocks[: 0 if PLACES[place] is None else agree + 1 + PLACES[place]]
+        script._batches = batches[: 0 if PLACES[place] is None else agree + 1 + PLACES[place]]
         failed.append(script)
         run(script)
         raise MemoryError("no room for a command")

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optdb import user_cache
-from optdb.runtime import commands, driver_batches
+from optdb.runtime import driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
+from optdb.runtime.driver_batches import Batch
 from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 from tests.opencl_device import runtime_context
@@ -129,7 +130,7 @@ def test_contexts_differ_in_when_lists_become_batches():
     for _ in range(4):
         for one in listed:
             one.enqueue()
-        batched.append([one._pieces is not None for one in listed])
+        batched.append([bool(one._is_batched) for one in listed])
     assert batched == [[True, False]] * 3 + [[True, True]]
     for context, buffers in zip(contexts, found):
         np.testing.assert_array_equal(read(context.queue, buffers), expected(SPECS * 2, 4))
@@ -171,20 +172,20 @@ def test_an_error_is_that_of_pyopencl_and_what_follows_is_not_enqueued(program, 
     listed = CommandList([listed[0], wrong.prepare(), listed[3]])
     with pytest.raises(cl.Error):
         listed.enqueue()
-    listed._pieces = commands._pieces(listed, driver_batches.loop_library(), 1)
+    listed._is_batched = True
     with pytest.raises(cl.Error):
         listed.enqueue()
     before[0, :8] = 2 * (2 * before[0, :8] + np.arange(8)) + np.arange(8)
     np.testing.assert_array_equal(read(queue, buffers), before)
 
 
-def test_a_copy_whose_buffers_change_is_no_part_of_a_batch(program, arrays, monkeypatch):
+def test_python_copies_within_a_batch_where_buffers_change(program, arrays, monkeypatch):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     copied = listed[1]
     copied.is_rebindable = True
     listed.enqueue()
-    assert [piece.batch is None for piece in listed._pieces] == [False, True, False]
+    assert listed._is_batched and listed.needs_python and listed.batch.calls == len(SPECS) - 1
     other = np.full(LENGTH, 5, np.float32)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     copied.rebind(1, cl.Buffer(runtime_context().cl_context, flags, hostbuf=other))
@@ -201,8 +202,7 @@ def test_a_batch_does_without_the_lock_of_python():
     events = [cl.UserEvent(runtime_context().cl_context) for _ in range(5)]
     handles = [(ctypes.c_void_p * 1)(event.int_ptr) for event in events]
     waits = [PreparedCall(icd_loader().clWaitForEvents, ctypes.c_uint(1), handle) for handle in handles]
-    batch = driver_batches.Batch(waits, driver_batches.loop_library())
-    done = []
+    batch, done = Batch(waits, [never] * len(waits)), []
 
     def end_waits():
         for event in events:
@@ -212,7 +212,8 @@ def test_a_batch_does_without_the_lock_of_python():
     # The batch waits for it: it would for ever if it kept the lock.
     timer = threading.Timer(0.05, end_waits)
     timer.start()
-    assert batch.enqueue() == len(batch) == len(done) == 5
+    batch.run()
+    assert len(done) == 5
     timer.join()
 
 
@@ -238,7 +239,7 @@ def test_each_function_is_called_by_its_prototype(program, arrays):
     ]
     assert {call.func.__name__ for call in prepared} == set(driver_batches._FUNCTIONS)
     begin = time.clock_gettime(time.CLOCK_MONOTONIC)
-    assert driver_batches.Batch(prepared, loop).enqueue() == len(prepared)
+    Batch(prepared, [never] * len(prepared)).run()
     np.testing.assert_array_equal(out, [14, 1 * 2 + 1, 2 * 2 + 2, 3 * 2 + 3, 4, 5, 6, 7])
     assert missing[0] == 0 and begin <= seconds[0] <= time.clock_gettime(time.CLOCK_MONOTONIC)
     cl.Event.from_int_ptr(event[0], retain=False)  # release it
@@ -262,8 +263,9 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
     for _ in range(2):
         listed.enqueue()
-    assert listed._pieces is None
-    np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 2))
+    assert listed._is_batched is None
+    listed.batch.run()
+    np.testing.assert_array_equal(read(queue, buffers), expected(SPECS, 3))
 
 
 @pytest.fixture
@@ -314,6 +316,11 @@ def test_records_of_many_calls_are_those_of_each():
         PreparedCall(loader.clFlush),
         PreparedCall(loader.clEnqueueCopyBuffer, *[ctypes.c_size_t(number) for number in range(9)]),
     ]
-    expected = [bytes(driver_batches.CallRecord.of(call.func, *call.args)) for call in calls]
-    assert bytes(driver_batches.call_records(calls)) == b"".join(expected)
-    assert len(driver_batches.call_records([])) == 0
+    records = driver_batches.call_records([*calls, None])
+    flush, copy = (driver_batches._FUNCTIONS.index(call.func.__name__) for call in calls[1:])
+    assert [record.kind for record in records] == [flush, flush, copy, len(driver_batches._FUNCTIONS)]
+    assert list(records[0].words) == [2**63 + 1, 7, 0, ctypes.addressof(group), *[0] * 5]
+    assert list(records[1].words) == list(records[3].words) == [0] * 9
+    assert list(records[2].words) == list(range(9))
+    parts = [Batch(calls, [never] * 3), Batch([], []), Batch([None], [never])]
+    assert bytes(Batch.joined(parts).records) == bytes(records)

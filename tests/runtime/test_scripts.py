@@ -100,12 +100,10 @@ def test_pyopencl_makes_what_the_library_refuses(queue, monkeypatch):
     target, out = buffer(queue), np.zeros(LENGTH, np.float32)
     commands = fills(queue, target, 5, 6)
     commands[1].call = commands[1].call.func, *commands[1].call.args  # no call
-    assert commands.records is None
+    assert commands.needs_python
     commands = fills(queue, target, 5, 6)
     # A call that the library refuses: the fill's pattern has three bytes.
-    wrong = driver_batches.CallRecord.of(commands[0].call.func, *commands[0].call.args)
-    wrong.words[3] = 3
-    commands.records[0] = wrong
+    commands.batch.records[0].words[3] = 3
     script = Script()
     script.enqueue(commands)
     monkeypatch.setattr(scripts, "_handle", lambda value: scripts.ctypes.c_void_p())

@@ -70,7 +70,7 @@ def test_a_call_sees_what_comes_before_its_first_commands(graph, way, device):
                 else:
                     fill = np.float64(value), cell[0].offset, cell[0].nbytes
                     cl.enqueue_fill_buffer(cell[0].queue, cell[0].base_data, *fill)
-                if way == "by the plan" or first.records is None:
+                if way == "by the plan" or first.needs_python:
                     return False
                 led.append(len(first))
                 script = Script()

@@ -77,7 +77,7 @@ class RepeatedMethod:
     def commands(self, *args: Any) -> CommandList | None:
         """Return what a call enqueues now, if it does nothing else and needs no Python; the caller enqueues it."""
         commands = self._repeated(args)
-        return commands if commands is not None and commands.records is not None else None
+        return None if commands is None or commands.needs_python else commands
 
     def needs_python(self, *args: Any) -> bool:
         """Tell whether a call does more now than to enqueue the commands of the last one: it may raise."""
