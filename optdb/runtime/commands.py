@@ -2,7 +2,7 @@
 
 A command is a dataclass. Its operands are buffers of OpenCL, where it is bound, or :class:`Memory`, which stands for a
 buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recording``), buffer assignment replaces
-`Memory` by buffers (``buffer_assignment``). Merging, command buffers, timing, files and memory reports are passes that
+`Memory` by buffers (``buffer_assignment``). Merging, timing, files and memory reports are passes that
 read the commands. In a list that was traced, numbers may be symbolic (``sizes``).
 
 A file holds commands as records. In a *saved* list they have no queue, operands are the numbers of memories, kernels

@@ -278,7 +278,6 @@ class DeviceProfile:
     int64: bool
     shares_host_memory: bool  #: Whether the device's memory is the host's.
     subgroups: bool  #: Whether the driver has the extension cl_khr_subgroups.
-    command_buffers: bool  #: The same of cl_khr_command_buffer.
     #: The version of an NVIDIA GPU's instructions; None of other devices.
     compute_capability: tuple[int, int] | None
     quirks: DeviceQuirks
@@ -417,7 +416,6 @@ def profile_of(device: cl.Device) -> DeviceProfile:
         int64="EMBEDDED" not in device.profile or "cles_khr_int64" in extensions,
         shares_host_memory=bool(device.host_unified_memory),
         subgroups="cl_khr_subgroups" in extensions,
-        command_buffers="cl_khr_command_buffer" in extensions,
         compute_capability=(
             (device.compute_capability_major_nv, device.compute_capability_minor_nv)
             if "cl_nv_device_attribute_query" in extensions

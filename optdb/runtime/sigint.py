@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["commit_point", "defer_sigint", "without_sigint"]
+__all__ = ["commit_point", "defer_sigint", "repeat_without_sigint", "without_sigint"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,23 @@ def without_sigint(call: Callable[..., T], *args: Any) -> T:
     return defer_sigint(commit)
 
 
+def repeat_without_sigint(call: Callable[[], object], times: int) -> None:
+    """Call a function several times; SIGINT waits for the end of the call in which it comes."""
+    while times:
+        times = defer_sigint(_repeated, call, times)
+
+
+def _repeated(call: Callable[[], object], times: int) -> int:
+    """Call a function several times, until SIGINT comes; return how many times are left."""
+    commit_point()
+    holder = _state.holder
+    for left in reversed(range(times)):
+        call()
+        if holder is not None and holder.has_come:
+            return left
+    return 0
+
+
 def commit_point() -> None:
     """Defer SIGINT from now on, until the outermost call of `defer_sigint` in this thread returns."""
     if _state.holder is not None:
@@ -61,6 +78,11 @@ class _Holder:
         #: None until it has taken over.
         self._usual: Any = None
         self._came: tuple[int, FrameType | None] | None = None
+
+    @property
+    def has_come(self) -> bool:
+        """Whether SIGINT is deferred."""
+        return self._came is not None
 
     def hold(self) -> None:
         """Take over, if this is the main thread."""

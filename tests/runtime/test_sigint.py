@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from optdb.runtime.sigint import commit_point, defer_sigint, without_sigint
+from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint, without_sigint
 from tests.interrupts import ctrl_c_interrupts, interrupt_at, press_ctrl_c  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
@@ -39,6 +39,32 @@ def test_interrupts_that_are_ignored_still_are():
     try:
         without_sigint(press_ctrl_c)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def test_repeated_calls_are_whole_and_an_interrupt_waits_for_one():
+    done = []
+
+    def call():
+        done.append("begun")
+        if len(done) == 5:
+            press_ctrl_c()
+        done.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        repeat_without_sigint(call, 10)
+    assert done == ["begun", "ended"] * 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    seen: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, frame: seen.append(len(done)))
+    try:
+        del done[:]
+        repeat_without_sigint(call, 10)
+        assert len(done) == 20 and seen == [6]
+        del done[:]
+        without_sigint(repeat_without_sigint, call, 10)
+        assert len(done) == 20 and seen == [6, 20]
     finally:
         signal.signal(signal.SIGINT, usual)
 

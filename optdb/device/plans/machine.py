@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from optdb import trace_log
 from optdb.collector import collector_paused
 from optdb.device.plans.budget import BudgetedRecorder
 from optdb.device.plans.graph import ValueId
@@ -27,12 +26,11 @@ from optdb.device.plans.plan import Before, Plan
 from optdb.device.plans.recording import Recording, record, same
 from optdb.device.plans.steps import BranchTaken
 from optdb.device.plans.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
-from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listened, listening
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.run_ahead import RunAhead
-from optdb.runtime.sigint import commit_point, defer_sigint, without_sigint
+from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +42,6 @@ MAX_UNUSED_RECORDINGS = 16
 _MOST_GUESSES = 3
 #: The most combinations of shapes and early conditions whose last path is cached.
 _MOST_EXPECTED = 64
-#: For fewer steps a command buffer of the driver does not pay.
-_MIN_STEPS_FOR_DRIVER = 8
 #: For each input of a call, its shape, and where its array is, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
@@ -294,8 +290,7 @@ class PlannedMachine:
 
         The next values of the inputs are all on the device. The first steps are ordinary calls, until there is a plan
         and the function's arrays are where the plan has them. From then on a step is the plan's commands and those that
-        commit the updates, in one driver call where the driver has command buffers. The last step is again an ordinary
-        call, and leaves the same state as any call.
+        commit the updates. The last step is again an ordinary call, and leaves the same state as any call.
 
         A plan with nodes that compute in Python in each call is run by ordinary calls alone.
         """
@@ -306,15 +301,13 @@ class PlannedMachine:
             commands = None if times < 2 else self._unconditional_commands(times - 1)
             if commands is None:
                 continue
-            # The driver would launch the kernels of its command buffer without the trace.
-            by_driver = times > _MIN_STEPS_FOR_DRIVER and not trace_log.wants("launches")
-            command_buffer = kept_by_driver(commands) if by_driver else None
-            for _ in range(times - 1):
-                if command_buffer is not None:
-                    command_buffer.enqueue()
-                else:
-                    without_sigint(commands.enqueue)
+            enqueue = commands.enqueue if commands.needs_python else commands.batch.run
+
+            def step(enqueue: Callable[[], None] = enqueue) -> None:
+                enqueue()
                 run_ahead.after_step()
+
+            repeat_without_sigint(step, times - 1)
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:

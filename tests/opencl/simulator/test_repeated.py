@@ -8,21 +8,11 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.device.plans import machine as vm
-from optdb.runtime.command_buffers import kept_by_driver
-from optdb.runtime.commands import HostCall
 from tests.opencl.simulator.made import simulated, training_step
 
 
-@pytest.fixture(params=["kept by the driver", "one by one"])
-def way(request, monkeypatch):
-    if request.param == "one by one":
-        monkeypatch.setattr(vm, "kept_by_driver", lambda commands: None)
-
-
-@pytest.mark.slow_cases("kept by the driver-1")
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 30])
-def test_state_and_result_are_the_functions(way, times):
+def test_state_and_result_are_the_functions(times):
     f, sim, w, data = training_step()
     for _ in range(times):
         expected = f(*data)
@@ -30,7 +20,7 @@ def test_state_and_result_are_the_functions(way, times):
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-6)
 
 
-def test_calls_of_all_kinds_may_follow_each_other(way):
+def test_calls_of_all_kinds_may_follow_each_other():
     f, sim, w, (x, y) = training_step()
     for size, times in ((8, 1), (8, 12), (5, 9), (8, 1), (8, 20), (5, 1)):
         for _ in range(times):
@@ -44,7 +34,7 @@ def test_calls_of_all_kinds_may_follow_each_other(way):
     np.testing.assert_allclose(sim.call_n_times(10, x, y), expected, rtol=1e-4)
 
 
-def test_no_python_runs_between_planned_steps(way, monkeypatch):
+def test_no_python_runs_between_planned_steps(monkeypatch):
     _, sim, _, data = training_step()
     machine = sim._executable.run
     calls = []
@@ -170,13 +160,8 @@ def test_an_argument_may_be_called_times():
     np.testing.assert_array_equal(sim.call_n_times(2, times=np.zeros(2, "float32")), [1, 1])
 
 
-def test_commands_for_two_queues_are_not_kept():
-    assert kept_by_driver([]) is None
-    assert kept_by_driver([HostCall("Python has to look")]) is None
-
-
 @pytest.mark.parametrize("size", [8, 2000])
-def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(way, size):
+def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(size):
     """Classes stay on the host: the commands of nodes that read them have the recorded ones."""
     f, sim, w, (x, y) = training_step()
     x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
