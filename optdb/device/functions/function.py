@@ -183,22 +183,20 @@ class TracedCall:
 
     def link(self) -> None:
         """Let plans compute further calls."""
-        cells = self.memory.cells
-        writers = Counter(buffer for node in self.nodes for buffer in node.outputs)
-        fixed = self.memory.bound.keys()
-        numbers = dict.fromkeys(
-            x for node in self.nodes for x in node.inputs if isinstance(x, int) and x not in writers
-        )
-        inputs = [*(buffer for buffer in self.buffers if buffer is not None), *numbers]
-        shared = {buffer for buffer, times in writers.items() if times > 1 or not isinstance(buffer, Buffer)}
+        bound, cells = self.memory.bound, self.memory.cells
+        writers = Counter(value for node in self.nodes for value in node.outputs)
+        inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
+        returned = {output for output in self.outputs if isinstance(output, int)}
+        # What the host computes is computed in each call, and so is what several steps write.
+        shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
         linked = LinkedFunction(
             nodes=self.nodes,
             cells=cells,
             inputs=inputs,
-            outputs=[value for value in writers if value in fixed or not isinstance(value, Buffer)],
+            outputs=[value for value in writers if value in bound or value in returned],
             contexts={value: self.context for value in cells if isinstance(value, Buffer)},
-            constants=fixed - writers.keys() - set(inputs),
-            exposed={*inputs, *fixed, *shared},
+            constants=bound.keys() - writers.keys() - set(inputs),
+            exposed={*inputs, *bound, *shared},
             overwritten=shared,
             repeats_commands=True,
             describe=lambda value, layout: f"{value.name if isinstance(value, Buffer) else value}, {layout.dtype}",

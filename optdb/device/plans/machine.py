@@ -72,6 +72,8 @@ class PlannedMachine:
         #: What tells whether a call finds the plan of the last one.
         self._steady: _SteadyInputs | None = None
         self._unused_recordings = 0
+        #: Whether a call changes nothing but its results, so that it may be interrupted anywhere.
+        self._is_pure = not (linked.updates or linked.final)
         #: The cells of outputs, if one of them is an input, whose cell gets another value: a call returns the values.
         self._returned = [linked.cells[var] for var in linked.outputs]
         if set(linked.updates).isdisjoint(linked.outputs):
@@ -129,6 +131,8 @@ class PlannedMachine:
 
         Return None if the outputs are in their cells.
         """
+        if self._is_pure and self.before_commit is None:
+            return self._call(before)
         return defer_sigint(self._call, before)
 
     def _call(self, before: Before | None) -> list[Any] | None:
@@ -246,7 +250,7 @@ class PlannedMachine:
     def _repeatable(self, made: _MadePlan) -> _LastCall | None:
         """Return the call that has just ended, if one like it is nothing but its commands."""
         plan = made.plan
-        if self._reused or self._returned or plan.buffers.io.external or made.copies or not made.commit.is_final:
+        if plan.always_computes or self._reused or self._returned or plan.buffers.io.external or made.copies or not made.commit.is_final:
             return None
         commands = plan.unconditional_commands()
         if commands is None:
@@ -268,6 +272,8 @@ class PlannedMachine:
     def _finish(self, made: _MadePlan) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
         plan, commit = made.plan, made.commit
+        if self._is_pure and not made.copies and self.before_commit is None:
+            return
         # Without Python between the first command and the last one, nothing can raise.
         if not (made.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()

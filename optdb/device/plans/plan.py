@@ -53,6 +53,7 @@ class Plan:
         #: The buffers of its values.
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
+        self._is_rebound = bool(self.buffers.io.external)
         #: How many commands a run enqueues if nothing changes, and none is merged.
         self.commands = sum(
             len(segment.commands)
@@ -71,6 +72,8 @@ class Plan:
         self._steps = list(itertools.chain(*self._halves))
         #: What differs from the recording in the present call.
         self._changed: set[ValueId] = set()
+        #: Whether a node computes in each call.
+        self.always_computes = any(step.free for step in self._steps)
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         self._merging = self._chosen_merging()
         #: Lists of commands that steps begin with, and all of their commands.
@@ -159,7 +162,8 @@ class Plan:
         if before is None and not self._merging.done:
             self._merge()
         self.restore_cells()
-        self.rebind_io()
+        if self._is_rebound:
+            self.rebind_io()
         given = self._recording.given
         self._changed = {var for var, recorded in given.items() if not same(self.linked.value(var), recorded)}
         steps = self._halves[0]

@@ -119,14 +119,15 @@ class CommitUpdates:
     def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
         self._linked = linked
         pairs = [var for pair in linked.advancing for var in pair]
-        concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)])
+        concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
         #: Whether the lengths of next values have to be checked that are not compared with those of the record.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The one context of the arrays; None if there are several.
         self._context = contexts.pop() if len(contexts) == 1 else None
-        self._before: list[Any] | None = None
+        #: The arrays that were recorded; where no next value has to be written, there is nothing to record.
+        self._before: list[Any] | None = None if self._cells else []
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
