@@ -12,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,8 @@ class PlannedMachine:
         #: The path of the last call with inputs of some shapes, by these and the first round.
         self._expected: dict[tuple[Shapes, Round], Path] = {}
         self._loaded: Plan | None = None
-        #: The last call, if one like it is nothing but its commands.
-        self._last: _LastCall | None = None
-        #: What tells whether a call finds the plan of the last one.
-        self._steady: _SteadyInputs | None = None
+        #: What the last call has found, while the next one may find the same.
+        self._last = _LastCall()
         self._unused_recordings = 0
         #: Whether a call changes nothing but its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
@@ -136,7 +134,7 @@ class PlannedMachine:
         return defer_sigint(self._call, before)
 
     def _call(self, before: Before | None) -> list[Any] | None:
-        if before is not None and not self._finds_last_plan():
+        if before is not None and not self._knows_first_commands():
             before(CommandList())
             before = None
         if self._call_again():
@@ -169,7 +167,8 @@ class PlannedMachine:
         advance(self._advancing)
         if made is not None:
             made.plan.call_ended()
-            self._last = self._repeatable(made) if self.linked.repeats_commands else None
+            if self.linked.repeats_commands:
+                self._last.repetition = self._repetition(made)
         return outputs or None
 
     def _find(self) -> tuple[_MadePlan | None, _Search | None]:
@@ -182,11 +181,11 @@ class PlannedMachine:
         # Within another function, such as a Scan around this one, the outer function is recorded.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
             return None, None
-        steady, before = self._steady, self._loaded
-        if steady is not None and before is steady.made.plan and steady.is_now():
+        before = self._loaded
+        if self._finds_last_plan():
             self._loaded = None
-            return steady.made, None
-        self._steady = None
+            return self._last.made, None
+        self._last = _LastCall()
         shapes, addresses = self._key()
         first = self._first()
         path = self._expected_path(shapes, first)
@@ -194,11 +193,16 @@ class PlannedMachine:
         return self._load(shapes, addresses, path), search
 
     def _finds_last_plan(self) -> bool:
-        """Tell whether a call finds the plan of the last one, whose commands are those that it had then."""
-        steady, plan = self._steady, self._loaded
-        if steady is None or plan is None or plan is not steady.made.plan or listening() is not None:
+        """Tell whether a call finds the plan of the last one, since its inputs are in the same places."""
+        last = self._last
+        if last.made is None or self._loaded is not last.made.plan or listening() is not None:
             return False
-        return steady.is_now() and not plan.expect(1)
+        return last.inputs.are_there() and all(getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes)
+
+    def _knows_first_commands(self) -> bool:
+        """Tell whether a call begins with the commands with which the last one began."""
+        made = self._last.made
+        return made is not None and self._finds_last_plan() and not made.plan.expect(1)
 
     def _find_next(self, search: _Search, taken: Round) -> _MadePlan | None:
         """Return another plan, after conditions differed from those of the last one."""
@@ -213,17 +217,16 @@ class PlannedMachine:
             path = self._record(search.shapes, search.addresses, search.first)
         elif search.before is made.plan and not (self.linked.branches.conditions or self._rebound):
             # No branches, and no inputs that get other buffers: the same arrays find the same plan.
-            self._steady = self._steady_inputs(made, search.shapes)
+            self._note_inputs(made, search.shapes)
         if path is not None:
             self._expected[search.shapes, search.first] = path
 
-    def _steady_inputs(self, made: _MadePlan, shapes: Shapes) -> _SteadyInputs | None:
-        """Return the inputs of a call whose key has just been made; None if an array is gone already."""
+    def _note_inputs(self, made: _MadePlan, shapes: Shapes) -> None:
+        """Note where the inputs of a call were whose key has just been made, unless an array is gone already."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self._inputs, self._keyed) if is_here]
-        others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
-        if any(array is None for _, array in here):
-            return None
-        return _SteadyInputs(made, _SameValues(here), others)
+        if all(array is not None for _, array in here):
+            others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
+            self._last = _LastCall(made, _SameValues(here), others)
 
     def again(self) -> bool:
         """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
@@ -232,42 +235,45 @@ class PlannedMachine:
     def _call_again(self) -> bool:
         """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
         commands = self.repeated_commands()
-        last, self._last = self._last, None
+        repetition, self._last.repetition = self._last.repetition, None
         if commands is None:
             return False
         self._begin_commit()
         commands.enqueue()
-        self._last = last
+        self._last.repetition = repetition
         return True
 
     def repeated_commands(self) -> CommandList | None:
         """Return the commands of the last call, if they are all that the next one does; the caller enqueues them."""
-        last = self._last
-        if last is None or listening() is not None or not last.is_repeated_now() or last.plan.expect(1):
+        repetition = self._last.repetition
+        if repetition is None or listening() is not None or not repetition.is_due() or repetition.plan.expect(1):
             return None
-        return last.commands
+        return repetition.commands
 
-    def _repeatable(self, made: _MadePlan) -> _LastCall | None:
-        """Return the call that has just ended, if one like it is nothing but its commands."""
+    def _repetition(self, made: _MadePlan) -> _Repetition | None:
+        """Return how the call that has just ended is repeated, if one like it is nothing but its commands."""
         plan = made.plan
-        if plan.always_computes or self._reused or self._returned or plan.buffers.io.external or made.copies or not made.commit.is_final:
+        if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
-        commands = plan.unconditional_commands()
-        if commands is None:
+        if made.copies or not made.commit.is_final:
             return None
         entry = self._current_entry()
         if entry is None or entry.made is not made:
             return None
         with plan.restored_cells():
-            updates = made.commit.commands()
-        if updates is None:
-            return None
+            commands = self._commands_of(made)
         on_host = [var for var, _, here in self._inputs if not here]
-        if not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
-            return None  # it is large, or no array
+        if commands is None or not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
+            return None  # an input is large, or no array
         hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
-        return _LastCall(plan, _SameValues(values), hosts, CommandList([*commands, *updates]))
+        return _Repetition(plan, _SameValues(values), hosts, commands)
+
+    def _commands_of(self, made: _MadePlan) -> CommandList | None:
+        """Return all that a call by a plan enqueues, with the present inputs; None if it needs Python."""
+        commands = made.plan.unconditional_commands()
+        updates = None if commands is None else made.commit.commands()
+        return None if commands is None or updates is None else CommandList([*commands, *updates])
 
     def _finish(self, made: _MadePlan) -> None:
         """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
@@ -325,12 +331,8 @@ class PlannedMachine:
         made = None if entry is None else entry.made
         if made is None or made.plan is not self._loaded or made.plan.expect(times):
             return None
-        commands = made.plan.unconditional_commands()
-        if commands is None:
-            return None
         made.plan.restore_cells()
-        updates = made.commit.commands()
-        return None if updates is None else CommandList([*commands, *updates])
+        return self._commands_of(made)
 
     def drop_external(self) -> None:
         """Release the external buffers of inputs and outputs."""
@@ -489,7 +491,7 @@ class PlannedMachine:
             return Plan(recording)
 
     def _unload(self) -> None:
-        self._steady = None
+        self._last = _LastCall()
         if self._loaded is not None:
             self._loaded.unload()
             self._loaded = None
@@ -521,23 +523,22 @@ class _SameValues:
 
 
 @dataclass(eq=False)
-class _SteadyInputs:
-    """The inputs of a call as its plan has found them."""
+class _LastCall:
+    """What a call has found; as long as the next one finds the same, it does not search for its plan."""
 
-    made: _MadePlan
-    #: Arrays on the device.
-    arrays: _SameValues
-    #: Other cells, with the shapes of their values.
-    others: list[tuple[list[Any], Any]]
-
-    def is_now(self) -> bool:
-        """Tell whether a call finds its inputs like that now."""
-        return self.arrays.are_there() and all(getattr(cell[0], "shape", None) == shape for cell, shape in self.others)
+    #: The plan that its inputs have selected; None if they may select another one next time.
+    made: _MadePlan | None = None
+    #: The inputs on the device.
+    inputs: _SameValues = field(default_factory=lambda: _SameValues(()))
+    #: The cells of other inputs, with the shapes of their values.
+    shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
+    #: How it is repeated without Python, if that is known.
+    repetition: _Repetition | None = None
 
 
 @dataclass(eq=False)
-class _LastCall:
-    """What a call has found, and its commands."""
+class _Repetition:
+    """A call that is nothing but its commands while all values are those that it has found."""
 
     plan: Plan
     #: Arrays on the device, and results.
@@ -546,7 +547,7 @@ class _LastCall:
     given: list[tuple[list[Any], Any]]
     commands: CommandList
 
-    def is_repeated_now(self) -> bool:
+    def is_due(self) -> bool:
         """Tell whether a call finds the same now."""
         return self.values.are_there() and all(same(cell[0], before) for cell, before in self.given)
 
