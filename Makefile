@@ -51,6 +51,9 @@ growth: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m profiles.growth --json build/growth.json --plot build/growth.png
 
+# Tests start hundreds of processes, which import the package from bytecode. Without it, each compiles 400 modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 # All processors run tests, and one process more, since tests wait for processes that they start; whichever is done takes
 # over half of what another one has left.
 PYTEST_OPTIONS := --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal --durations 15

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +30,8 @@ FLAGS = {
 PYTENSOR_FLAGS = {"base_compiledir": str(ROOT / "build" / "pytensor-cache"), "cxx": ""}
 #: What PoCL adds to the options of each program.
 KERNEL_OPTIONS = "POCL_EXTRA_BUILD_FLAGS"
+#: Where clang, in PoCL, and gcc look for the linker first.
+LINKER_FOLDERS = "COMPILER_PATH"
 
 
 def _set_environment() -> None:
@@ -37,10 +41,24 @@ def _set_environment() -> None:
         os.environ[variable] = ",".join(filter(None, [flags, *ours]))
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
+    _link_kernels_by_gold()
     # Processors run a process of tests each; the threads of a BLAS would only wait for work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
+
+
+def _link_kernels_by_gold() -> None:
+    """Have PoCL link kernels with gold, where there is one: that takes half of the time that the usual linker takes."""
+    gold = shutil.which("ld.gold")
+    if gold is None or LINKER_FOLDERS in os.environ:
+        return
+    linker = ROOT / "build" / "linker" / "ld"
+    linker.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may make it at the same time.
+    with suppress(FileExistsError):
+        linker.symlink_to(gold)
+    os.environ[LINKER_FOLDERS] = str(linker.parent)
 
 
 _set_environment()

@@ -45,8 +45,9 @@ def python(
         "PYTHONPATH": python_path(),
         **(env or {}),
     }
-    # Kernels are compiled as users' are; see tests/conftest.py.
-    everything.pop("POCL_EXTRA_BUILD_FLAGS", None)
+    # Kernels are compiled and linked as users' are; see tests/conftest.py.
+    for variable in ("POCL_EXTRA_BUILD_FLAGS", "COMPILER_PATH"):
+        everything.pop(variable, None)
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 
 
