@@ -20,7 +20,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option(
     "--once",
     is_flag=True,
-    help="Each case twice, in C order and in another layout, in one dtype each.",
+    help="Each case twice, in C order and in another layout, in one dtype each; kernels for GPUs are optimized.",
 )
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")

@@ -90,6 +90,12 @@ def test_line_of_a_fault(results, op, line):
         assert [text.partition(": ")[2] for text in finding.lines] == [line]
 
 
+def test_optimized_kernels_have_the_same_faults(results):
+    optimized = run_all(Settings(PLANTED, once=True), ["gpu"])
+    for op in ("Clean", "ReadsTooFar", "WritesTooFar", "Races", "LacksABarrier", "Diverges"):
+        assert faults(optimized, op) == faults(results, op)
+
+
 def test_op_that_fails(results):
     for result in of(results, "Fails"):
         assert result.error.endswith("ArithmeticError: an op that fails\n")
