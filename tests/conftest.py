@@ -42,6 +42,8 @@ def _set_environment() -> None:
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
     _link_kernels_by_gold()
+    # Oclgrind interprets instructions: there are half as many.
+    os.environ.setdefault("OCLGRIND_BUILD_OPTIONS", "-O2")
     # Processors run a process of tests each; the threads of a BLAS would only wait for work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.

@@ -46,7 +46,7 @@ def python(
         **(env or {}),
     }
     # Kernels are compiled and linked as users' are; see tests/conftest.py.
-    for variable in ("POCL_EXTRA_BUILD_FLAGS", "COMPILER_PATH"):
+    for variable in ("POCL_EXTRA_BUILD_FLAGS", "OCLGRIND_BUILD_OPTIONS", "COMPILER_PATH"):
         everything.pop(variable, None)
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 

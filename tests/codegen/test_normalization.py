@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -141,8 +142,14 @@ def test_gradient(case, each_device_kind):
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        *((case, "float32") for case in CASES),
+        # The kernels of each way to share a channel among items, for the dtypes that they are written for as well.
+        *itertools.product(["columns", "spatial", "rows", "quads", "no elements"], ["float16", "float64"]),
+    ],
+)
 def test_what_devices_exchange(case, dtype, each_device_kind):
     x, (_, mean, invstd, _) = sample(case, dtype)
     dy = np.random.default_rng(3).normal(size=x.shape).astype(dtype)

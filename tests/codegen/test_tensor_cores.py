@@ -86,8 +86,9 @@ ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 @pytest.mark.parametrize("right", ORDERS)
 def test_each_order_of_the_matrices(left, right, arithmetic):
     block = HALVES if arithmetic == "float16" else SMALL if left == right else OTHER
-    # Whole pieces of 16 bytes, with rows and terms beyond the last.
-    a, b, y = sample(1, 40, 24), sample(1, 24, 72), sample(1, 40, 72)
+    # Whole pieces of 16 bytes, with rows, columns and terms beyond the last.
+    columns = block.cols + 8
+    a, b, y = sample(1, 40, 24), sample(1, 24, columns), sample(1, 40, columns)
     got, _ = multiply(block, arithmetic, a, b, y, 1.5, 0.5, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
     check(got, a, b, y, 1.5, 0.5, arithmetic)
 
@@ -124,7 +125,7 @@ def test_any_number_of_stages(depth, stages):
 @_SLOW
 @pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 1, 2), (0, 2, 1)), ((0, 2, 1), (0, 1, 2))])
 @pytest.mark.parametrize("block", [TensorBlock(64, 64, 16, 2, 64, 32), TensorBlock(64, 64, 16, 3, 32, 64)], ids=str)
-@pytest.mark.parametrize("columns", [pytest.param(64, marks=pytest.mark.thorough), 70])
+@pytest.mark.parametrize("columns", [pytest.param(64, marks=pytest.mark.thorough), 38])
 def test_rows_are_multiplied_in_halves(block, orders, columns):
     a, b, y = sample(1, 70, 40), sample(1, 40, columns), sample(1, 70, columns)
     layouts = [*((order, (1, 1, 1)) for order in orders), ((0, 1, 2), (1, 1, 1))]
