@@ -27,7 +27,7 @@ from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the ho
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import transform_of
-from optdb.host.pytensor import assumptions, constants, distribution, lean
+from optdb.host.pytensor import assumptions, constants, distribution, inplace, lean
 from optdb.host.pytensor.group import patches
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  it adds its patches
@@ -105,6 +105,8 @@ class TrackedRules(RuleTable):
             if rewriter is local_greedy_distributor:
                 transform = self._while_distributions_are_left(transform)
             rule = self._rule_of[id(rewriter)] = Rule(rewriter, transform)
+            if rewriter is local_greedy_distributor:
+                rule.guard = distribution.Distributions().may_apply
         return rule
 
     def _while_distributions_are_left(self, transform: Callable[[Apply], Any]) -> Callable[[Apply], Any]:
@@ -232,5 +234,6 @@ patches.patches += [
     *distribution.patches(),
     *assumptions.patches(),
     *constants.patches(),
+    *inplace.patches(),
     Wrapper(EquilibriumGraphRewriter, "apply", _by_the_engine, "the engine rewrites large graphs"),
 ]

@@ -91,6 +91,7 @@ def test_unrolled_graphs_have_no_more_nodes_and_the_same_values(name, monkeypatc
         after = measuring.rewrite(ours)
         computed = measuring.values(small, MODE)
     assert after.nodes <= before.nodes
+    assert after.inplace >= before.inplace or after.nodes < before.nodes
     for value, other in zip(computed, expected, strict=True):
         np.testing.assert_allclose(value, other, rtol=1e-9, atol=1e-12)
 
@@ -241,6 +242,29 @@ def test_small_graphs_are_left_to_pytensor():
     with optdb.pytensor.enable(), collect() as results:
         measuring.rewrite(unrolled.Graph([x], [pt.exp(x).sum()]))
     assert not results
+
+
+def test_an_array_is_overwritten_where_its_type_does_not_tell_a_length():
+    x, y = pt.matrix("x", dtype="float64"), pt.matrix("y", dtype="float64", shape=(None, 8))
+    out = pt.exp(pt.cumsum(x, axis=1) + y)
+    with optdb.pytensor.enable():
+        f = pytensor.function([x, y], out, mode=MODE)
+    assert f.maker.fgraph.outputs[0].owner.op.destroy_map
+    args = np.full((8, 8), 0.1), np.eye(8)
+    np.testing.assert_array_equal(f(*args), pytensor.function([x, y], out, mode=MODE)(*args))
+    with pytest.raises(ValueError, match="broadcast"):
+        f(np.ones((1, 8)), np.eye(8)[:3])
+
+
+@pytest.mark.parametrize("other", [pt.vector("other", dtype="float64"), pt.matrix("other", dtype="float32")])
+def test_an_array_of_another_shape_or_dtype_is_not_overwritten(other):
+    row = pt.row("row", dtype="float64")
+    with optdb.pytensor.enable():
+        f = pytensor.function([row, other], pt.exp(row) + pt.tanh(pt.cumsum(other, axis=0)) + row, mode=MODE)
+    for node in f.maker.fgraph.apply_nodes:
+        for out, [slot] in node.op.destroy_map.items():
+            assert node.inputs[slot].type.broadcastable == node.outputs[out].type.broadcastable
+            assert node.inputs[slot].type.dtype == node.outputs[out].type.dtype
 
 
 @pytest.mark.slow

@@ -1,11 +1,14 @@
 """What PyTensor infers about matrices (diagonal, symmetric and so on), in less time.
 
 Rewriters of products ask for assumptions at each node, and after each change of the graph PyTensor infers what depends
-on it again.  Here the rules of an op are looked up once, and operands are inferred only where a rule reads them.
+on it again.  Here facts are kept by assumption, the rules of an op are looked up once, and operands are inferred only
+where a rule reads them.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from pytensor.assumptions.core import (
@@ -19,151 +22,270 @@ from pytensor.assumptions.core import (
     ConflictingAssumptionsError,
     FactState,
 )
+from pytensor.graph.features import AlreadyThere
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorConstant
 
-from optdb.host.api.graph import Variable
-from optdb.host.api.patching import Patch
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["patches"]
+__all__ = ["LeanAssumptions", "patches"]
 
 UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FALSE, FactState.CONFLICT
 
 
-class _Lookups:
-    """Answers of PyTensor's registries by key and class, while the registries stay as they are."""
+class _Rules:
+    """What PyTensor's registries hold for one assumption, by the class of an op.
 
-    def __init__(self) -> None:
-        self._sizes: tuple[int, ...] = ()
-        self._rules: dict[tuple[int, type], Any] = {}
-        self._client_rules: dict[tuple[int, type], Any] = {}
-        self._stronger: dict[int, list[AssumptionKey]] = {}
-        self._keys: dict[int, AssumptionKey] = {}
+    Parameters
+    ----------
+    key : AssumptionKey
+        The assumption.
+    """
 
-    def renew(self) -> None:
-        """Forget the answers if a registry has grown."""
-        sizes = (len(ASSUMPTION_INFER_REGISTRY), len(CLIENT_INFER_REGISTRY), *map(len, IMPLIES.values()))
-        if sizes != self._sizes:
-            self.__init__()  # type: ignore[misc]
-            self._sizes = sizes
+    def __init__(self, key: AssumptionKey) -> None:
+        self.key = key
+        self.begin()
 
-    def rules(self, key: AssumptionKey, op_class: type) -> list[Any]:
+    def begin(self) -> None:
+        """Read the registries anew."""
+        key = self.key
+        self.stronger = [strong for strong, weaker in IMPLIES.items() if key in weaker]
+        self.weaker = list(IMPLIES.get(key, ()))
+        self.of_constant = CONSTANT_INFER_REGISTRY.get(key)
+        self.asks_clients = key in CLIENT_INFER_KEYS
+        self._of_op: dict[type, list[Any]] = {}
+        self._of_client: dict[type, Any] = {}
+
+    def of_op(self, op_class: type) -> list[Any]:
         """Return the rules of the most specific class that has some."""
-        found = self._rules.get((id(key), op_class))
+        found = self._of_op.get(op_class)
         if found is None:
-            self._keys[id(key)] = key  # so that no other key gets its id
-            registered = (ASSUMPTION_INFER_REGISTRY.get((key, cls)) for cls in op_class.__mro__)
-            found = self._rules[id(key), op_class] = next((rules for rules in registered if rules is not None), [])
+            registered = (ASSUMPTION_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
+            found = self._of_op[op_class] = next((rules for rules in registered if rules is not None), [])
         return found
 
-    def client_rule(self, key: AssumptionKey, op: Any) -> Any:
-        """Return what tells of an input of a client of `op`, if there is a rule."""
-        op_class = type(op.core_op) if isinstance(op, Blockwise) else type(op)
-        at = (id(key), op_class)
-        if at not in self._client_rules:
-            self._keys[id(key)] = key
-            registered = (CLIENT_INFER_REGISTRY.get((key, cls)) for cls in op_class.__mro__)
-            self._client_rules[at] = next((rule for rule in registered if rule is not None), None)
-        return self._client_rules[at]
-
-    def stronger(self, key: AssumptionKey) -> list[AssumptionKey]:
-        """Return the keys that imply `key`."""
-        found = self._stronger.get(id(key))
-        if found is None:
-            self._keys[id(key)] = key
-            found = self._stronger[id(key)] = [strong for strong, weaker in IMPLIES.items() if key in weaker]
-        return found
+    def of_client(self, op_class: type) -> Any:
+        """Return what a client tells of its input, if there is a rule."""
+        if op_class not in self._of_client:
+            registered = (CLIENT_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
+            self._of_client[op_class] = next((rule for rule in registered if rule is not None), None)
+        return self._of_client[op_class]
 
 
-_lookups = _Lookups()
+#: By the names of assumptions, which no two of them share.
+_rules: dict[str, _Rules] = {}
+#: How many entries the registries had when they were read.
+_sizes: list[int] = []
 
 
-def _compute(self: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
-    """Infer a fact and those that it depends on, operands first: PyTensor's ``AssumptionFeature._compute``."""
-    _lookups.renew()
-    cache = self.cache
-    todo = [var]
-    while todo:
-        top = todo[-1]
-        if (top, key) in cache:
-            todo.pop()
-            continue
-        owner = top.owner
-        if owner is not None and _lookups.rules(key, type(owner.op)):
-            missing = [inp for inp in owner.inputs if (inp, key) not in cache]
-            if missing:
-                todo += missing
+def _renew_rules() -> None:
+    """Read the registries anew if one has grown."""
+    registries: tuple[Any, ...] = (
+        ASSUMPTION_INFER_REGISTRY,
+        CLIENT_INFER_REGISTRY,
+        CONSTANT_INFER_REGISTRY,
+        *IMPLIES.values(),
+    )
+    sizes = list(map(len, registries))
+    if sizes != _sizes:
+        _sizes[:] = sizes
+        for rules in _rules.values():
+            rules.begin()
+
+
+class _Facts:
+    """What is known about variables for one assumption.
+
+    Attributes
+    ----------
+    known : dict of Variable to FactState
+        States other than unknown.
+    unknown : set of Variable
+        Where the rules have told nothing.
+    """
+
+    __slots__ = ("known", "rules", "unknown")
+
+    def __init__(self, key: AssumptionKey) -> None:
+        rules = _rules.get(key.name)
+        self.rules = _rules.setdefault(key.name, _Rules(key)) if rules is None else rules
+        self.known: dict[Variable, FactState] = {}
+        self.unknown: set[Variable] = set()
+
+
+class LeanAssumptions(AssumptionFeature):
+    """PyTensor's AssumptionFeature, with the same answers."""
+
+    __slots__ = ()
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        if hasattr(fgraph, "assumption_feature"):
+            raise AlreadyThere("AssumptionFeature is already attached")
+        self.fgraph = fgraph
+        self._facts: dict[str, _Facts] = {}
+        self._stale: set[Variable] = set()
+        fgraph.assumption_feature = self
+
+    def on_detach(self, fgraph: FunctionGraph) -> None:
+        del fgraph.assumption_feature
+        self.fgraph = None
+        self._facts = {}
+        self._stale = set()
+
+    def on_change_input(
+        self, fgraph: FunctionGraph, node: Apply, i: int, old_var: Variable, new_var: Variable, reason: Any = None
+    ) -> None:
+        for facts in self._facts.values():
+            state = facts.known.get(old_var)
+            if state is None:
                 continue
-        todo.pop()
-        _infer(self, top, key)
-    return cache[var, key]
+            other = facts.known.get(new_var)
+            facts.known[new_var] = state if other is None else FactState.join(state, other)
+            facts.unknown.discard(new_var)
+            self._stale.add(new_var)
+        self._stale.update(node.outputs)
 
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any = None) -> None:
+        self._stale.difference_update(node.outputs)
 
-def _infer(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> None:
-    """Infer a fact whose operands' facts are known."""
-    cache = feature.cache
-    cache[var, key] = UNKNOWN  # what a rule sees that asks for it meanwhile
-    feature._var_to_keys.setdefault(var, set()).add(key)
-    state = _from_owner(feature, var, key)
-    if state is UNKNOWN and key in CLIENT_INFER_KEYS:
-        state = _from_clients(feature, var, key)
-    if state is UNKNOWN:
-        state = _from_other_keys(feature, var, key)
-    if state is CONFLICT:
-        raise ConflictingAssumptionsError(f"Conflicting evidence for {key} on {var!r} from owner-inferred rules.")
-    cache[var, key] = state
+    def get(self, var: Variable, key: AssumptionKey) -> FactState:
+        """Return what is known about a variable.
 
+        Raises
+        ------
+        ConflictingAssumptionsError
+            If it is true by one rule and false by another.
+        """
+        facts = self._facts_of(key)
+        if var not in facts.known:
+            if self._stale:
+                self._forget_unknown()
+            if var not in facts.unknown:
+                _renew_rules()
+        return self._state(facts, var)
 
-def _state(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
-    """Return a fact while others are inferred: nothing in the graph has changed since that began."""
-    state = feature.cache.get((var, key))
-    return feature.get(var, key) if state is None or state is CONFLICT else state
+    def _facts_of(self, key: AssumptionKey) -> _Facts:
+        facts = self._facts.get(key.name)
+        if facts is None:
+            facts = self._facts[key.name] = _Facts(key)
+        return facts
 
+    def _forget_unknown(self) -> None:
+        """Forget that nothing is known about what depends on a change."""
+        clients = self.fgraph.clients
+        seen = self._stale
+        todo = list(seen)
+        for var in todo:  # it grows meanwhile
+            for client, _ in clients.get(var, ()):
+                for out in client.outputs:
+                    if out not in seen:
+                        seen.add(out)
+                        todo.append(out)
+        for facts in self._facts.values():
+            facts.unknown -= seen
+        self._stale = set()
 
-def _from_other_keys(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
-    for strong in _lookups.stronger(key):
-        if _state(feature, var, strong) is TRUE:
-            return TRUE
-    for weak in IMPLIES.get(key, ()):
-        if _state(feature, var, weak) is FALSE:
-            return FALSE
-    return UNKNOWN
+    def _state(self, facts: _Facts, var: Variable) -> FactState:
+        """Return a fact, where nothing in the graph has changed since unknown ones were forgotten."""
+        state = facts.known.get(var)
+        if state is None:
+            if var in facts.unknown:
+                return UNKNOWN
+            state = self._infer_from_inputs_on(facts, var)
+        if state is CONFLICT:
+            raise ConflictingAssumptionsError(f"Conflicting evidence for key {facts.rules.key!r} on {var!r}.")
+        return state
 
+    def _infer_from_inputs_on(self, facts: _Facts, var: Variable) -> FactState:
+        """Infer a fact and those that it depends on, operands first."""
+        known, unknown, rules_of = facts.known, facts.unknown, facts.rules.of_op
+        todo = [var]
+        while todo:
+            top = todo[-1]
+            if top in unknown or top in known:
+                todo.pop()
+                continue
+            node = top.owner
+            rules = [] if node is None else rules_of(type(node.op))
+            if rules:
+                missing = [inp for inp in node.inputs if inp not in unknown and inp not in known]
+                if missing:
+                    todo += missing
+                    continue
+            todo.pop()
+            unknown.add(top)  # what a rule sees that asks for it meanwhile
+            state = self._infer(facts, top, rules)
+            if state is not UNKNOWN:
+                known[top] = state
+                unknown.discard(top)
+        return known.get(var, UNKNOWN)
 
-def _from_owner(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
-    node = var.owner
-    if node is None:
-        if isinstance(var, TensorConstant) and key in CONSTANT_INFER_REGISTRY:
-            return CONSTANT_INFER_REGISTRY[key](var)
-        return UNKNOWN
-    rules = _lookups.rules(key, type(node.op))
-    if not rules:
-        return UNKNOWN
-    inputs = [_state(feature, inp, key) for inp in node.inputs]
-    for rule in rules:
-        outputs = rule(key, node.op, feature, feature.fgraph, node, inputs)
-        if len(outputs) != len(node.outputs):
-            raise ValueError(
-                f"an assumption rule returned {len(outputs)} states for {len(node.outputs)} outputs on node {node!r}"
+    def _infer(self, facts: _Facts, var: Variable, rules: list[Any]) -> FactState:
+        """Infer a fact whose operands' facts are known."""
+        of_key = facts.rules
+        state = UNKNOWN
+        if rules:
+            state = self._from_owner(facts, var, rules)
+        elif var.owner is None and of_key.of_constant is not None and isinstance(var, TensorConstant):
+            state = of_key.of_constant(var)
+        if state is UNKNOWN and of_key.asks_clients:
+            state = self._from_clients(of_key, var)
+        if state is UNKNOWN:
+            state = self._from_other_keys(of_key, var)
+        if state is CONFLICT:
+            raise ConflictingAssumptionsError(
+                f"Conflicting evidence for {of_key.key} on {var!r} from owner-inferred rules."
             )
-        if any(state is not UNKNOWN for state in outputs):
-            return outputs[var.index]
-    return UNKNOWN
+        return state
+
+    def _from_owner(self, facts: _Facts, var: Variable, rules: list[Any]) -> FactState:
+        node = var.owner
+        inputs = [self._state(facts, inp) for inp in node.inputs]
+        for rule in rules:
+            outputs = rule(facts.rules.key, node.op, self, self.fgraph, node, inputs)
+            if len(outputs) != len(node.outputs):
+                raise ValueError(
+                    f"an assumption rule returned {len(outputs)} states for {len(node.outputs)} outputs on node "
+                    f"{node!r}"
+                )
+            for state in outputs:
+                if state is not UNKNOWN:
+                    return outputs[var.index]
+        return UNKNOWN
+
+    def _from_clients(self, of_key: _Rules, var: Variable) -> FactState:
+        for client, slot in self.fgraph.clients.get(var, ()):
+            op = client.op
+            if isinstance(op, Blockwise):
+                op = op.core_op
+            rule = of_key.of_client(type(op))
+            state = UNKNOWN if rule is None else rule(of_key.key, op, client, slot)
+            if state is not UNKNOWN:
+                return state
+        return UNKNOWN
+
+    def _from_other_keys(self, of_key: _Rules, var: Variable) -> FactState:
+        for strong in of_key.stronger:
+            if self._state(self._facts_of(strong), var) is TRUE:
+                return TRUE
+        for weak in of_key.weaker:
+            if self._state(self._facts_of(weak), var) is FALSE:
+                return FALSE
+        return UNKNOWN
 
 
-def _from_clients(feature: AssumptionFeature, var: Variable, key: AssumptionKey) -> FactState:
-    for client, slot in feature.fgraph.clients.get(var, ()):
-        rule = _lookups.client_rule(key, client.op)
-        state = UNKNOWN if rule is None else rule(key, _core_op(client.op), client, slot)
-        if state is not UNKNOWN:
-            return state
-    return UNKNOWN
+def _exchanging(on_attach: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(on_attach)
+    def attach(self: AssumptionFeature, fgraph: FunctionGraph) -> None:
+        if type(self) is not AssumptionFeature:
+            return on_attach(self, fgraph)
+        self.__class__ = LeanAssumptions
+        return self.on_attach(fgraph)
 
-
-def _core_op(op: Any) -> Any:
-    return op.core_op if isinstance(op, Blockwise) else op
+    return attach
 
 
 def patches() -> list[Patch]:
     """Return the patch."""
-    return [Patch(AssumptionFeature, "_compute", _compute, "rules are looked up once")]
+    return [Wrapper(AssumptionFeature, "on_attach", _exchanging, "rules are looked up once")]

@@ -2,13 +2,15 @@
 
 PyTensor puts a factor into each term of a sum, simplifies all the terms, and drops them unless operations are saved.
 In a recurrence that is unrolled, sums have hundreds of terms, and nearly all trials are dropped.  The guard counts what
-simplifying may save at most, term by term, without simplifying.
+simplifying may save at most, term by term, without simplifying; `Distributions` keeps the counts while a graph is
+rewritten, since a sum is a factor of many products.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +19,10 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.rewriting import math as rewriting
 from pytensor.tensor.variable import TensorConstant
 
-from optdb.host.api.graph import Variable
+from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["may_save", "patches"]
+__all__ = ["Distributions", "may_save", "patches"]
 
 #: PyTensor counts a division as this many multiplications.
 _DIVISION = 1.5
@@ -46,16 +48,21 @@ def may_save(
     least : float
         The number of operations.
     """
-    if out_type.dtype not in ("float32", "float64") or not _simplifiers_are_known():
+    if not _is_guarded(out_type):
         return True
     added = len(factors) + _DIVISION * len(divisors)
     saved = sum(_most_saved(num + factors, denum + divisors) for num, denum in terms)
     return added + saved - added * len(terms) > least
 
 
-def _simplifiers_are_known() -> bool:
+def _is_guarded(out_type: Any) -> bool:
+    """Tell whether it is known how PyTensor simplifies products of a type."""
     simplifiers = [simplifier for _, simplifier in rewriting.local_mul_canonizer.external_simplifiers]
-    return simplifiers == [rewriting.check_for_x_over_absX]
+    return out_type.dtype in ("float32", "float64") and simplifiers == [rewriting.check_for_x_over_absX]
+
+
+def _is_absolute(var: Variable) -> bool:
+    return var.owner is not None and var.owner.op == absolute
 
 
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
@@ -69,7 +76,7 @@ def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
     if denum:
         members = set(num)
         for var in denum:
-            if var in members or (var.owner is not None and var.owner.op == absolute):
+            if var in members or _is_absolute(var):
                 saved += 1 + _DIVISION
     if not above and not below:
         return saved
@@ -97,39 +104,48 @@ def _numbers(variables: list[Variable]) -> list[float]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
-    #: The op, which is kept so that no other one gets its id, and its kind, by the ids of a canonizer and the op.
-    kinds: dict[tuple[int, int], tuple[Any, int]] = {}
+#: The op, which is kept so that no other one gets its id, and its kind, by the ids of a canonizer and the op.
+_kinds: dict[tuple[int, int], tuple[Any, int]] = {}
 
+
+def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
+    """Return the two lists of a canonizer's ``get_num_denum``, and the nodes between them and `var`."""
+    lists: Term = ([], [])
+    inner: list[Apply] = []
+    todo = [(var, 0)]
+    canonizer_id = id(canonizer)
+    while todo:
+        var, side = todo.pop()
+        node = var.owner
+        if node is None:
+            lists[side].append(var)
+            continue
+        op = node.op
+        entry = _kinds.get((canonizer_id, id(op)))
+        if entry is None:
+            if len(_kinds) > _MOST_KINDS:
+                _kinds.clear()
+            entry = _kinds[canonizer_id, id(op)] = (op, _kind_of(canonizer, op))
+        kind = entry[1]
+        if kind == _LEAF:
+            lists[side].append(var)
+            continue
+        inner.append(node)
+        if kind == _MAIN:
+            todo.extend([(operand, side) for operand in reversed(node.inputs)])
+        elif kind == _INVERSE:
+            first, second = node.inputs
+            todo.append((second, 1 - side))
+            todo.append((first, side))
+        else:
+            todo.append((node.inputs[0], 1 - side if kind == _RECIPROCAL else side))
+    return lists, inner
+
+
+def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_num_denum)
     def get_num_denum_once(self: rewriting.AlgebraicCanonizer, inp: Variable) -> Term:
-        lists: Term = ([], [])
-        todo = [(inp, 0)]
-        canonizer = id(self)
-        while todo:
-            var, side = todo.pop()
-            node = var.owner
-            if node is None:
-                lists[side].append(var)
-                continue
-            op = node.op
-            entry = kinds.get((canonizer, id(op)))
-            if entry is None:
-                if len(kinds) > _MOST_KINDS:
-                    kinds.clear()
-                entry = kinds[canonizer, id(op)] = (op, _kind_of(self, op))
-            kind = entry[1]
-            if kind == _LEAF:
-                lists[side].append(var)
-            elif kind == _MAIN:
-                todo.extend([(operand, side) for operand in reversed(node.inputs)])
-            elif kind == _INVERSE:
-                first, second = node.inputs
-                todo.append((second, 1 - side))
-                todo.append((first, side))
-            else:
-                todo.append((node.inputs[0], 1 - side if kind == _RECIPROCAL else side))
-        return lists
+        return _flatten(self, inp)[0]
 
     return get_num_denum_once
 
@@ -147,6 +163,88 @@ def _kind_of(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
     return _LEAF
 
 
+class _Sum:
+    """What there is to save in the terms of a sum, and the nodes that tell this.
+
+    Parameters
+    ----------
+    var : Variable
+        The sum.
+    """
+
+    __slots__ = ("above", "below", "read", "saved", "terms")
+
+    def __init__(self, var: Variable) -> None:
+        (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
+        terms = []
+        for term in positive + negative if negative or len(positive) > 1 else []:
+            lists, inner = _flatten(rewriting.local_mul_canonizer, term)
+            terms.append(lists)
+            read += inner
+        self.read = [(node, list(node.inputs)) for node in read]
+        self.terms: list[Term] = terms
+        #: How many operations are saved whatever the factor is.
+        self.saved = sum(_most_saved(num, denum) for num, denum in terms)
+        #: In how many terms a variable is a factor, and in how many a divisor.
+        self.above = Counter(var for num, _ in terms for var in set(num))
+        self.below = Counter(var for _, denum in terms for var in denum)
+
+    def is_as_it_was(self) -> bool:
+        """Tell whether the nodes have the inputs that they had."""
+        for node, inputs in self.read:  # noqa: SIM110  a loop takes half as long as all() of a generator
+            if node.inputs != inputs:
+                return False
+        return True
+
+    def may_take(self, factors: list[Variable], divisors: list[Variable], out_type: Any) -> bool:
+        """Tell whether to put one of the factors or divisors into each term may save an operation."""
+        terms = len(self.terms)
+        if not terms:
+            return False
+        for var in factors:
+            if isinstance(var, Constant):
+                if may_save(self.terms, [var], [], out_type):
+                    return True
+            elif 1 + self.saved + (1 + _DIVISION) * self.below[var] > terms:
+                return True
+        for var in divisors:
+            if isinstance(var, Constant) or _is_absolute(var):
+                if may_save(self.terms, [], [var], out_type):
+                    return True
+            elif _DIVISION + self.saved + (1 + _DIVISION) * self.above[var] > _DIVISION * terms:
+                return True
+        return False
+
+
+class Distributions:
+    """Which products `local_greedy_distributor` may apply to, while one graph is rewritten."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Variable, _Sum] = {}
+
+    def may_apply(self, node: Apply) -> bool:
+        """Tell whether a factor of a product may go into another one, as PyTensor tries it; False is certain."""
+        out_type = node.outputs[0].type
+        if not _is_guarded(out_type):
+            return True
+        num, denum = _flatten(rewriting.local_mul_canonizer, node.outputs[0])[0]
+        while num:
+            factor = num.pop(0)
+            if (num or denum) and self._sum(factor).may_take(num, denum, out_type):
+                return True
+        while denum:
+            divisor = denum.pop(0)
+            if denum and self._sum(divisor).may_take(denum, [], out_type):
+                return True
+        return False
+
+    def _sum(self, var: Variable) -> _Sum:
+        found = self._sums.get(var)
+        if found is None or not found.is_as_it_was():
+            found = self._sums[var] = _Sum(var)
+        return found
+
+
 def _where_it_may_save(distribute: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(distribute)
     def distribute_greedy(
@@ -159,6 +257,38 @@ def _where_it_may_save(distribute: Callable[..., Any]) -> Callable[..., Any]:
     return distribute_greedy
 
 
+def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term]:
+    @functools.wraps(simplify)
+    def simplify_constants(
+        self: rewriting.AlgebraicCanonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
+    ) -> Term:
+        if (
+            self in _CANONIZERS
+            and orig_num
+            and out_type is not None
+            and _has_only_its_first_number(orig_num, orig_denum, out_type)
+        ):
+            return orig_num, orig_denum
+        return simplify(self, orig_num, orig_denum, out_type)
+
+    return simplify_constants
+
+
+#: The sums and products of PyTensor: 0 and 1 alone are special numbers for them.
+_CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
+
+
+def _has_only_its_first_number(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
+    """Tell whether the first variable is the only number, where PyTensor puts it, and the rest is to be kept."""
+    first = num[0]
+    if first.owner is not None or not isinstance(first, TensorConstant) or first.type.dtype != out_type.dtype:
+        return False
+    number = first.unique_value
+    if number is None or out_type.dtype not in ("float32", "float64") or number in (0, 1) or not math.isfinite(number):
+        return False
+    return not _numbers(num[1:]) and not _numbers(denum)
+
+
 def patches() -> list[Patch]:
     """Return the patches."""
     why = "terms are not simplified where that cannot save an operation"
@@ -166,5 +296,11 @@ def patches() -> list[Patch]:
         Wrapper(rewriting, "distribute_greedy", _where_it_may_save, why),
         Wrapper(
             rewriting.AlgebraicCanonizer, "get_num_denum", _by_kind_of_op, "an op is compared once, not at each node"
+        ),
+        Wrapper(
+            rewriting.AlgebraicCanonizer,
+            "simplify_constants",
+            _where_constants_change,
+            "a lone number is not computed again",
         ),
     ]

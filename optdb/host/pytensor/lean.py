@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pytensor.compile.mode import _ActiveModeGraphRewriter
 from pytensor.configdefaults import config
+from pytensor.graph import fg
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting import basic
 from pytensor.graph.rewriting.basic import (
     FromFunctionNodeRewriter,
     MergeFeature,
     MergeOptimizer,
     WalkingGraphRewriter,
 )
+from pytensor.graph.type import HasShape
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
+from pytensor.tensor.rewriting.shape import ShapeFeature
+from pytensor.tensor.shape import Shape_i
 
 from optdb.collector import growing
 from optdb.host.api.graph import Apply
@@ -100,8 +105,7 @@ def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> Non
         return
     inputs = node.inputs
     if inputs:
-        fewest = min((fgraph.clients[var] for var in inputs), key=len)
-        candidates = [client for client, _ in fewest if client is not node and client in seen]
+        candidates = [client for client, _ in _fewest_clients(fgraph, inputs) if client is not node and client in seen]
     else:
         candidates = [other for other in self.noinput_nodes if other is not node]
     merges = [
@@ -117,6 +121,50 @@ def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> Non
     seen.add(node)
     if not inputs:
         self.noinput_nodes.add(node)
+
+
+def _fewest_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
+    clients = fgraph.clients
+    fewest = clients[variables[0]]
+    for var in variables:
+        if len(fewest) == 1:
+            return fewest
+        users = clients[var]
+        if len(users) < len(fewest):
+            fewest = users
+    return fewest
+
+
+def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
+    """Yield the nodes that compute `graphs`, as PyTensor's ``toposort``, which copies `blockers`."""
+    known = blockers if isinstance(blockers, set) else set(blockers or ())
+    computed: set[Any] = set()
+    todo = list(graphs)
+    while todo:
+        var = todo.pop()
+        node = var.owner
+        if node is None or var in computed or var in known:
+            continue
+        missing = [inp for inp in node.inputs if inp.owner is not None and inp not in known and inp not in computed]
+        if missing:
+            todo.append(var)
+            todo += missing
+        else:
+            yield node
+            computed.update(node.outputs)
+
+
+def _note_lengths(
+    self: ShapeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
+) -> None:
+    """Forget the shapes of what has changed: PyTensor's ``on_change_input``."""
+    if r is new_r:
+        return
+    self._stale.add(node)
+    if isinstance(r.type, HasShape):
+        for client, _ in fgraph.clients.get(r, ()):
+            if client.op.__class__ is Shape_i:
+                self.scheduled[client] = new_r
 
 
 def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
@@ -216,6 +264,9 @@ def patches() -> list[Patch]:
         Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "features that do nothing are not called"),
         Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
         Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
+        Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
+        Patch(basic, "toposort", _toposort, "no generator is made for each node"),
+        Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared, not asked for instances"),
         Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
         Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are wanted"),
         Wrapper(

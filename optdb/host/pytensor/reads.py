@@ -29,44 +29,42 @@ class ReadsOfGraph:
     __slots__ = ("_fgraph", "_was_read")
 
     def __init__(self, fgraph: FunctionGraph) -> None:
-        self._fgraph = fgraph
-        self._was_read = False
+        object.__setattr__(self, "_fgraph", fgraph)
+        object.__setattr__(self, "_was_read", [False])  # a list is quicker to change than an attribute
 
     @property  # type: ignore[misc]  # isinstance asks for it
     def __class__(self) -> type:
         return FunctionGraph
 
     def __getattr__(self, name: str) -> Any:
-        self._was_read = True
+        self._was_read[0] = True
         return getattr(self._fgraph, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ReadsOfGraph.__slots__:
-            object.__setattr__(self, name, value)
-            return
-        self._was_read = True
+        self._was_read[0] = True
         setattr(self._fgraph, name, value)
 
     def __contains__(self, item: Any) -> bool:
-        self._was_read = True
+        self._was_read[0] = True
         return item in self._fgraph
 
     def __eq__(self, other: object) -> bool:
-        self._was_read = True
+        self._was_read[0] = True
         return other is self or other is self._fgraph
 
     def __hash__(self) -> int:
-        self._was_read = True
+        self._was_read[0] = True
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
         """Return `transform` as a function of a node, which returns `LASTING` where a refusal lasts, and else None."""
+        was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:
-            self._was_read = False
+            was_read[0] = False
             replacements = transform(self, node)
             if replacements is None or replacements is False:
-                return None if self._was_read else LASTING
+                return None if was_read[0] else LASTING
             return replacements
 
         return transform_node

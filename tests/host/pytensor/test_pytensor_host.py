@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytensor.tensor as pt
 import pytest
+from pytensor.assumptions.specify import assume
 from pytensor.graph.basic import Apply
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.fg import FunctionGraph
@@ -163,6 +164,46 @@ def test_the_guard_refuses_only_what_pytensor_refuses(number):
     assert refused > 10
 
 
+def products():
+    """Return products whose factors are sums, where PyTensor distributes some."""
+    x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
+    c = pt.constant(np.asarray([2.0]))
+    sums = [x / y + z, x * y + z / y, x / 2 + y / 2, x + y, x / pt.abs(x) + y, -x / y - z / y, x * 0 + y]
+    factors = [x, y, c, pt.reciprocal(y), 1 / c, pt.abs(x)]
+    return [a * b for a in sums for b in (*factors, *sums)] + [a / b for a in sums for b in (*factors, *sums)]
+
+
+def test_products_that_pytensor_distributes_are_tried():
+    from optdb.host.pytensor.distribution import Distributions
+
+    outputs = products()
+    fgraph = FunctionGraph(outputs=outputs, clone=False)
+    kept = Distributions()
+    refused = changed = 0
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setattr(stock, "distribute_greedy", stock.distribute_greedy.__wrapped__)
+        for out in outputs:
+            may_apply = kept.may_apply(out.owner)
+            applies = bool(stock.local_greedy_distributor.fn(fgraph, out.owner))
+            assert may_apply or not applies
+            refused += not may_apply
+            changed += applies
+    assert refused > 20 and changed > 10
+
+
+def test_a_sum_is_counted_again_where_its_terms_change():
+    from optdb.host.pytensor.distribution import Distributions
+
+    x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
+    term = x * z
+    out = (term + z) * y
+    fgraph = FunctionGraph([x, y, z], [out], clone=False)
+    kept = Distributions()
+    assert not kept.may_apply(out.owner)
+    fgraph.replace(term, x / y)
+    assert kept.may_apply(out.owner)
+
+
 def test_factors_and_divisors_are_those_that_pytensor_finds():
     x, y, z = pt.vectors("x", "y", "z")
     w = pt.scalar("w")
@@ -170,6 +211,36 @@ def test_factors_and_divisors_are_those_that_pytensor_finds():
         for canonizer in (stock.local_mul_canonizer, stock.local_add_canonizer):
             found = canonizer.get_num_denum(out)
             assert found == type(canonizer).get_num_denum.__wrapped__(canonizer, out)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_numbers_are_put_together_as_pytensor_does(dtype):
+    x, y = (pt.vector(name, dtype=dtype) for name in "xy")
+    one, two, none = (pt.constant(np.asarray([number], dtype=dtype)) for number in (1, 2, 0))
+    other = pt.constant(np.asarray([2], dtype="int8"))
+    lists = [[two, x], [x, two], [two], [one, x], [none, x], [two, two, x], [two, none, x], [other, x], [x], []]
+    for canonizer in (stock.local_mul_canonizer, stock.local_add_canonizer):
+        simplify = type(canonizer).simplify_constants
+        for num in lists:
+            for denum in ([], [y], [two], [y, two]):
+                with np.errstate(all="ignore"):
+                    ours = simplify(canonizer, list(num), list(denum), x.type)
+                    theirs = simplify.__wrapped__(canonizer, list(num), list(denum), x.type)
+                for own, their in zip(ours, theirs, strict=True):
+                    assert [var.type for var in own] == [var.type for var in their]
+                    assert all(a is b or a.data == b.data for a, b in zip(own, their, strict=True))
+
+
+def test_new_nodes_are_found_in_pytensors_order():
+    from pytensor.graph import fg
+    from pytensor.graph.traversal import toposort
+
+    x, y = pt.vectors("x", "y")
+    known = x + y
+    out = pt.exp(known) * pt.tanh(known + x) + (known - y) * known
+    graphs = [out, pt.exp(out)]
+    for blockers in (None, set(), {known}, [known], {x, y, known}):
+        assert list(fg.toposort(graphs, blockers)) == list(toposort(graphs, blockers))
 
 
 def test_constants_are_found_as_pytensor_finds_them():
@@ -220,8 +291,20 @@ def test_static_shapes_are_inferred_as_pytensor_infers_them():
         assert infer([length])[1] == infer.__wrapped__([length])[1], length
 
 
+def stock_feature(fgraph):
+    """Return PyTensor's own AssumptionFeature, which has been told of nothing yet."""
+    from pytensor.assumptions.core import AssumptionFeature
+
+    feature = AssumptionFeature()
+    AssumptionFeature.on_attach.__wrapped__(feature, FunctionGraph(outputs=[pt.constant(1.0)], clone=False))
+    feature.fgraph = fgraph
+    return feature
+
+
 def test_assumptions_are_those_that_pytensor_infers():
     from pytensor.assumptions import core
+
+    from optdb.host.pytensor.assumptions import LeanAssumptions
 
     x = pt.matrix("x")
     lower = pt.linalg.cholesky(x)
@@ -235,25 +318,53 @@ def test_assumptions_are_those_that_pytensor_infers():
         lower @ lower.T,
         pt.linalg.inv(pt.eye(3) * 2),
         lower.T,
+        assume(x, diagonal=True) @ lower,
+        assume(x, symmetric=False),
+        pt.linalg.solve(pt.exp(x), x[0], assume_a="pos"),
     ]
+    fgraph = FunctionGraph(outputs=variables, clone=False)
+    fgraph.attach_feature(core.AssumptionFeature())
+    assert type(fgraph.assumption_feature) is LeanAssumptions
+    stock_answers = stock_feature(fgraph)
     for key in core.ALL_KEYS:
-        ours = [key.holds(var) for var in variables]
-        with pytest.MonkeyPatch.context() as patch:
-            [ours_patch] = [p for p in _patches() if p.name == "_compute"]
-            patch.setattr(core.AssumptionFeature, "_compute", _stock_value(ours_patch))
-            assert ours == [key.holds(var) for var in variables], key
+        for var in fgraph.variables:
+            assert fgraph.assumption_feature.get(var, key) is stock_answers.get(var, key), (var, key)
 
 
-def _patches():
-    from optdb.pytensor import rewriting
+@pytest.mark.parametrize("queries", [1, 7])
+def test_assumptions_follow_changes(queries):
+    from pytensor.assumptions import core
 
-    return rewriting.patches.patches
+    x, scale = pt.matrix("x"), pt.scalar("scale")
+    fgraph = FunctionGraph([x, scale], [scale * x @ pt.eye(3), (x @ x.T).T, pt.exp(x) + pt.tanh(x)], clone=False)
+    fgraph.attach_feature(core.AssumptionFeature())
+    rng = np.random.default_rng(1)
+    news = [lambda: pt.eye(3), lambda: pt.diag(x[0]), lambda: x.T, lambda: x @ x.T, lambda: scale * x]
+    for _ in range(8):
+        for _ in range(queries):
+            var = list(fgraph.variables)[rng.integers(len(fgraph.variables))]
+            key = core.MATRIX_KEYS[rng.integers(len(core.MATRIX_KEYS))]
+            assert fgraph.assumption_feature.get(var, key) is stock_feature(fgraph).get(var, key), (var, key)
+        nodes = [node for node in fgraph.toposort() if node.outputs[0].type.ndim == 2]
+        node = nodes[rng.integers(len(nodes))]
+        slots = [slot for slot, inp in enumerate(node.inputs) if inp.type.ndim == 2]
+        new = news[rng.integers(len(news))]()
+        if slots and node.inputs[slots[0]].type.is_super(new.type):
+            fgraph.change_node_input(node, slots[0], new)
 
 
-def _stock_value(patch):
-    from optdb.host.api import patching
+def test_conflicting_assumptions_raise_an_error():
+    from pytensor.assumptions import core
 
-    return patching._stacks[id(patch.owner), patch.name].original
+    x = pt.matrix("x")
+    diagonal, other = assume(x, diagonal=True), assume(pt.exp(x), diagonal=False)
+    fgraph = FunctionGraph([x], [pt.tanh(diagonal), other], clone=False)
+    fgraph.attach_feature(core.AssumptionFeature())
+    for var in (diagonal, other):
+        fgraph.assumption_feature.get(var, core.DIAGONAL)
+    fgraph.replace(diagonal, other)
+    with pytest.raises(core.ConflictingAssumptionsError, match="diagonal"):
+        fgraph.assumption_feature.get(other, core.DIAGONAL)
 
 
 def test_equal_nodes_are_merged_once():

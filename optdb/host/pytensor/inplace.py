@@ -1,0 +1,45 @@
+"""Which inputs an elementwise operation of PyTensor may overwrite: those with the shape and dtype of an output.
+
+PyTensor asks for equal types. Types also differ where one of them knows a length that the other does not, as
+``(None, 8)`` and ``(None, None)``. The arrays have one shape nevertheless: a length of 1 is repeated only where the
+type says so, and raises an error elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pytensor.graph.destroyhandler import inplace_candidates
+from pytensor.tensor.rewriting.elemwise import InplaceElemwiseOptimizer
+
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.patching import Patch
+
+__all__ = ["patches"]
+
+
+def _pairs_to_try(
+    self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
+) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
+    """Return outputs with inputs that they may overwrite: PyTensor's ``filter_candidate_pairs``."""
+    candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
+    numbered = [(node.inputs.index(inp), inp) for inp in candidates]
+    pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]
+    return sorted(pairs, key=lambda pair: pair[0][1].type != pair[1][1].type)
+
+
+def _have_one_shape(inp: Variable, out: Variable) -> bool:
+    """Tell whether the arrays of an input and an output of one elementwise operation have the same shape and dtype."""
+    if inp.type == out.type:
+        return True
+    return (
+        type(inp.type) is type(out.type)
+        and inp.type.dtype == out.type.dtype
+        and inp.type.broadcastable == out.type.broadcastable
+    )
+
+
+def patches() -> list[Patch]:
+    """Return the patch."""
+    why = "types that know different lengths may be of arrays of one shape"
+    return [Patch(InplaceElemwiseOptimizer, "filter_candidate_pairs", _pairs_to_try, why)]
