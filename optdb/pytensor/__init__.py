@@ -24,7 +24,7 @@ from optdb.pytensor.choosing import DifferingValuesWarning
 from optdb.pytensor.exporting import export
 from optdb.pytensor.host_notes import HostNodesWarning
 from optdb.pytensor.linker import OpenCLLinker
-from optdb.pytensor.modes import OPENCL, opencl_mode
+from optdb.pytensor.modes import OPENCL, IgnoredModeWarning, opencl_mode
 from optdb.pytensor.nutpie_models import compile_nutpie
 from optdb.pytensor.reports import explain
 from optdb.pytensor.size_notes import TooSmallWarning
@@ -34,6 +34,7 @@ __all__ = [
     "OPENCL",
     "DifferingValuesWarning",
     "HostNodesWarning",
+    "IgnoredModeWarning",
     "OpenCLLinker",
     "TooSmallWarning",
     "compile_nutpie",

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
 from pytensor.compile.mode import Mode, register_linker, register_mode
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from optdb.pytensor.choosing import ChoosingLinker
 from optdb.pytensor.linker import OpenCLLinker
 
-__all__ = ["OPENCL", "opencl_mode"]
+__all__ = ["OPENCL", "IgnoredModeWarning", "opencl_mode"]
+
+
+class IgnoredModeWarning(UserWarning):
+    """Another library has been given a mode that it does not use."""
+
+
+class DeviceMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
+    """A mode whose functions run on a device.
+
+    PyMC asks a mode for its linker before nutpie compiles a model, and drops the mode unless it is JAX's. The mode
+    warns then.
+    """
+
+    @property
+    def linker(self) -> Any:
+        """What links the functions."""
+        asking = sys._getframe(1)
+        if _drops_modes(asking):
+            warnings.warn(
+                "pm.sample with nuts_sampler='nutpie' ignores compile_kwargs={'mode': 'OPENCL'}: nutpie compiles the "
+                "model by numba. The cure: nutpie.sample(optdb.pytensor.compile_nutpie(model)), or "
+                "nuts_sampler='pymc'",
+                IgnoredModeWarning,
+                stacklevel=4,
+            )
+        return self._linker
+
+    @linker.setter
+    def linker(self, linker: Any) -> None:
+        self._linker = linker
+
+
+def _drops_modes(frame: FrameType) -> bool:
+    """Tell whether a frame is where `pm.sample` calls nutpie."""
+    return frame.f_globals.get("__name__") == "pymc.sampling.mcmc" and frame.f_locals.get("sampler") == "nutpie"
 
 
 def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
@@ -23,7 +63,7 @@ def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
     """
     linker = (ChoosingLinker if auto else OpenCLLinker)(device=device)
     excluded = list(OpenCLLinker.incompatible_rewrites)
-    return Mode(linker, RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
+    return DeviceMode(linker, RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
 
 
 #: The mode of the default device.
