@@ -22,7 +22,7 @@ from rich.table import Table
 
 import optdb.pytensor
 from profiles import terminal
-from profiles.pytensor import cli, models, unrolled
+from profiles.pytensor import cli, gallery, models, unrolled
 from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
@@ -86,10 +86,17 @@ class Comparison:
         """How many times PyTensor's seconds are ours."""
         return self.stock.seconds / self.ours.seconds
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether our graph has more nodes, or as many and fewer that overwrite an input."""
+        return (self.ours.nodes, -self.ours.inplace) > (self.stock.nodes, -self.stock.inplace)
+
 
 def build(name: str, size: int) -> unrolled.Graph:
-    """Build a graph of `unrolled`, or the log density of one of the twelve models."""
-    return unrolled.build(name, size) if name in unrolled.GRAPHS else unrolled.of_model(models.build(name, size))
+    """Build a graph of `unrolled`, or the log density of one of the twelve models or of one of the gallery's."""
+    if name in unrolled.GRAPHS:
+        return unrolled.build(name, size)
+    return unrolled.of_model(models.build(name, size) if name in models.MODELS else gallery.build(name)[0])
 
 
 def rewrite(graph: unrolled.Graph, mode: str = "NUMBA") -> Rewritten:
@@ -176,24 +183,38 @@ def render(rows: Sequence[Comparison]) -> Table:
             f"{stock.seconds:.2f}",
             f"{ours.seconds:.2f}",
             f"{row.ratio:.2f}x",
-            f"{stock.nodes} ({stock.inplace}), {ours.nodes} ({ours.inplace})",
+            f"{stock.nodes} ({stock.inplace}), {ours.nodes} ({ours.inplace}){' worse' * row.is_worse}",
             "-" if row.error is None else f"{row.error:.0e}",
         )
     return table
 
 
+def _size_of_model(name: str) -> int:
+    return models.entry(name).small if name in models.MODELS else 0
+
+
 @click.command()
-@click.argument("names", metavar="[GRAPH]...", nargs=-1, type=click.Choice([*MEASURED, *models.MODELS]))
+@click.argument(
+    "names", metavar="[GRAPH]...", nargs=-1, type=click.Choice([*MEASURED, *models.MODELS, *gallery.GALLERY])
+)
 @click.option("--size", type=int, help="Instead of the graphs' own sizes.")
 @click.option("--turns", type=click.IntRange(min=1), default=3, show_default=True, help="The median counts.")
 @click.option("--values/--no-values", "with_values", default=True, show_default=True, help="Compare values by numba.")
+@click.option("--gallery", "with_gallery", is_flag=True, help="Rewrite the models of the gallery instead.")
 @click.option("--mode", default="NUMBA", show_default=True, help="PyTensor's mode.")
 @cli.json_option
 def main(
-    names: tuple[str, ...], size: int | None, turns: int, with_values: bool, mode: str, json_file: Path | None
+    names: tuple[str, ...],
+    size: int | None,
+    turns: int,
+    with_values: bool,
+    with_gallery: bool,
+    mode: str,
+    json_file: Path | None,
 ) -> None:
     """Rewrite GRAPHs, or all of them and the twelve models, with optdb and without."""
-    sizes = {name: MEASURED.get(name) or models.entry(name).small for name in names or [*MEASURED, *models.MODELS]}
+    chosen = names or ([*gallery.GALLERY] if with_gallery else [*MEASURED, *models.MODELS])
+    sizes = {name: MEASURED.get(name) or _size_of_model(name) for name in chosen}
     console = terminal.console()
     warm = build("radon", 8)
     for side in (nullcontext(), optdb.pytensor.enable()):
@@ -205,6 +226,8 @@ def main(
         console.print(f"{name}: {rows[-1].ratio:.2f}x", highlight=False)
     console.print(render(rows))
     cli.write_json(rows, json_file)
+    if any(row.is_worse for row in rows):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
