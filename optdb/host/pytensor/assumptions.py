@@ -102,7 +102,7 @@ class _Facts:
     known : dict of Variable to FactState
         States other than unknown.
     unknown : set of Variable
-        Where the rules have told nothing.
+        Where the rules infer nothing.
     """
 
     __slots__ = ("known", "rules", "unknown")
