@@ -117,7 +117,7 @@ class _Facts:
 class LeanAssumptions(AssumptionFeature):
     """PyTensor's AssumptionFeature, with the same answers."""
 
-    __slots__ = ()
+    fgraph: Any
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         if hasattr(fgraph, "assumption_feature"):
@@ -208,26 +208,26 @@ class LeanAssumptions(AssumptionFeature):
                 continue
             node = top.owner
             rules = [] if node is None else rules_of(type(node.op))
-            if rules:
+            if node is not None and rules:
                 missing = [inp for inp in node.inputs if inp not in unknown and inp not in known]
                 if missing:
                     todo += missing
                     continue
             todo.pop()
             unknown.add(top)  # what a rule sees that asks for it meanwhile
-            state = self._infer(facts, top, rules)
+            state = self._infer(facts, top, node, rules)
             if state is not UNKNOWN:
                 known[top] = state
                 unknown.discard(top)
         return known.get(var, UNKNOWN)
 
-    def _infer(self, facts: _Facts, var: Variable, rules: list[Any]) -> FactState:
+    def _infer(self, facts: _Facts, var: Variable, node: Apply | None, rules: list[Any]) -> FactState:
         """Infer a fact whose operands' facts are known."""
         of_key = facts.rules
         state = UNKNOWN
-        if rules:
-            state = self._from_owner(facts, var, rules)
-        elif var.owner is None and of_key.of_constant is not None and isinstance(var, TensorConstant):
+        if node is not None:
+            state = self._from_owner(facts, var, node, rules)
+        elif of_key.of_constant is not None and isinstance(var, TensorConstant):
             state = of_key.of_constant(var)
         if state is UNKNOWN and of_key.asks_clients:
             state = self._from_clients(of_key, var)
@@ -239,9 +239,8 @@ class LeanAssumptions(AssumptionFeature):
             )
         return state
 
-    def _from_owner(self, facts: _Facts, var: Variable, rules: list[Any]) -> FactState:
-        node = var.owner
-        inputs = [self._state(facts, inp) for inp in node.inputs]
+    def _from_owner(self, facts: _Facts, var: Variable, node: Apply, rules: list[Any]) -> FactState:
+        inputs = [self._state(facts, inp) for inp in node.inputs] if rules else []
         for rule in rules:
             outputs = rule(facts.rules.key, node.op, self, self.fgraph, node, inputs)
             if len(outputs) != len(node.outputs):

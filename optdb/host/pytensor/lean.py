@@ -35,6 +35,8 @@ from optdb.host.api.patching import Patch, Wrapper
 
 __all__ = ["patches"]
 
+#: To compare so many clients takes less than to look for fewer.
+_FEW_CLIENTS = 4
 #: How many scalar nodes are kept; all are forgotten when there are more.
 _MOST_SCALAR_NODES = 4096
 
@@ -105,7 +107,7 @@ def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> Non
         return
     inputs = node.inputs
     if inputs:
-        candidates = [client for client, _ in _fewest_clients(fgraph, inputs) if client is not node and client in seen]
+        candidates = [client for client, _ in _few_clients(fgraph, inputs) if client is not node and client in seen]
     else:
         candidates = [other for other in self.noinput_nodes if other is not node]
     merges = [
@@ -123,11 +125,12 @@ def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> Non
         self.noinput_nodes.add(node)
 
 
-def _fewest_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
+def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
+    """Return the clients of one of the variables: the first that has few, or else the one that has the fewest."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
-        if len(fewest) == 1:
+        if len(fewest) <= _FEW_CLIENTS:
             return fewest
         users = clients[var]
         if len(users) < len(fewest):
