@@ -280,6 +280,14 @@ def test_distribution_from_inputs_to_outputs_where_it_explodes():
     assert after.nodes <= measuring.rewrite(unrolled.garch(20)).nodes
 
 
+def test_the_graph_of_the_function_is_measured_and_not_one_that_computes_a_constant():
+    x = pt.matrix("x", dtype="float64")
+    graph = unrolled.Graph([x], [x @ pt.diag(pt.constant(np.ones((1, 2)))[0] + 1).T])
+    measured = measuring.rewrite(graph, MODE)
+    f = pytensor.function(graph.inputs, graph.outputs, mode=MODE)
+    assert measured.nodes == len(f.maker.fgraph.apply_nodes)
+
+
 def test_modes_keep_their_rewriters():
     assert get_mode("NUMBA").optimizer is not None
     with optdb.pytensor.enable():
