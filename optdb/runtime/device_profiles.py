@@ -59,7 +59,7 @@ class DeviceQuirks:
     copy_s: float = 0.0
     #: A buffer has the same address in all kernels, as long as it exists, and kernels may use it as a number.
     keeps_addresses: bool = False
-    #: Plans run chains of small commands as persistent launches (``codegen.kernels.persistent_launches``), if a trial
+    #: Plans run chains of small commands as persistent launches (``device.launches``), if a trial
     #: shows that the groups of a launch can meet. The buffers have to keep their addresses.
     persistent_launches: bool = False
     #: The compiler takes NVIDIA's PTX in OpenCL C, and so the instructions of tensor cores, on devices that have them

@@ -31,8 +31,8 @@ def bind_io(
 ) -> IOBinding:
     """Decide how the inputs and outputs of a recorded call are bound.
 
-    A command with external memory cannot be merged (``merging``). Where that costs more than a copy, the value is
-    copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
+    A command with external memory cannot be merged (``optdb.device.launches``). Where that costs more than a copy, the
+    value is copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
 
     Parameters
     ----------

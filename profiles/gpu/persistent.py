@@ -26,9 +26,8 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.codegen.kernels import persistent_launches
-from optdb.codegen.kernels.persistent import PERSISTENT
-from optdb.device.plans import plan as planning
+from optdb.device.launches import persistent
+from optdb.device.launches.programs import PERSISTENT
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
@@ -84,11 +83,11 @@ class Variant:
         self._barrier, self._groups, self._registers = barrier, groups, registers
         self._inline, self._teams = inline, teams
         if rounds:
-            persistent_launches._MAX_ROUNDS = rounds
+            persistent._MAX_ROUNDS = rounds
         # A launch that hangs is given up after a second or two.
-        persistent_launches._POLLS = 1 << 21
-        self._choose = vars(planning)["residency"]
-        vars(planning)["residency"] = self.residency
+        persistent._POLLS = 1 << 21
+        self._choose = persistent.residency
+        persistent.residency = self.residency
 
     def residency(self, context: Any, wish: str) -> Any:
         """Return how a context runs persistent launches."""

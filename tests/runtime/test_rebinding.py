@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.runtime import merging, rebinding
+from optdb.runtime import rebinding
 from optdb.runtime.commands import EnqueueCopy, Memory
 from optdb.runtime.device_profiles import DeviceQuirks
 from optdb.runtime.host_buffers import MIN_ZERO_COPY_BYTES
@@ -24,8 +24,7 @@ def launches_take(context, monkeypatch):
     def set_costs(launch_s, kernel_compile_s=0.0):
         quirks = DeviceQuirks(True, launch_s, launch_s, kernel_compile_s)
         profile = replace(context.profile, quirks=quirks)
-        for module in (merging, rebinding):
-            monkeypatch.setattr(module, "profile_of", lambda device: profile)
+        monkeypatch.setattr(rebinding, "profile_of", lambda device: profile)
 
     return set_costs
 
@@ -55,21 +54,3 @@ def test_inputs_in_one_buffer_are_refused(context):
     memory = Memory(LARGE, context.cl_context)
     with pytest.raises(ValueError, match="y is in the buffer of another input"):
         bind_io({"x": memory, "y": memory}, {}, (), ())
-
-
-class NoKernels:
-    """Merges commands that need no kernel of their own."""
-
-    def kernel_of(self, command):
-        return None
-
-
-def test_commands_are_merged_where_a_launch_costs(context, launches_take):
-    commands = copies(context, Memory(LARGE, context.cl_context), 5)
-    launches_take(0.0)
-    assert not any(merging.may_be_merged(command, NoKernels()) for command in commands)
-    launches_take(1e-5)
-    assert all(merging.may_be_merged(command, NoKernels()) for command in commands)
-    commands[0].is_rebindable = True
-    assert not merging.may_be_merged(commands[0], NoKernels())
-    assert merging.Merging([commands], "never", NoKernels()).done

@@ -1,4 +1,4 @@
-"""The bodies of kernels as functions that another kernel calls, for ``persistent``.
+"""The bodies of kernels as functions that another kernel calls, for ``optdb.device.launches``.
 
 A kernel that runs groups of other kernels gives each body the ids that the kernel would query, and the local memory
 that it declares: a function may declare none. :func:`bodies_of` reads a unit's kernels. Kernels that the small scanner

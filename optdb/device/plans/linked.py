@@ -64,14 +64,7 @@ class LinkedFunction(NodeGraph):
     @property
     def merge_launches(self) -> str:
         """How small launches are merged: the user's choice, if nothing else is known."""
-        return self._sooner(self.options().merge_launches)
-
-    @property
-    def persistent_launches(self) -> str:
-        """Whether and when persistent launches replace others: the user's choice, if nothing else is known."""
-        return self._sooner(self.options().persistent_launches)
-
-    def _sooner(self, wish: str) -> str:
+        wish = self.options().merge_launches
         return "always" if self.merges_at_once and wish == "auto" else wish
 
     @functools.cached_property

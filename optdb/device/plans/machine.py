@@ -109,6 +109,14 @@ class PlannedMachine:
             for (shapes, _), entry in self._cache.items()
         ]
 
+    def merge_at_once(self) -> None:
+        """Let plans merge small launches from the first one on, and not when that has paid."""
+        self.linked.merges_at_once = True
+
+    def repeat_commands(self) -> None:
+        """Let a call that finds what the last one has found enqueue the same commands, and do nothing else."""
+        self.linked.repeats_commands = True
+
     @property
     def last_recording(self) -> Recording | None:
         """The recording that was used last; None if there is none."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
-from optdb.codegen.kernels.persistent_launches import PersistentMerging, Undecided, residency
-from optdb.codegen.kernels.sequencing import Sequencer
-from optdb.device.plans.accesses import CommandAccesses
+from optdb.device.launches.accesses import CommandAccesses
+from optdb.device.launches.choosing import plan_merging
 from optdb.device.plans.budget import check_plan
 from optdb.device.plans.donation import find_donation
 from optdb.device.plans.graph import Node, ValueId
@@ -32,7 +31,6 @@ from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
-from optdb.runtime.merging import Merging
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
@@ -75,7 +73,13 @@ class Plan:
         #: Whether a node computes in each call.
         self.always_computes = any(step.free for step in self._steps)
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
-        self._merging = self._chosen_merging()
+        options = linked.options()
+        self._merging = plan_merging(
+            [segment.commands for segment in self._segments],
+            list({linked.contexts[var] for var in self._arrays}),
+            self._accesses,
+            *(options.merge_launches, options.persistent_launches, linked.merges_at_once),
+        )
         #: Lists of commands that steps begin with, and all of their commands.
         self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
         # After a call, `commit` and `release` may have replaced results by copies.
@@ -118,20 +122,6 @@ class Plan:
         if node not in self._recording.roles.value_dependent:
             return Step(bound)
         return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
-
-    def _chosen_merging(self) -> Merging | PersistentMerging | Undecided:
-        """Return what merges small launches: into persistent ones where the device has them."""
-        merge, persist = self.linked.merge_launches, self.linked.persistent_launches
-        segments = [segment.commands for segment in self._segments]
-        contexts = list({self.linked.contexts[var] for var in self._arrays})
-        undecided = Undecided(contexts, persist, segments)
-        if merge != "never" and not undecided.is_over:
-            return undecided
-        chosen = {context: residency(context, self.linked.options().persistent_launches) for context in contexts}
-        residencies = {context.queue.int_ptr: resident for context, resident in chosen.items() if resident is not None}
-        if merge == "never" or not residencies:
-            return Merging(segments, merge, Sequencer())
-        return PersistentMerging(segments, residencies, self._accesses, persist)
 
     def load(self) -> None:
         """Put the plan's arrays and values into the cells of the function."""
@@ -234,8 +224,6 @@ class Plan:
 
     def _merge(self) -> None:
         """Time or merge small launches, if that is due before this call."""
-        if isinstance(self._merging, Undecided) and self._merging.is_over:
-            self._merging = self._chosen_merging()
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels.sequencing import Sequencer
+from optdb.device.launches.sequential import may_be_merged
 from optdb.device.plans.budget import BudgetedRecorder
 from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.linked import LinkedFunction
@@ -28,7 +28,6 @@ from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Memory
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.host_buffers import pays_zero_copy
-from optdb.runtime.merging import may_be_merged
 from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
@@ -81,9 +80,9 @@ class Recording:
         linked, layouts = self.linked, self.layouts
         outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
         next_values = {layouts[var].memory for var in linked.updates.values() if var in layouts}
-        merges, merger = linked.options().merge_launches != "never", Sequencer()
+        merges = linked.options().merge_launches != "never"
         commands = (command for segment in self.segments for command in segment.commands)
-        mergeable = [command for command in commands if merges and may_be_merged(command, merger)]
+        mergeable = [command for command in commands if merges and may_be_merged(command)]
         self.io = bind_io(self._input_memories, outputs, next_values, mergeable)
 
     @property

@@ -9,17 +9,14 @@ while no array moves.
 
 from __future__ import annotations
 
-import functools
-import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from optdb.codegen.kernels.copies import calls_until_gathering, gathered
+from optdb.device.launches.copies import copies_course
+from optdb.device.launches.merging import LaunchMerging
 from optdb.device.plans.linked import LinkedFunction
 from optdb.runtime.arrays import Array, copy, overwrite
-from optdb.runtime.background import in_background
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
 from optdb.runtime.holding import enqueue_bound
@@ -131,9 +128,8 @@ class CommitUpdates:
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
-        #: The number of calls until the copies of the record are gathered, and the list in which they are.
-        self._calls_left = math.inf
-        self._gathering: Future[CommandList] | None = None
+        #: What merges the copies of the record; None without a record, and where several devices have them.
+        self._merging: LaunchMerging | None = None
 
     def commands(self) -> CommandList | None:
         """Return the commands that commit the values now in the cells; None if they were not recorded."""
@@ -142,7 +138,7 @@ class CommitUpdates:
     @property
     def is_final(self) -> bool:
         """Whether all that `run` does from now on is to enqueue the same commands."""
-        return not self._checks and self._calls_left == math.inf
+        return not self._checks and (self._merging is None or self._merging.done)
 
     def is_ready(self) -> bool:
         """Tell whether `run` only enqueues recorded commands for the values now in the cells."""
@@ -154,9 +150,9 @@ class CommitUpdates:
         if self._is_recorded(before):
             if self._checks:
                 check_updates(self._linked)
-            self._calls_left -= 1
-            if self._calls_left < 0:
-                self._gather()
+            merged = None if self._merging is None else self._merging.next()
+            if merged is not None:
+                (self._commands,) = merged
             enqueue_bound(self._commands)
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
@@ -165,20 +161,6 @@ class CommitUpdates:
             self._record(before)
         else:
             commit(self._linked)
-
-    def _gather(self) -> None:
-        """Let one launch do the small copies of the record, once another thread has compiled it."""
-        assert self._context is not None
-        gather = functools.partial(gathered, self._context, self._commands)
-        if self._linked.merge_launches == "always":
-            self._commands, self._calls_left = gather(), math.inf
-            return
-        if self._gathering is None:
-            self._gathering = in_background(gather, "optdb-gathering")
-        if self._gathering is None:  # the process ends
-            self._calls_left = math.inf
-        elif self._gathering.done():
-            self._commands, self._calls_left = self._gathering.result(), math.inf
 
     def _is_recorded(self, before: list[Any]) -> bool:
         return self._before is not None and all(map(operator.is_, before, self._before))
@@ -196,6 +178,6 @@ class CommitUpdates:
             return
         buffers = BufferAssignment(liveness([CommandGroup(segment.commands, segment.allocated)], ()))
         self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))
-        self._calls_left, self._gathering = math.inf, None
+        self._merging = None
         if self._context is not None:
-            self._calls_left = calls_until_gathering(self._context, self._commands, self._linked.merge_launches)
+            self._merging = LaunchMerging(copies_course(self._context, self._commands, self._linked.merge_launches))

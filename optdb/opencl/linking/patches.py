@@ -18,8 +18,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from optdb.codegen.kernels.copies import build_early
-from optdb.codegen.kernels.persistent_launches import is_decided
+from optdb.device.launches.copies import build_early
+from optdb.device.launches.persistent import is_decided
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Op, Variable, op_of

@@ -12,10 +12,11 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.kernels import sequencing
-from optdb.opencl import get_context
-from optdb.runtime import merging
+from optdb.device.launches import building, sequential
+from optdb.opencl import contexts, get_context
+from optdb.opencl.registry import context_of
 from optdb.runtime.build import BuildError
+from tests.distributed.training import two_devices
 from tests.effort import examples
 from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
@@ -39,14 +40,14 @@ def merge(monkeypatch):
 
 
 #: So many calls, and merged launches have been done twice: it is recorded, planned, looked at, and merged.
-CALLS = 2 + merging.PROBED_CALLS + 2
+CALLS = 2 + sequential.PROBED_CALLS + 2
 
 
 def compiles_in(monkeypatch, seconds):
     """Let the device's profile say how long it takes to compile a kernel."""
     profile = get_context("dev0").profile
     quick = replace(profile, quirks=replace(profile.quirks, kernel_compile_s=seconds))
-    monkeypatch.setattr(merging, "profile_of", lambda device: quick)
+    monkeypatch.setattr(sequential, "profile_of", lambda device: quick)
 
 
 def enqueued(sim):
@@ -81,6 +82,32 @@ def test_state_goes_on(merge):
     w.set_value(np.zeros((20, 5), "float32"))
     for _ in range(CALLS):
         np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_launches_of_two_devices_are_merged_by_each(merge, monkeypatch):
+    merge("always")
+    devices = two_devices()
+    names = [context_of(device) for device in devices]
+    mode = theano.compile.get_default_mode().including("opencl")
+    monkeypatch.setattr(contexts, "default", names[0])
+    start = np.linspace(0, 1, 9, dtype="float32").reshape(3, 3)
+    states = [theano.shared(start + number, target=name) for number, name in enumerate(names)]
+    following = list(states)
+    for _ in range(6):
+        following = [tt.nnet.softmax(value - value.sum(axis=0)) + n for n, value in enumerate(following)]
+    f = theano.function([], [], updates=list(zip(states, following)), mode=mode)
+    hosts = [theano.shared(state.get_value()) for state in states]
+    for value, state, host in zip(following, states, hosts):
+        host.default_update = theano.clone(value, {state: host})
+    g = theano.function([], [], updates=[(host, host.default_update) for host in hosts], no_default_updates=True)
+    for _ in range(CALLS):
+        f()
+        g()
+    for state, host in zip(states, hosts):
+        np.testing.assert_allclose(state.get_value(), host.get_value(), rtol=1e-5)
+    (plan,) = f.fn.plans
+    assert plan.enqueued < plan.commands
 
 
 @pytest.mark.slow
@@ -173,7 +200,7 @@ def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
 @pytest.mark.parametrize("seconds, merged", [(0, True), (1, False)])
 def test_launches_of_several_items_are_looked_at(merge, monkeypatch, seconds, merged):
     merge("always")
-    monkeypatch.setattr(merging.Probe, "small", not seconds)
+    monkeypatch.setattr(sequential.Probe, "small", not seconds)
     x = tt.fvector("x")
     y = x
     for _ in range(6):
@@ -192,7 +219,7 @@ def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(merge, monkeypatch,
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
 
-    monkeypatch.setattr(sequencing, "make", refuse)
+    monkeypatch.setattr(building, "make", refuse)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")

@@ -19,8 +19,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.kernels import persistent_building, persistent_launches
-from optdb.device.plans import plan as planning
+from optdb.device.launches import building, persistent
 from optdb.opencl import get_context
 from optdb.opencl.linking import patches as linking
 from optdb.runtime import grid_failures, step_trials
@@ -61,18 +60,18 @@ def refusing(monkeypatch):
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
 
-    monkeypatch.setattr(persistent_building, "make", refuse)
+    monkeypatch.setattr(building, "make", refuse)
 
 
 def meet_by(monkeypatch, barrier):
     """Let the one group of launches use a barrier."""
-    choose = persistent_launches.residency
+    choose = persistent.residency
 
     def chosen(context, wish):
         resident = choose(context, wish)
         return resident and replace(resident, barrier=replace(barrier, meets=False))
 
-    monkeypatch.setattr(planning, "residency", chosen)
+    monkeypatch.setattr(persistent, "residency", chosen)
 
 
 @pytest.mark.slow
@@ -127,11 +126,11 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
     if each_device_kind != "gpu":
         pytest.skip("a processor has other kernels")
     halved = []
-    launches_of = persistent_launches.PersistentProgram._halved
+    launches_of = persistent.PersistentProgram._halved
     monkeypatch.setattr(
-        persistent_launches.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
+        persistent.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
     )
-    monkeypatch.setattr(persistent_launches, "_SPLIT_GROUPS", groups)
+    monkeypatch.setattr(persistent, "_SPLIT_GROUPS", groups)
     context = get_context("dev0")
     monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
     x = tt.fmatrix("x")
@@ -156,11 +155,9 @@ def test_the_compiler_knows_the_products_of_loops(each_device_kind, persist, mon
     if each_device_kind != "gpu":
         pytest.skip("a processor has other kernels")
     programs = []
-    make = persistent_launches.PersistentProgram
-    monkeypatch.setattr(
-        persistent_launches, "PersistentProgram", lambda *args: programs.append(make(*args)) or programs[-1]
-    )
-    monkeypatch.setattr(persistent_launches, "_OFTEN", often)
+    make = persistent.PersistentProgram
+    monkeypatch.setattr(persistent, "PersistentProgram", lambda *args: programs.append(make(*args)) or programs[-1])
+    monkeypatch.setattr(persistent, "_OFTEN", often)
     context = get_context("dev0")
     monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
     x, rng = tt.fmatrix("x"), np.random.RandomState(0)
@@ -224,7 +221,7 @@ def test_random_functions(seed, choices, rows, max_tiles):
     data = [rng.uniform(-1, 1, (rows, 4)).astype("float32") for _ in range(CALLS)]
     got = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persistent_launches, "_MAX_TILES_ALONE", max_tiles)
+        patch.setattr(persistent, "_MAX_TILES_ALONE", max_tiles)
         for wish in WISHES:
             with theano.change_flags(**{"optdb.persistent_launches": wish}):
                 outputs = [values[-1], values[len(values) // 2]]
@@ -241,7 +238,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
-    monkeypatch.setattr(persistent_launches, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
+    monkeypatch.setattr(persistent, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
     data = np.ones((2, 3), "float32")
     assert any(not np.allclose(sim(data * i), f(data * i)) for i in range(1, 2 * CALLS))
 
@@ -252,7 +249,7 @@ def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
     meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
-    monkeypatch.setattr(persistent_launches, "_POLLS", 1 << 10)
+    monkeypatch.setattr(persistent, "_POLLS", 1 << 10)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -295,14 +292,11 @@ def test_a_refusal_by_the_driver_is_told_and_nothing_is_lost(persist, refusing, 
     assert plan_of(sim).enqueued == plan_of(sim).commands
 
 
-def test_no_device_has_persistent_launches_by_default(persist):
+def test_no_processor_has_persistent_launches_by_default(persist):
     persist("auto")
-    assert not get_context("dev0").profile.quirks.persistent_launches
-    x, _, value = chain(2)
-    _, sim = simulated([x], value)
-    for _ in range(CALLS):
-        sim(np.ones((2, 3), "float32"))
-    assert isinstance(plan_of(sim)._merging, planning.Merging)
+    context = get_context("dev0")
+    assert not context.profile.quirks.persistent_launches
+    assert persistent.residency(context, "auto") is None
 
 
 @pytest.fixture
@@ -311,7 +305,7 @@ def pays(persist, monkeypatch):
 
     Programs are built in this process, which takes less time.
     """
-    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build)
+    monkeypatch.setattr(persistent, "build_apart", building.build)
 
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
@@ -319,7 +313,7 @@ def pays(persist, monkeypatch):
         # A chain of three has some ten commands, and fewer kernels.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
-        monkeypatch.setattr(persistent_launches, "_WAYS", ways)
+        monkeypatch.setattr(persistent, "_WAYS", ways)
         monkeypatch.setattr(step_trials.StepTrial, "medians", medians)
 
     return say
@@ -367,7 +361,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
     def max_tiles(self, command):
         return 10**6 * (self.max_rounds > 1 or not getattr(command, "name", "").startswith("matmul"))
 
-    monkeypatch.setattr(persistent_launches.Residency, "max_tiles", max_tiles)
+    monkeypatch.setattr(persistent.Residency, "max_tiles", max_tiles)
     f, sim, w, data = training_step()
     enqueued = []
 
@@ -379,7 +373,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
         return plan._merging.done
 
     called_until(sim, is_done, call)
-    assert len(plan_of(sim)._merging._tried) == 3
+    assert len(set(enqueued)) == 3
     call(sim)
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
     most, some, *_ = sorted(set(enqueued))
@@ -391,7 +385,7 @@ def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
     """A product that has a launch of its own stands between a run of some commands and a longer one."""
     pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
     monkeypatch.setattr(
-        persistent_launches.Residency,
+        persistent.Residency,
         "max_tiles",
         lambda _, command: 10**6 * (not getattr(command, "name", "").startswith("matmul")),
     )
@@ -430,8 +424,8 @@ def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
     _, sim = simulated([x], value)
     for _ in range(20):
         sim(np.ones((2, 3), "float32"))
-    assert plan_of(sim)._merging._building is None
-    monkeypatch.setattr(persistent_building.ProgramDescription, "was_built", lambda *args: True)
+    assert not plan_of(sim).is_settled
+    monkeypatch.setattr(building.ProgramDescription, "was_built", lambda *args: True)
     _, sim = simulated([x], value)
     called_until(sim, lambda plan: plan._merging.done)
     assert plan_of(sim).enqueued <= 2
@@ -440,7 +434,7 @@ def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
 def test_nothing_waits_until_it_is_known_whether_groups_can_meet(pays, monkeypatch):
     pays()
     is_tried = False
-    monkeypatch.setattr(persistent_launches, "is_decided", lambda context, wish: is_tried)
+    monkeypatch.setattr(persistent, "is_decided", lambda context, wish: is_tried)
     x, _, value = chain(3)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -493,10 +487,10 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
 
         monkeypatch.setattr(owner, name, do)
 
-    slowly(persistent_launches.PersistentMerging, "_look")
-    slowly(persistent_launches, "build_apart")
-    slowly(persistent_launches, "addresses_of")
-    slowly(persistent_launches.PersistentProgram, "merged")
+    slowly(persistent.PersistentMerger, "look")
+    slowly(persistent, "build_apart")
+    slowly(persistent, "addresses_of")
+    slowly(persistent.PersistentProgram, "merged")
     x, w, value = chain(3)
     f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
     data = np.ones((2, 3), "float32")
@@ -509,7 +503,7 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
             goes_on.set()
 
     called_until(sim, lambda plan: plan._merging.done, call)
-    assert set(reached) == {"_look", "build_apart", "addresses_of", "merged"}
+    assert set(reached) == {"look", "build_apart", "addresses_of", "merged"}
     assert all(calls_at[count] > 20 for count in range(1, len(reached) + 1))
     assert plan_of(sim).enqueued <= 3
 
@@ -517,19 +511,17 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
 @pytest.fixture
 def described(monkeypatch):
     """Return a list to which the descriptions of programs are appended."""
-    made, make = [], persistent_building.ProgramDescription
-    monkeypatch.setattr(persistent_launches, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
+    made, make = [], building.ProgramDescription
+    monkeypatch.setattr(persistent, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
     return made
 
 
 @pytest.mark.slow
 def test_another_process_writes_and_builds_the_program(pays, monkeypatch, described):
     pays()
-    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
-    written = persistent_building.ProgramDescription.written
-    monkeypatch.setattr(
-        persistent_building.ProgramDescription, "written", lambda _: pytest.fail("it is written in this process")
-    )
+    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
+    written = building.ProgramDescription.written
+    monkeypatch.setattr(building.ProgramDescription, "written", lambda _: pytest.fail("it is written in this process"))
     x, w, value = chain(3)
     f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
     data = np.ones((2, 3), "float32")
@@ -539,25 +531,25 @@ def test_another_process_writes_and_builds_the_program(pays, monkeypatch, descri
     assert plan_of(sim).enqueued <= 2
     (description,) = described
     context = get_context("dev0")
-    again = persistent_building.ProgramDescription.of_json(json.loads(description.json), context)
+    again = building.ProgramDescription.of_json(json.loads(description.json), context)
     assert again.json == description.json
     assert written(again)[0] == written(description)[0]
-    assert persistent_building._written_apart(context, description) == written(description)
+    assert building._written_apart(context, description) == written(description)
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], [sys.executable, "-c", "print('no program')"]])
 def test_without_another_process_the_program_is_built_here(pays, monkeypatch, caplog, command):
     pays()
-    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
+    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
     told = []
-    monkeypatch.setattr(persistent_building.children, "command", lambda *args: told.append(args) or command)
+    monkeypatch.setattr(building.children, "command", lambda *args: told.append(args) or command)
     x, _, value = chain(3)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
     with caplog.at_level(logging.INFO):
         called_until(sim, lambda plan: plan._merging.done)
     assert "a persistent kernel is built in this process" in caplog.text
-    kept = persistent_building.binaries.current()
+    kept = building.binaries.current()
     assert [args[1:] for args in told] == [(get_context("dev0").spec, str(kept.folder), str(kept.limit >> 20))]
     np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert plan_of(sim).enqueued <= 2
@@ -565,19 +557,18 @@ def test_without_another_process_the_program_is_built_here(pays, monkeypatch, ca
 
 def test_what_was_built_is_known_to_later_processes(pays, monkeypatch, described, tmp_path):
     pays()
-    monkeypatch.setattr(
-        persistent_building.binaries, "for_device", lambda _: persistent_building.binaries.Binaries(tmp_path)
-    )
-    monkeypatch.setattr(persistent_launches, "build_apart", persistent_building.build_apart)
-    monkeypatch.setattr(persistent_building, "_written_apart", lambda *_: None)
+    monkeypatch.setattr(building.binaries, "for_device", lambda _: building.binaries.Binaries(tmp_path))
+    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
+    monkeypatch.setattr(building, "_written_apart", lambda *_: None)
+    due, look = [], persistent.PersistentMerger.look
+    monkeypatch.setattr(persistent.PersistentMerger, "look", lambda merger: due.append(look(merger)) or due[-1])
     x, _, value = chain(3)
     context = get_context("dev0")
     for was_built in (False, True):
         _, sim = simulated([x], value)
         sim(np.ones((2, 3), "float32"))
-        called_until(sim, lambda plan: plan._merging._looking is not None and plan._merging._looking.done())
-        assert (plan_of(sim)._merging._due == 0) == was_built
         called_until(sim, lambda plan: plan._merging.done)
+        assert due[-1] == 0 if was_built else due[-1] > 0
         assert described[-1].was_built(context)
 
 
@@ -599,8 +590,8 @@ def test_an_error_in_a_timed_call_does_not_count(pays):
 
 def test_large_tiles_and_many_of_teams_have_launches_of_their_own(monkeypatch):
     barrier = replace(GRID_BARRIERS["atomics"], meets=True)
-    resident = persistent_launches.Residency(get_context("dev0"), barrier, 132, 256)
-    monkeypatch.setattr(persistent_launches, "_synchronizes", lambda command: command.name.startswith("fold"))
+    resident = persistent.Residency(get_context("dev0"), barrier, 132, 256)
+    monkeypatch.setattr(persistent, "_synchronizes", lambda command: command.name.startswith("fold"))
 
     def most(name):
         return resident.max_tiles(EnqueueKernel(None, SimpleNamespace(function_name=name), (256,), (256,), ()))

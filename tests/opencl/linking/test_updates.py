@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import time
 
 import numpy as np
 import pytest
@@ -48,6 +48,13 @@ def test_arrays_that_take_each_others_place(commits):
     assert len(commits) <= 2
 
 
+def wait_until(is_reached):
+    until = time.monotonic() + 60
+    while not is_reached():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("wish", ["auto", "always", "never"])
 def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
     monkeypatch.setattr(theano.config.optdb, "merge_launches", wish)
@@ -63,11 +70,10 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
     for call in range(8):
         f()
         if call == 4 and wish == "auto":
-            commit = f.fn._current_entry().made.commit
-            assert 1000 < commit._calls_left < 10000
-            commit._calls_left = 0
+            merging = f.fn._current_entry().made.commit._merging
+            assert not merging.expect(1000) and merging.expect(10000)
         if call == 5 and wish == "auto":
-            concurrent.futures.wait([commit._gathering])
+            wait_until(merging._pause.is_ready)
         hosts = [turned.dot(host) for host in hosts]
         for state, host in zip(states, hosts, strict=True):
             np.testing.assert_array_equal(state.get_value(), host)

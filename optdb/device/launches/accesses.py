@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from optdb.codegen.kernels.persistent_launches import body_of
+from optdb.codegen.kernels.bodies import KernelBody, bodies_of
+from optdb.codegen.kernels.programs import origin
 from optdb.runtime.arrays import root_of
 from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueKernel, Memory
 from optdb.runtime.dependencies import ByteRange
 
-__all__ = ["CommandAccesses"]
+__all__ = ["Accesses", "CommandAccesses", "body_of", "ranges_of_copy"]
+
+#: Returns the bytes that a bound command uses.
+Accesses = Callable[[Any], Sequence[ByteRange]]
 
 
 class CommandAccesses:
@@ -31,8 +35,7 @@ class CommandAccesses:
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
         """Return the bytes that a bound command uses; of a kernel's arguments, all that they may lie in."""
         if isinstance(bound, EnqueueCopy):
-            ends = (bound.target, bound.target_offset, True), (bound.source, bound.source_offset, False)
-            return [self._bytes(buffer, start, bound.nbytes, is_written) for buffer, start, is_written in ends]
+            return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
         memories = dict(command.operands())
         ranges = []
@@ -46,16 +49,29 @@ class CommandAccesses:
         buffer, shift, nbytes = (
             (buffer, 0, buffer.size) if memory is None else (*self._buffers.locate(memory), memory.nbytes)
         )
-        return self._bytes(buffer, shift, nbytes, is_written)
+        return _range_in(self._roots, buffer, shift, nbytes, is_written)
 
-    def _bytes(self, buffer: Any, shift: int, nbytes: int, is_written: bool) -> ByteRange:
-        if buffer.int_ptr not in self._roots:
-            self._roots[buffer.int_ptr] = root_of(buffer)
-        root, start = self._roots[buffer.int_ptr]
-        return ByteRange(root, start + shift, start + shift + nbytes, is_written)
+
+def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
+    """Return the bytes that a copy writes and reads; `roots` keeps the whole buffer of each part of one."""
+    ends = (copy.target, copy.target_offset, True), (copy.source, copy.source_offset, False)
+    return [_range_in(roots, buffer, start, copy.nbytes, is_written) for buffer, start, is_written in ends]
+
+
+def _range_in(roots: dict[int, tuple[int, int]], buffer: Any, shift: int, nbytes: int, is_written: bool) -> ByteRange:
+    if buffer.int_ptr not in roots:
+        roots[buffer.int_ptr] = root_of(buffer)
+    root, start = roots[buffer.int_ptr]
+    return ByteRange(root, start + shift, start + shift + nbytes, is_written)
 
 
 def _reads_only(command: Any, operand: int) -> bool:
     """Tell whether a kernel does not write to one of its operands."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.reads_only(operand)
+
+
+def body_of(command: EnqueueKernel) -> KernelBody | None:
+    """Return the body of a launch's kernel; None if it has none."""
+    kernel = origin(command.kernel)
+    return None if kernel is None else bodies_of(kernel[0]).kernels.get(kernel[1])

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from optdb.codegen.kernels import ARRAY, BUFFER, SIZE, SSIZES, Kernel, compile_kernels, ctype
 from optdb.codegen.kernels.programs import origin
-from optdb.codegen.kernels.sequences import (
-    ADDRESS,
-    SEQUENCE,
-    copy_entry,
-    fill_entry,
-    launch_entry,
-    listed,
-    sequence_program,
-)
+from optdb.device.launches import sequential
+from optdb.device.launches.building import ProgramDescription, build
+from optdb.device.launches.merging import LaunchMerging
+from optdb.device.launches.programs import SEQUENCE
+from optdb.device.launches.sequential import SequenceProgram, may_be_merged, sequential_course
 from optdb.runtime.arrays import from_host
-from optdb.runtime.build import make
-from optdb.runtime.library import cl
+from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from tests.opencl_device import runtime_context
 
 DTYPES = ("bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "complex64", "complex128")
@@ -61,30 +58,15 @@ def kernel_of(context, code, name, params):
     return launcher
 
 
-def in_one_launch(context, launches):
-    """Do launches, each a launcher, numbers of items and arguments, by one kernel."""
-    made = [(launcher, origin(launcher._kernel), items, launcher.bind(args)) for launcher, items, args in launches]
-    source, cases = sequence_program(dict.fromkeys(kernel for _, kernel, *_ in made))
-    program = make(context, source)
-    buffers = {arg for *_, args in made for arg in args if isinstance(arg, cl.MemoryObject)}
-    addresses = {buffer.int_ptr: address_of(context, program, buffer) for buffer in buffers}
-    entries = [launch_entry(cases[kernel], items, args, addresses) for _, kernel, items, args in made]
-    do(context, program, entries)
-
-
-def address_of(context, program, buffer):
-    found = np.zeros(1, np.uint64)
-    there = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)
-    cl.Kernel(program, ADDRESS)(context.queue, (1,), (1,), buffer, there)
-    cl.enqueue_copy(context.queue, found, there)
-    return int(found[0])
-
-
-def do(context, program, entries):
-    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-    cl.Kernel(program, SEQUENCE)(
-        *(context.queue, (1,), (1,), cl.Buffer(context.cl_context, flags, hostbuf=listed(entries)))
-    )
+def in_one_launch(context, launches, commands=()):
+    """Do launches, each a launcher, numbers of items and arguments, and other commands by one kernel."""
+    made = [
+        EnqueueKernel(context.queue, launcher._kernel, items, None, tuple(launcher.bind(args)))
+        for launcher, items, args in launches
+    ]
+    program = SequenceProgram([origin(launch.kernel) for launch in made])
+    assert all(map(program.supports, made))
+    program.launch([*made, *commands]).enqueue()
     context.queue.finish()
 
 
@@ -149,31 +131,44 @@ def test_what_stands_later_in_a_list_sees_what_stands_before(context):
     "pattern", [np.uint8(200), np.int16(-2), np.float32(0.1), np.float64(0.1), np.complex64(1 + 2j)]
 )
 def test_copies_and_fills(context, pattern):
-    source, cases = sequence_program([])
-    assert not cases
-    program = make(context, source)
-    array = from_host(context, np.zeros(9, pattern.dtype))
-    at = address_of(context, program, array.base_data)
-    size = pattern.nbytes
-    entries = [
-        fill_entry(at + size, 5 * size, pattern),
-        copy_entry(at + 7 * size, at + 4 * size, 2 * size),
-        copy_entry(at, at, 0),
+    k = kernel_of(context, "OUTLINED_KERNEL void k(GLOBAL_MEM char *a) { }", "k", [BUFFER])
+    array, size = from_host(context, np.zeros(9, pattern.dtype)), pattern.nbytes
+    queue, buffer = context.queue, array.base_data
+    commands = [
+        EnqueueFill(queue, buffer, size, 5 * size, pattern),
+        EnqueueCopy(queue, buffer, 7 * size, buffer, 4 * size, 2 * size),
+        EnqueueCopy(queue, buffer, 0, buffer, 0, 0),
     ]
-    do(context, program, entries)
+    in_one_launch(context, [(k, (1,), (array,))], commands)
     np.testing.assert_array_equal(array.get(), np.array([0, 1, 1, 1, 1, 1, 0, 1, 1]) * pattern)
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = 1; }",
         "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { LOCAL_MEM int b; b = 1; local_barrier(); a[0] = b; }",
         "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = get_work_dim(); }",
     ],
 )
 def test_kernels_of_other_kinds_are_left_out(context, code):
     k = kernel_of(context, code, "k", [BUFFER])
-    source, cases = sequence_program([origin(k._kernel)])
+    _, cases = build(context, ProgramDescription(SEQUENCE, {origin(k._kernel): 1}))
     assert not cases
-    make(context, source)
+    launch = EnqueueKernel(context.queue, k._kernel, (1,), None, ())
+    assert not SequenceProgram([origin(k._kernel)]).supports(launch)
+
+
+def test_commands_are_merged_where_a_launch_costs(context, monkeypatch):
+    def launches_take(launch_s):
+        profile = replace(context.profile, quirks=replace(context.profile.quirks, launch_s=launch_s))
+        monkeypatch.setattr(sequential, "profile_of", lambda device: profile)
+
+    buffer = from_host(context, np.zeros(16)).base_data
+    commands = [EnqueueCopy(context.queue, buffer, 0, buffer, 64, 64) for _ in range(5)]
+    launches_take(0.0)
+    assert not any(map(may_be_merged, commands))
+    launches_take(1e-5)
+    assert all(map(may_be_merged, commands))
+    commands[0].is_rebindable = True
+    assert not may_be_merged(commands[0])
+    assert LaunchMerging(sequential_course([commands], "never")).done

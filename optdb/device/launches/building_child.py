@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
-from optdb.codegen.kernels.copies import addresses_of
-from optdb.codegen.kernels.persistent_building import REPLY, ProgramDescription, build
+from optdb.device.launches.building import REPLY, ProgramDescription, build
+from optdb.device.launches.entries import addresses_of
 from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
@@ -28,9 +28,9 @@ def main() -> None:
     written = source, cases = description.written()
     # The second one comes from the binary that the first one has left, like that of the other process.
     for _ in range(2):
-        build(context, description, written)
+        program, _ = build(context, description, written)
     # The other process asks for addresses next.
-    addresses_of(context, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
+    addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
     listed = [
         (number[unit], name, [part.hex() for part in numbers], case) for (unit, name, numbers), case in cases.items()

@@ -1,4 +1,9 @@
-/* A kernel that runs the groups of other kernels, see persistent.py. */
+/* Kernels that run the commands of a table, see optdb/device/launches/programs.py. */
+
+__kernel void ADDRESS(__global char *buffer, __global ulong *addresses, ulong index)
+{
+    addresses[index] = (ulong)buffer;
+}
 
 /* Copies the entry of a tile into local memory, unless it is there, and returns the tile's number within its command.
    All items are done with the tile before. */
@@ -15,32 +20,57 @@ static uint optdb_entry(__local ulong *entry, const __global ulong *entries, ulo
     return (uint)(tile >> 32);
 }
 
-static void optdb_copy_tile(const __local ulong *entry, uint tile)
+static ATTRIBUTE void optdb_copy_tile(const SPACE ulong *entry, uint tile)
 {
     const ulong start = (ulong)tile * PIECE;
     const ulong nbytes = min((ulong)PIECE, entry[3] - start);
     __global char *to = (__global char *)(entry[1] + start);
     const __global char *from = (const __global char *)(entry[2] + start);
     const ulong words = (entry[1] | entry[2]) % sizeof(uint4) ? 0 : nbytes / sizeof(uint4);
-    for (ulong i = get_local_id(0); i < words; i += ITEMS)
+    for (ulong i = ITEM; i < words; i += ITEMS)
         ((__global uint4 *)to)[i] = ((const __global uint4 *)from)[i];
-    for (ulong i = words * sizeof(uint4) + get_local_id(0); i < nbytes; i += ITEMS)
+    for (ulong i = words * sizeof(uint4) + ITEM; i < nbytes; i += ITEMS)
         to[i] = from[i];
 }
 
 /* A piece has a whole number of patterns, whose bytes fill two words. */
-static void optdb_fill_tile(const __local ulong *entry, uint tile)
+static ATTRIBUTE void optdb_fill_tile(const SPACE ulong *entry, uint tile)
 {
     const ulong start = (ulong)tile * PIECE;
     const ulong nbytes = min((ulong)PIECE, entry[2] - start);
     __global char *to = (__global char *)(entry[1] + start);
     const ulong words = entry[1] % sizeof(ulong2) ? 0 : nbytes / sizeof(ulong2);
-    for (ulong i = get_local_id(0); i < words; i += ITEMS)
+    for (ulong i = ITEM; i < words; i += ITEMS)
         ((__global ulong2 *)to)[i] = (ulong2)(entry[4], entry[5]);
-    for (ulong i = words * sizeof(ulong2) + get_local_id(0); i < nbytes; i += ITEMS)
+    for (ulong i = words * sizeof(ulong2) + ITEM; i < nbytes; i += ITEMS)
         to[i] = (char)(entry[4 + i / 8 % 2] >> (i % 8 * 8));
 }
 
+/* All commands by one work item, one after the other. */
+__kernel void SEQUENCE(const __global ulong *starts, uint count, const __global ulong *entries)
+{
+    for (uint command = 0; command < count; ++command) {
+        const __global ulong *entry = entries + starts[command];
+        switch ((uint)entry[0]) {
+        case COPY: optdb_copy_tile(entry, 0); break;
+        case FILL: optdb_fill_tile(entry, 0); break;
+        CASES
+        }
+    }
+}
+
+/* A tile by each group, in any order. */
+__kernel void SCATTERED(const __global ulong *tiles, const __global ulong *entries)
+{
+    const ulong tile = tiles[get_group_id(0)];
+    const __global ulong *entry = entries + (uint)tile;
+    switch ((uint)entry[0]) {
+    case COPY: optdb_copy_tile(entry, tile >> 32); break;
+    case FILL: optdb_fill_tile(entry, tile >> 32); break;
+    }
+}
+
+/* Tiles phase by phase, by groups that stay. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tiles, const __global ulong *entries,
     uint first, uint end, uint groups, __global uint *words, uint polls)
@@ -81,8 +111,8 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     ENDED
 }
 
-/* Follows the function of a kernel; `index` is that of a work item in its launch. */
-static void LISTED(const __local ulong *its_list, uint its_index LOCAL_PARAM)
+/* Follows the function of a kernel: one work item of a launch, with its number in the launch. */
+static void ITEM_OF_LAUNCH(const __local ulong *its_list, uint its_index LOCAL_PARAM)
 {
     GUARD
     const uint its_s0 = its_list[2], its_s1 = its_list[3], its_s2 = its_list[4];
@@ -94,4 +124,15 @@ static void LISTED(const __local ulong *its_list, uint its_index LOCAL_PARAM)
     const uint its_l = its_index - its_g * its_size;
     TAKEN
     FUNCTION(PASSED);
+}
+
+/* The same for all work items of a launch, in groups of one. */
+static ATTRIBUTE void ITEMS_OF_LAUNCH(const __global ulong *its_list)
+{
+    const ulong its_n0 = its_list[5], its_n1 = its_list[6], its_n2 = its_list[7];
+    TAKEN
+    for (ulong its_2 = 0; its_2 < its_n2; ++its_2)
+        for (ulong its_1 = 0; its_1 < its_n1; ++its_1)
+            for (ulong its_0 = 0; its_0 < its_n0; ++its_0)
+                FUNCTION(PASSED);
 }

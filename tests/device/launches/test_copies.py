@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.kernels import copies
-from optdb.codegen.kernels.copies import build_early, calls_until_gathering, gathered
+from optdb.device.launches import copies
+from optdb.device.launches.copies import build_early, calls_until_gathering, gathered
 from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
 from optdb.runtime.library import cl
 from tests.effort import examples
 from tests.opencl_device import runtime_context
 
 #: Bytes of each buffer.
-SIZE = 3 * copies._PIECE_NBYTES + 40
+SIZE = 3 * copies.PIECE_NBYTES + 40
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def check(context, values, ranges):
     return launched
 
 
-@pytest.mark.parametrize("nbytes", [1, 4, 16, 28, copies._PIECE_NBYTES, copies._PIECE_NBYTES + 12, SIZE])
+@pytest.mark.parametrize("nbytes", [1, 4, 16, 28, copies.PIECE_NBYTES, copies.PIECE_NBYTES + 12, SIZE])
 def test_sizes(context, nbytes):
     (launch,) = check(context, filled_buffers(8), [(number, 0, number + 4, 0, nbytes) for number in range(4)])
     assert isinstance(launch, EnqueueKernel)

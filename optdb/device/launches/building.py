@@ -1,8 +1,8 @@
-"""Builds persistent programs, in a process of their own where calls must not wait for that.
+"""Builds the programs that merge launches, in a process of their own where calls must not wait for that.
 
-Writing and compiling such a program takes seconds. Another thread would hold Python's lock or the driver's meanwhile,
-and a function that goes on would wait. So a child process does both (``persistent_child``), and launches the kernel
-once. Then the binary and what the driver caches are on disk, and the program is loaded from there.
+Writing and compiling a persistent program takes seconds. Another thread would hold Python's lock or the driver's
+meanwhile, and a function that goes on would wait. So a child process does both (``building_child``), and launches the
+kernel once. Then the binary and what the driver caches are on disk, and the program is loaded from there.
 """
 
 from __future__ import annotations
@@ -14,51 +14,50 @@ import logging
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels.persistent import PERSISTENT, Case, Constants, persistent_program
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.device.launches.programs import NOINLINE, PERSISTENT, Case, Constants, KernelKey, merged_program
 from optdb.runtime import binaries, children
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.context import Context
-from optdb.runtime.grid_barriers import GridBarrier
+from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
 from optdb.runtime.library import cl
 
-__all__ = ["REPLY", "KernelKey", "ProgramDescription", "build", "build_apart", "logged"]
+__all__ = ["REPLY", "ProgramDescription", "build", "build_apart", "logged"]
 
 _logger = logging.getLogger(__name__)
 
 #: The module that the child process runs.
-_CHILD = "optdb.codegen.kernels.persistent_child"
+_CHILD = "optdb.device.launches.building_child"
 _CHILD_TIMEOUT_S = 600.0
 #: Comes before the child's reply: a driver may write to the same stream. A line of JSON follows, and the source.
 REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
-#: A kernel: its unit, and its name in the unit's code.
-KernelKey = tuple[TranslationUnit, str]
 #: The source of a program, and the numbers of its cases.
 Written = tuple[str, dict[Case, int]]
 
 
 @dataclass(frozen=True)
 class ProgramDescription:
-    """What a persistent program is made of; see `persistent_program`."""
+    """What a program is made of; see `merged_program`."""
 
-    kernels: Mapping[KernelKey, int]
-    constants: Mapping[KernelKey, Collection[Constants]]
-    items: int
-    barrier: GridBarrier
-    attribute: str
-    options: tuple[str, ...]  #: Of the compiler.
+    kernel: str
+    kernels: Mapping[KernelKey, int] = field(default_factory=dict)
+    constants: Mapping[KernelKey, Collection[Constants]] = field(default_factory=dict)
+    items: int = 1
+    barrier: GridBarrier = GROUP_BARRIER
+    attribute: str = NOINLINE
+    options: tuple[str, ...] = ()  #: Of the compiler.
 
     def written(self) -> Written:
         """Write the program."""
-        return persistent_program(self.kernels, self.constants, self.items, self.barrier, self.attribute)
+        return merged_program(self.kernel, self.kernels, self.constants, self.items, self.barrier, self.attribute)
 
     @property
     def units(self) -> list[TranslationUnit]:
@@ -74,6 +73,7 @@ class ProgramDescription:
             for (unit, name), known in self.constants.items()
         ]
         values = {
+            "kernel": self.kernel,
             "kernels": sorted((number[unit], name, group) for (unit, name), group in self.kernels.items()),
             "constants": sorted(constants),
             "items": self.items,
@@ -90,6 +90,7 @@ class ProgramDescription:
         """Return the description that an object of JSON holds."""
         units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
         return cls(
+            values["kernel"],
             {(units[number], name): group for number, name, group in values["kernels"]},
             {
                 (units[number], name): {tuple(map(bytes.fromhex, numbers)) for numbers in known}
@@ -124,7 +125,9 @@ def build(
     Raise BuildError if that fails, or if the device cannot run groups of so many items.
     """
     source, cases = description.written() if written is None else written
-    program = make(context, source, description.options, name="a persistent kernel")
+    program = make(context, source, description.options, name="what merges launches")
+    if description.kernel != PERSISTENT:
+        return program, cases
     kernel = cl.Kernel(program, PERSISTENT)
     largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
     if largest < description.items:

@@ -1,12 +1,12 @@
-"""Replaces commands of a plan by persistent launches: what ``merging`` is to processors.
+"""Replaces commands of a plan by persistent launches: what ``sequential`` is to processors.
 
-:class:`PersistentMerging` finds runs of commands that one persistent kernel can do (``persistent``), numbers their
-phases by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the
-device runs at once. Elsewhere one group does everything, which is of use to tests alone.
+:func:`persistent_course` finds runs of commands that one persistent kernel can do (``programs``), numbers their phases
+by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the device
+runs at once. Elsewhere one group does everything, which is of use to tests alone.
 
 Unless the user wants it at once, no call waits for this. A thread in the background looks for what can be merged. When
 the launches that are saved have taken a quarter of the time that the program takes to compile, or at once if an earlier
-process has built it, a process of its own builds it (``persistent_building``), and a thread loads it and makes the
+process has built it, a process of its own builds it (``building``), and a thread loads it and makes the
 commands. Then some steps with persistent launches of all small commands, some of long runs or of the smallest alone,
 and some without are timed (``runtime.step_trials``), and the quickest way stays.
 
@@ -21,8 +21,7 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,33 +30,41 @@ import numpy as np
 from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.blocks import has_large_tiles
 from optdb.codegen.gemm.quad_tiles import Halves
-from optdb.codegen.kernels.bodies import KernelBody, bodies_of
-from optdb.codegen.kernels.copies import addresses_of
-from optdb.codegen.kernels.persistent import (
-    ENTRY_WORDS,
-    PERSISTENT,
+from optdb.codegen.kernels.programs import TranslationUnit, known_origin
+from optdb.device.launches.accesses import Accesses, body_of
+from optdb.device.launches.building import ProgramDescription, build, build_apart, logged
+from optdb.device.launches.entries import (
+    MAX_PATTERN_NBYTES,
     PIECE_NBYTES,
+    addresses_of,
+    buffers_of,
+    entry_of,
+    launch_entry,
+    on_device,
+    table_of,
+)
+from optdb.device.launches.merging import Course, Pause, Segments, in_thread
+from optdb.device.launches.programs import (
+    ENTRY_WORDS,
+    NOINLINE,
+    PERSISTENT,
     Case,
     Constants,
-    copy_entry,
-    fill_entry,
-    launch_entry,
+    KernelKey,
     packed_numbers,
 )
-from optdb.codegen.kernels.persistent_building import KernelKey, ProgramDescription, build, build_apart, logged
-from optdb.codegen.kernels.programs import TranslationUnit, known_origin, origin
 from optdb.numpy_types import HostArray
-from optdb.runtime.background import in_background, unhurried
+from optdb.runtime.background import unhurried
 from optdb.runtime.build import BuildError
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
-from optdb.runtime.dependencies import ByteRange, roomy_phases_of, stages_of
+from optdb.runtime.dependencies import roomy_phases_of, stages_of
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
 from optdb.runtime.step_trials import StepTrial
 
-__all__ = ["PersistentMerging", "Residency", "Undecided", "is_decided", "residency"]
+__all__ = ["Residency", "is_decided", "persistent_course", "residency"]
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +92,6 @@ _CALLS_UNTIL_LOADED = 8
 _BACKGROUND_SHARE = 0.25
 #: How often a group looks for the others before it gives up: some ten seconds on a GPU.
 _POLLS = 1 << 24
-_MAX_PATTERN_NBYTES = 16
 #: Fewer commands are not merged.
 _MIN_COMMANDS = 2
 #: The ways that steps are timed with: how many tiles of a command each group has at most, and the fewest commands of a
@@ -103,8 +109,6 @@ _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 #: A team has a multiple of so many items: those that a GPU runs in step.
 _TEAM_ITEMS = 32
 
-#: Returns the bytes that a bound command uses.
-Accesses = Callable[[Any], Sequence[ByteRange]]
 #: Of each segment, runs of commands, each with the handle of the queue that merges it, or 0.
 _Runs = list[list[tuple[list[Any], int]]]
 
@@ -122,7 +126,7 @@ class Residency:
     min_commands: int = _MIN_COMMANDS  #: Fewer keep launches of their own.
     max_rounds: int = _MAX_ROUNDS  #: How many tiles of a command each group has at most.
     options: tuple[str, ...] = ()  #: Of the compiler.
-    attribute: str = "__attribute__((noinline)) "  #: Of functions without barriers.
+    attribute: str = NOINLINE  #: Of functions without barriers.
 
     def tiles_of(self, command: Any) -> int:
         """Return into how many tiles a command is divided."""
@@ -173,38 +177,10 @@ def is_decided(context: Context, wish: str) -> bool:
     return is_tried(context)
 
 
-class Undecided:
-    """Stands for the merging of a plan until `is_decided` of all its contexts; it merges nothing."""
-
-    done = False
-
-    def __init__(self, contexts: Sequence[Context], wish: str, segments: Sequence[CommandList]) -> None:
-        self._contexts = contexts
-        self._wish = wish
-        if not self.is_over:
-            # The call that decides shall find them read.
-            for command in itertools.chain(*segments):
-                if isinstance(command, EnqueueKernel):
-                    body_of(command)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether another merging can take its place."""
-        return all(is_decided(context, self._wish) for context in self._contexts)
-
-    def next(self) -> None:
-        """Merge nothing."""
-
-    def call_ended(self) -> None:
-        """Do nothing."""
-
-    def expect(self, times: int) -> bool:
-        """Return whether a call has to run with Python next, of `times` that could run without."""
-        return self.is_over
-
-
-class PersistentMerging:
-    """Decides which commands of a plan persistent launches do, and when; `done` if nothing is left to decide.
+def persistent_course(
+    segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, wish: str
+) -> Course:
+    """Let persistent launches do commands of some segments.
 
     Parameters
     ----------
@@ -215,101 +191,82 @@ class PersistentMerging:
     accesses : callable
         Returns the bytes that a command uses.
     wish : str
-        That of the flag.
+        That of the flag: with 'auto', no call waits, and steps are timed.
     """
+    merger = PersistentMerger(segments, residencies, accesses, is_timed=wish == "auto")
+    if merger.command_count < _MIN_COMMANDS:
+        return None
+    if wish != "auto":
+        yield Pause()
+        return merger.merged_at_once()
+    yield Pause(calls=_CALLS_UNTIL_LOADED)
+    due = yield from in_thread(merger.look)
+    if due is None:
+        return None
+    yield Pause(calls=due)
+    tried = yield from in_thread(merger.prepare)
+    if tried is None:
+        return None
+    trial = StepTrial((resident.context.queue for resident in residencies.values()), len(tried))
+    in_place = 0
+    while (way := trial.begin()) is not None:
+        yield Pause(None if way == in_place else tried[way], is_watched=True, call_ended=trial.end)
+        in_place = way
+    return tried[_quickest(trial, tried)]
+
+
+def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
+    """Return the way that takes the least time, or one that is as quick and has fewer launches."""
+    medians = trial.medians
+    with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
+    _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
+    as_quick = [way for way, median in enumerate(medians) if median <= _AS_QUICK * min(medians)]
+    return min(as_quick, key=lambda way: sum(map(len, tried[way])))
+
+
+class PersistentMerger:
+    """Finds which commands of segments persistent launches can do, and makes these; parameters as of the course."""
 
     def __init__(
-        self,
-        segments: Sequence[CommandList],
-        residencies: Mapping[int, Residency],
-        accesses: Accesses,
-        wish: str,
+        self, segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, is_timed: bool
     ) -> None:
         self._segments = segments
         self._residencies = residencies
         self._accesses = accesses
-        self._calls = 0
+        self._is_timed = is_timed
         #: The commands that persistent launches can do. The plan reads their kernels' bodies: a later call would wait.
         self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
-        self.done = len(self._mergeable) < _MIN_COMMANDS
-        self._is_timed = wish == "auto"
-        #: How many calls change nothing.
-        self._due = _CALLS_UNTIL_LOADED if self._is_timed else 0
         #: Ways to merge: of each segment, the runs of commands with the queues that merge them.
         self._ways: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
-        #: What is done in the background: first, to find the ways; then, to build what they need.
-        self._looking: Future[None] | None = None
-        self._building: Future[None] | None = None
-        self._trial: StepTrial | None = None
-        #: The segments of each way, first those that are not merged; and the number of those in place.
-        self._tried = [segments]
-        self._in_place = 0
 
-    def next(self) -> Sequence[CommandList] | None:
-        """Return the segments to enqueue from the next call on; None if they stay as they are."""
-        self._calls += 1
-        if self.done:
+    @property
+    def command_count(self) -> int:
+        """How many commands persistent launches can do."""
+        return len(self._mergeable)
+
+    def merged_at_once(self) -> Segments | None:
+        """Return the merged segments; None if there is nothing to merge."""
+        if self.look() is None:
             return None
-        if not self._is_timed:
-            return self._merged_at_once()
-        if self._calls <= self._due or not self._is_prepared():
-            return None
-        way = self._next_way()
-        if way == self._in_place:
-            return None
-        self._in_place = way
-        return self._tried[way]
+        self._build(apart=False)
+        return self._merged(self._ways[0])
 
-    def call_ended(self) -> None:
-        """Note that all commands of a call are enqueued."""
-        if self._trial is not None:
-            self._trial.end()
-
-    def expect(self, times: int) -> bool:
-        """Credit `times` calls that will run without Python; return whether one has to run with it before them."""
-        if self.done or any(work is not None and not work.done() for work in (self._looking, self._building)):
-            return False
-        self._calls = min(self._calls + times, self._due)
-        return self._calls >= self._due
-
-    def _is_prepared(self) -> bool:
-        """Tell whether all ways are ready to be tried; if not, begin what is missing, and is due, in the background."""
-        if self._looking is None:
-            self._looking = self._begun(self._look)
-        if self._looking is None or not self._looking.done():
-            return False
-        self._looking.result()
-        self.done = not self._ways
-        if self.done or self._calls <= self._due:
-            return False
-        if self._building is None:
-            self._building = self._begun(self._prepare)
-        if self._building is None or not self._building.done():
-            return False
-        self._building.result()
-        self.done = len(self._tried) == 1
-        return not self.done
-
-    def _begun(self, work: Callable[[], None]) -> Future[None] | None:
-        future = in_background(work, "optdb-merging")
-        self.done = future is None
-        return future
-
-    def _look(self) -> None:
-        """Find what can be merged, and after how many calls it pays to build what does it."""
+    def look(self) -> int | None:
+        """Find what can be merged; return after how many calls it pays to build what does it, None if it never does."""
         with logged("looking for what can be merged"):
-            ways = self._found_ways()
+            self._ways = self._found_ways()
             merged: dict[int, list[Any]] = {}
-            for run, handle in itertools.chain(*ways[0]) if ways else ():
+            for run, handle in itertools.chain(*self._ways[0]) if self._ways else ():
                 if handle:
                     merged.setdefault(handle, []).extend(run)
             self._programs = {
                 handle: PersistentProgram(self._residencies[handle], run) for handle, run in merged.items()
             }
+            if not self._ways:
+                return None
             was_built = self._is_timed and all(program.was_built for program in self._programs.values())
-            self._due = 0 if was_built else self._calls_until_paid(self._mergeable)
-            self._ways = ways
+            return 0 if was_built else self._calls_until_paid()
 
     def _found_ways(self) -> list[_Runs]:
         """Return the ways to merge, those that merge as many commands only once."""
@@ -325,41 +282,16 @@ class PersistentMerging:
         ways.pop(0, None)
         return list(ways.values())
 
-    def _merged_at_once(self) -> Sequence[CommandList] | None:
-        self.done = True
-        self._look()
-        if not self._ways:
-            return None
-        self._build(apart=False)
-        return self._merged(self._ways[0])
-
-    def _prepare(self) -> None:
-        """Build the programs in processes of their own, and make the commands of each way."""
+    def prepare(self) -> list[Segments] | None:
+        """Build the programs in processes of their own; return the unmerged segments, and those of each way."""
         self._build(apart=True)
         if not any(program.is_built for program in self._programs.values()):
-            return
+            return None
+        tried = [self._segments]
         for way in self._ways:
             with logged("preparing merged launches"):
-                self._tried.append(self._merged(way))
-
-    def _next_way(self) -> int:
-        """Return the way of the next call: one that is timed, or in the end the best one."""
-        if self._trial is None:
-            queues = (resident.context.queue for resident in self._residencies.values())
-            self._trial = StepTrial(queues, len(self._tried))
-        way = self._trial.begin()
-        if way is not None:
-            return way
-        self.done = True
-        return self._quickest(self._trial)
-
-    def _quickest(self, trial: StepTrial) -> int:
-        """Return the way that takes the least time, or one that is as quick and has fewer launches."""
-        medians = trial.medians
-        with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
-        _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
-        as_quick = [way for way, median in enumerate(medians) if median <= _AS_QUICK * min(medians)]
-        return min(as_quick, key=lambda way: sum(map(len, self._tried[way])))
+                tried.append(self._merged(way))
+        return tried
 
     def _build(self, apart: bool) -> None:
         for program in self._programs.values():
@@ -368,7 +300,7 @@ class PersistentMerging:
             except BuildError as error:
                 _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
 
-    def _merged(self, way: _Runs) -> Sequence[CommandList]:
+    def _merged(self, way: _Runs) -> Segments:
         return [
             CommandList(
                 command
@@ -378,9 +310,9 @@ class PersistentMerging:
             for runs in way
         ]
 
-    def _calls_until_paid(self, commands: Sequence[Any]) -> int:
+    def _calls_until_paid(self) -> int:
         """Return after how many calls the launches that are saved have taken a share of the compilation's time."""
-        quirks = next(iter(self._residencies.values())).context.profile.quirks
+        commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         cases = len(_kernels(commands)) + sum(map(len, _constants(commands).values()))
         compile_s = cases * quirks.kernel_compile_s
@@ -425,9 +357,15 @@ class PersistentProgram:
         self._resident = resident
         options = *resident.barrier.options, *resident.options
         self._description = ProgramDescription(
-            _kernels(commands), _constants(commands), resident.items, resident.barrier, resident.attribute, options
+            PERSISTENT,
+            _kernels(commands),
+            _constants(commands),
+            resident.items,
+            resident.barrier,
+            resident.attribute,
+            options,
         )
-        self._buffers = {buffer.int_ptr: buffer for command in commands for _, buffer in command.operands()}
+        self._buffers = buffers_of(commands)
         #: For uploads.
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
@@ -453,7 +391,7 @@ class PersistentProgram:
         context = self._resident.context
         program, self._cases = (build_apart if apart else build)(context, self._description)
         with logged("reading the addresses of buffers"):
-            self._addresses = addresses_of(context, list(self._buffers.values()))
+            self._addresses = addresses_of(context, program, self._buffers)
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
@@ -472,32 +410,26 @@ class PersistentProgram:
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
-        buffers = list({buffer.int_ptr: buffer for command in run for _, buffer in command.operands()}.values())
         counts = list(map(self._resident.tiles_of, unhurried(run)))
         is_long = list(map(_synchronizes, unhurried(run)))
         used = list(map(accesses, unhurried(run)))
         phases_of_run = roomy_phases_of(used, counts, is_long, self._resident.groups)
         halved = self._halved(run, counts, phases_of_run)
-        maybe_entries = [self._entry(command, halved.get(number)) for number, command in enumerate(unhurried(run))]
-        entries = [entry for entry in maybe_entries if entry is not None]
-        if len(entries) < len(maybe_entries):
+        entries = [self._entry(command, halved.get(number)) for number, command in enumerate(unhurried(run))]
+        if max(map(len, entries)) > ENTRY_WORDS:
             return list(run)
         counts = [halved[number].groups if number in halved else count for number, count in enumerate(counts)]
-        starts = [0, *itertools.accumulate(map(len, entries))]
+        # A group reads as many words of each entry.
+        table, starts = table_of(entries, ENTRY_WORDS)
         tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
-        table = np.concatenate([np.array(entry, np.uint64) for entry in unhurried([*entries, [0] * ENTRY_WORDS])])
-        tables = [self._on_device(array) for array in unhurried((np.array(bounds, np.uint32), tiles, table))]
+        words = unhurried((np.array(bounds, np.uint32), tiles, table))
+        tables = [on_device(self._queue, array) for array in words]
         _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
+        buffers = buffers_of(run)
         if self._resident.is_split:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]
         return [self._launch(tables, buffers, 0, phases)]
-
-    def _on_device(self, array: HostArray) -> cl.Buffer:
-        """Return a buffer with an array; the upload and the commands of the function do not wait for each other."""
-        buffer = cl.Buffer(self._resident.context.cl_context, cl.mem_flags.READ_ONLY, array.nbytes)
-        cl.enqueue_copy(self._queue, buffer, array)
-        return buffer
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
         """Return the products that are computed by halves of tiles, by number: where their phase leaves groups idle."""
@@ -560,24 +492,14 @@ class PersistentProgram:
         """Return the number of the case for a launch's packed numbers, or of that for any."""
         return self._cases.get((unit, name, packed_numbers(args)), self._cases[unit, name, ()])
 
-    def _entry(self, command: Any, halves: Halves | None) -> list[int] | None:
-        addresses = self._addresses
-        match command:
-            case EnqueueKernel() if halves is not None:
-                case = self._case(known_origin(command.kernel)[0], halves.kernel, halves.args)
-                return launch_entry(case, (self._resident.items,), (halves.groups,), halves.args, addresses)
-            case EnqueueKernel():
-                case = self._case(*known_origin(command.kernel), command.args)
-                # The driver chooses the groups of a launch without: groups of one item.
-                group = command.local_size or (1,) * len(command.global_size)
-                groups = [total // size for total, size in zip(command.global_size, group)]
-                return launch_entry(case, group, groups, command.args, addresses)
-            case EnqueueCopy():
-                target = addresses[command.target.int_ptr] + command.target_offset
-                source = addresses[command.source.int_ptr] + command.source_offset
-                return copy_entry(target, source, command.nbytes)
-            case _:
-                return fill_entry(addresses[command.target.int_ptr] + command.offset, command.nbytes, command.pattern)
+    def _entry(self, command: Any, halves: Halves | None) -> list[int]:
+        if not isinstance(command, EnqueueKernel):
+            return entry_of(command, 0, self._addresses)
+        unit, name = known_origin(command.kernel)
+        if halves is None:
+            return entry_of(command, self._case(unit, name, command.args), self._addresses)
+        case = self._case(unit, halves.kernel, halves.args)
+        return launch_entry(case, (self._resident.items,), (halves.groups,), halves.args, self._addresses)
 
 
 def _may_be_merged(command: Any, resident: Residency) -> bool:
@@ -587,7 +509,7 @@ def _may_be_merged(command: Any, resident: Residency) -> bool:
     if command.is_rebindable or resident.tiles_of(command) > resident.max_tiles(command):
         return False
     if isinstance(command, EnqueueFill):
-        return bool(command.pattern.nbytes <= _MAX_PATTERN_NBYTES)
+        return bool(command.pattern.nbytes <= MAX_PATTERN_NBYTES)
     return isinstance(command, EnqueueCopy) or _runs_as_body(command, resident)
 
 
@@ -608,12 +530,6 @@ def _synchronizes(command: Any) -> bool:
     """Tell whether the items of a command depend on each other, as those of products and reductions."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.synchronizes
-
-
-def body_of(command: EnqueueKernel) -> KernelBody | None:
-    """Return the body of a launch's kernel; None if it has none."""
-    kernel = origin(command.kernel)
-    return None if kernel is None else bodies_of(kernel[0]).kernels.get(kernel[1])
 
 
 def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:

@@ -1,0 +1,62 @@
+"""Chooses what merges the launches of a plan: persistent launches where the device has them, else sequences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from optdb.device.launches import persistent
+from optdb.device.launches.accesses import Accesses, body_of
+from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
+from optdb.device.launches.sequential import sequential_course
+from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.context import Context
+
+__all__ = ["plan_merging"]
+
+
+def plan_merging(
+    segments: Segments, contexts: Sequence[Context], accesses: Accesses, merge: str, persist: str, at_once: bool
+) -> LaunchMerging:
+    """Return what merges the launches of a plan.
+
+    Parameters
+    ----------
+    segments : sequence of CommandList
+        Bound commands, each segment enqueued in order.
+    contexts : sequence of Context
+        Those of the commands.
+    accesses : callable
+        Returns the bytes that a command uses.
+    merge, persist : str
+        The flags ``optdb.merge_launches`` and ``optdb.persistent_launches``.
+    at_once : bool
+        Whether launches are merged at once where the flags leave open when: others wait for each call.
+    """
+
+    def sooner(wish: str) -> str:
+        return "always" if at_once and wish == "auto" else wish
+
+    return LaunchMerging(_course(segments, contexts, accesses, sooner(merge), persist, sooner(persist)))
+
+
+def _course(
+    segments: Segments, contexts: Sequence[Context], accesses: Accesses, merge: str, persist: str, when: str
+) -> Course:
+    if merge == "never":
+        return None
+
+    def are_decided() -> bool:
+        return all(persistent.is_decided(context, when) for context in contexts)
+
+    if not are_decided():
+        # The call that decides shall find the bodies read.
+        for command in itertools.chain(*segments):
+            if isinstance(command, EnqueueKernel):
+                body_of(command)
+        yield Pause(is_ready=are_decided)
+    chosen = {context.queue.int_ptr: persistent.residency(context, persist) for context in contexts}
+    residencies = {handle: resident for handle, resident in chosen.items() if resident is not None}
+    if residencies:
+        return (yield from persistent.persistent_course(segments, residencies, accesses, when))
+    return (yield from sequential_course(segments, merge))

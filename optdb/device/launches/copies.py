@@ -1,0 +1,121 @@
+"""Merges small copies of next values into one launch of *scattered* tiles (``programs``).
+
+A step of a deep net ends with a copy for each parameter and running average, and the device copies most of them faster
+than the driver enqueues them. Copies that do not depend on each other become one launch.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.device.launches.accesses import ranges_of_copy
+from optdb.device.launches.entries import PIECE_NBYTES, addresses_of, buffers_of, entry_of, table_of
+from optdb.device.launches.merging import Course, Pause, in_thread
+from optdb.device.launches.programs import SCATTERED, merged_program
+from optdb.runtime.background import unhurried
+from optdb.runtime.build import build
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKernel
+from optdb.runtime.context import Context
+from optdb.runtime.dependencies import phases_of
+from optdb.runtime.library import cl
+
+__all__ = ["build_early", "calls_until_gathering", "copies_course", "gathered"]
+
+#: The driver copies more bytes by itself.
+_MAX_NBYTES = 1 << 18
+#: Fewer copies are enqueued one by one.
+_MIN_COPIES = 4
+#: Work items of a group, by the kind of the device.
+_GROUP = {"cpu": 1, "gpu": 256}
+
+
+def copies_course(context: Context, commands: CommandList, wish: str) -> Course:
+    """Gather the copies among bound commands.
+
+    The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``; with 'auto', no call waits.
+    """
+    due = calls_until_gathering(context, commands, wish)
+    if due == math.inf:
+        return None
+    yield Pause(calls=int(due))
+    if wish == "always":
+        return [gathered(context, commands)]
+    merged = yield from in_thread(functools.partial(gathered, context, commands))
+    return None if merged is None else [merged]
+
+
+def calls_until_gathering(context: Context, commands: Sequence[Command], wish: str) -> float:
+    """Return after how many calls it pays to gather the copies among bound commands; infinity if it never does."""
+    quirks = context.profile.quirks
+    if wish == "never" or not (quirks.keeps_addresses and quirks.copy_s):
+        return math.inf
+    saved = sum(len(run) - 1 for run, merges in _runs(commands) if merges)
+    if not saved:
+        return math.inf
+    return 0 if wish == "always" else math.ceil(quirks.kernel_compile_s / (saved * quirks.copy_s))
+
+
+def build_early(context: Context) -> None:
+    """Build what gathers copies, on devices that will need it: while the driver builds it, calls would wait."""
+    if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
+        _program(context)
+
+
+def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
+    """Return bound commands with launches in place of small copies that follow each other and are independent."""
+    return CommandList(
+        command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
+    )
+
+
+def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
+    """Yield the commands in order, in runs, and whether one launch can do a run: enough independent small copies."""
+    roots: dict[int, tuple[int, int]] = {}
+    for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
+        block: list[Any] = list(group)
+        ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
+        while block:
+            # A run ends before the first copy that depends on one of it.
+            independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
+            length = sum(1 for _ in independent) if is_copy else len(block)
+            yield block[:length], is_copy and length >= _MIN_COPIES
+            block, ranges = block[length:], ranges[length:]
+
+
+def _is_small_copy(command: Command) -> bool:
+    return isinstance(command, EnqueueCopy) and not command.is_rebindable and command.nbytes <= _MAX_NBYTES
+
+
+def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
+    """Return a launch that does some copies; it has their buffers among its arguments, so that they exist as long."""
+    program, buffers = _program(context), buffers_of(copies)
+    addresses = addresses_of(context, program, buffers)
+    table, starts = table_of(entry_of(copy, 0, addresses) for copy in copies)
+    tiles = [
+        start | tile << 32
+        for start, copy in zip(starts, copies, strict=True)
+        for tile in range(-(-copy.nbytes // PIECE_NBYTES))
+    ]
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    args = tuple(cl.Buffer(context.cl_context, flags, hostbuf=words) for words in (np.array(tiles, np.uint64), table))
+    kernel = cl.Kernel(program, SCATTERED)
+    kernel.set_args(*args)
+    items = _items(context)
+    return EnqueueKernel(
+        context.queue, kernel, (len(tiles) * items,), (items,), args, kept_alive=tuple(buffers)
+    ).prepare()
+
+
+def _program(context: Context) -> cl.Program:
+    source, _ = merged_program(SCATTERED, {}, {}, _items(context))
+    return build(context, source, name="what gathers copies")
+
+
+def _items(context: Context) -> int:
+    return min(_GROUP[context.profile.device_kind], context.profile.max_local_size)

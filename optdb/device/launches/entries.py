@@ -1,0 +1,136 @@
+"""Entries of a table: commands as words of 64 bits, which one kernel reads (``programs``).
+
+An entry begins with the number of its case in the kernel. For a launch, these follow: the number of its work items, the
+size of a group and the number of groups in three dimensions each, and the arguments, where an address stands for a
+buffer. Each argument is aligned to its size, up to 16 words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.numpy_types import HostArray
+from optdb.runtime.background import unhurried
+from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+
+__all__ = [
+    "ADDRESS",
+    "COPY",
+    "FILL",
+    "FIRST_CASE",
+    "MAX_PATTERN_NBYTES",
+    "PIECE_NBYTES",
+    "addresses_of",
+    "buffers_of",
+    "entry_of",
+    "launch_entry",
+    "on_device",
+    "table_of",
+]
+
+#: The numbers of the cases that need no kernel, and of the first that does.
+COPY, FILL, FIRST_CASE = range(3)
+#: A tile of a copy or a fill has so many bytes.
+PIECE_NBYTES = 1 << 14
+#: The longest pattern of a fill.
+MAX_PATTERN_NBYTES = 16
+#: The kernel that returns the address of a buffer; each program has it.
+ADDRESS = "optdb_address"
+#: An entry begins at a multiple of so many words.
+_ALIGNED_WORDS = 16
+
+
+def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]:
+    """Return the entry of a bound command.
+
+    Parameters
+    ----------
+    command : EnqueueKernel, EnqueueCopy or EnqueueFill
+        The command.
+    case : int
+        The number of a launch's case.
+    addresses : mapping
+        The address of each buffer, by its handle.
+    """
+    match command:
+        case EnqueueKernel():
+            # The driver chooses the groups of a launch without: groups of one item.
+            group = command.local_size or (1,) * len(command.global_size)
+            groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
+            return launch_entry(case, group, groups, command.args, addresses)
+        case EnqueueCopy():
+            target = addresses[command.target.int_ptr] + command.target_offset
+            return [COPY, target, addresses[command.source.int_ptr] + command.source_offset, command.nbytes]
+        case _:
+            content = np.asarray(command.pattern).tobytes()
+            pattern = np.frombuffer(content * (MAX_PATTERN_NBYTES // len(content)), np.uint64).tolist()
+            return [FILL, addresses[command.target.int_ptr] + command.offset, command.nbytes, 0, *pattern]
+
+
+def launch_entry(
+    case: int, group: Sequence[int], groups: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]
+) -> list[int]:
+    """Return the entry of a launch; arguments are buffers, None, and NumPy values, as OpenCL takes them."""
+    group, groups = [*group, 1, 1][:3], [*groups, 1, 1][:3]
+    words = [case, math.prod(group) * math.prod(groups), *group, *groups]
+    for argument in arguments:
+        content = _content(argument, addresses)
+        count = -(-len(content) // 8)
+        words += [0] * (-len(words) % (count or 1))
+        words += np.frombuffer(content.ljust(8 * count, b"\0"), np.uint64).tolist()
+    return words
+
+
+def _content(argument: Any, addresses: Mapping[int, int]) -> bytes:
+    if argument is None:
+        return bytes(8)
+    if isinstance(argument, cl.MemoryObject):
+        return np.uint64(addresses[argument.int_ptr]).tobytes()
+    return np.asarray(argument).tobytes()
+
+
+def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostArray, list[int]]:
+    """Return entries as one array, which ends in some words of padding, and where each of them begins."""
+    words: list[int] = []
+    starts = []
+    for entry in unhurried(entries):
+        starts.append(len(words))
+        words += entry
+        words += [0] * (-len(words) % _ALIGNED_WORDS)
+    return np.array([*words, *[0] * padding], np.uint64), starts
+
+
+def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
+    """Return the buffers that commands use, each once."""
+    return list({buffer.int_ptr: buffer for command in commands for _, buffer in command.operands()}.values())
+
+
+def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
+    """Return the addresses of buffers on a device that keeps them, by their handles.
+
+    The commands in the context's queue and this do not wait for each other.
+    """
+    if not buffers:
+        return {}
+    addresses = np.zeros(len(buffers), np.uint64)
+    target = cl.Buffer(context.cl_context, cl.mem_flags.WRITE_ONLY, addresses.nbytes)
+    kernel = cl.Kernel(program, ADDRESS)
+    queue = cl.CommandQueue(context.cl_context, context.device)
+    for index, buffer in enumerate(unhurried(buffers)):
+        kernel.set_args(buffer, target, np.uint64(index))
+        cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+    cl.enqueue_copy(queue, addresses, target, is_blocking=True)
+    return {buffer.int_ptr: int(address) for buffer, address in zip(buffers, addresses, strict=True)}
+
+
+def on_device(queue: cl.CommandQueue, values: HostArray) -> cl.Buffer:
+    """Return a buffer with values, which a queue uploads; the host waits for it."""
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, values.nbytes)
+    cl.enqueue_copy(queue, buffer, values)
+    return buffer

@@ -1,0 +1,269 @@
+"""One kernel for many launches: it runs other kernels, copies and fills as a table says.
+
+A launch has overhead, on a processor ten times the time that a small kernel computes, and on a GPU longer than a small
+kernel runs. :func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is what one
+group does at a time: as many work items of a command as the group has, or a piece of a copy. There are three forms:
+
+- a *sequence*: one work item does all commands, one after the other; for processors.
+- *scattered* copies and fills: each group does one tile, in any order.
+- *persistent*: the groups stay. A *phase* is the tiles of commands that do not depend on each other; the groups share
+  them out, and meet at a grid barrier before the next phase. A group copies the entry of a tile into local memory, the
+  first one of the next phase while it waits for the other groups.
+
+The kernel calls the functions that ``bodies`` makes of kernels, with the ids that these would query. In the persistent
+form, work items are numbered group by group, and a tile has the next ones. So the items of a kernel without barriers
+run in any groups. A kernel whose items synchronize needs groups as large as those of the persistent kernel, or *teams*:
+where some items of a group can meet (``GridBarrier.has_teams``), several of its groups run side by side in one.
+
+All this is for drivers whose addresses are the same for each kernel, and stay valid as long as the buffer exists
+(``quirks.keeps_addresses``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.bodies import KernelBody, bodies_of
+from optdb.codegen.kernels.isolation import isolate
+from optdb.codegen.kernels.prelude import PRELUDE
+from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.codegen.source import filled, functions
+from optdb.device.launches.entries import ADDRESS, COPY, FILL, FIRST_CASE, PIECE_NBYTES
+from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
+
+__all__ = [
+    "ENTRY_WORDS",
+    "NOINLINE",
+    "PERSISTENT",
+    "SCATTERED",
+    "SEQUENCE",
+    "Case",
+    "Constants",
+    "KernelKey",
+    "merged_program",
+    "packed_numbers",
+]
+
+#: The words of 64 bits of an entry of a persistent kernel, at most.
+ENTRY_WORDS = 128
+NOINLINE = "__attribute__((noinline)) "
+
+#: Packed numbers, as kernels call them, and their bytes.
+_PACKED, _PACKED_NBYTES = "long16", 128
+
+#: A kernel: its unit, and its name in the unit's code.
+KernelKey = tuple[TranslationUnit, str]
+#: Packed numbers of a launch, each as its bytes.
+Constants = tuple[bytes, ...]
+#: A kernel, and the packed numbers for which it is compiled; () is any.
+Case = tuple[TranslationUnit, str, Constants]
+
+_CODE = functions("kernels/launches.cl")
+
+
+def _id_in_loop(word: str, dim: int) -> str:
+    """Return the value of a query of a work item that is a group of its own, within loops over all items."""
+    if word == "get_local_id":
+        return "0"
+    if word == "get_local_size":
+        return "1"
+    return f"its_{dim}" if word in ("get_global_id", "get_group_id") else f"its_n{dim}"
+
+
+def _id_in_group(word: str, dim: int) -> str:
+    """Return the value of a query of a work item that is numbered group by group."""
+    below = "".join(f" / its_{{0}}{n}" for n in range(dim))
+    group = f"(its_g{below.format('n')}" + (f" % its_n{dim})" if dim < 2 else ")")
+    local = f"(its_l{below.format('s')}" + (f" % its_s{dim})" if dim < 2 else ")")
+    if dim == 0:
+        group, local = f"(its_flat ? its_g : {group})", f"(its_flat ? its_l : {local})"
+    return {
+        "get_global_id": f"({group} * its_s{dim} + {local})",
+        "get_group_id": group,
+        "get_local_id": local,
+        "get_global_size": f"(its_n{dim} * its_s{dim})",
+        "get_num_groups": f"its_n{dim}",
+        "get_local_size": f"its_s{dim}",
+    }[word]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kernel takes its table, by the names of functions in ``launches.cl``."""
+
+    function: str  #: The kernel.
+    reader: str  #: Reads the arguments of a launch from its entry, and calls the function of its kernel.
+    passed: str  #: What the reader takes.
+    space: str  #: The memory in which the entry is.
+    value_of_query: Callable[[str, int], str]
+    item: str = "get_local_id(0)"
+    piece_nbytes: str = str(PIECE_NBYTES)
+    synchronizes: bool = False  #: Whether the items of a kernel may depend on each other.
+
+
+#: The kernels of the forms.
+SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
+_FORMS = {
+    SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
+    SCATTERED: Form("SCATTERED", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop),
+    PERSISTENT: Form("PERSISTENT", "ITEM_OF_LAUNCH", "entry, index", "__local", _id_in_group, synchronizes=True),
+}
+
+
+def merged_program(
+    kernel: str,
+    kernels: Mapping[KernelKey, int],
+    constants: Mapping[KernelKey, Collection[Constants]],
+    items: int,
+    barrier: GridBarrier = GROUP_BARRIER,
+    attribute: str = NOINLINE,
+) -> tuple[str, dict[Case, int]]:
+    """Write a program that runs the groups of kernels.
+
+    Return its source, and the numbers of the cases that it has: one of each kernel for any numbers, and one for each of
+    its `constants`. Kernels that the form cannot run have no case.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
+    kernels : mapping
+        By kernel, the smallest group of its launches.
+    constants : mapping
+        By kernel, the packed numbers of launches for which the compiler is to know them. Such a case takes the same
+        entries.
+    items : int
+        The work items of a group.
+    barrier : GridBarrier
+        How the groups of a persistent kernel meet.
+    attribute : str
+        What functions without barriers are declared with.
+    """
+    form = _FORMS[kernel]
+    by_unit: dict[TranslationUnit, list[str]] = {}
+    for unit, name in kernels:
+        body = bodies_of(unit).kernels.get(name)
+        if body is not None and (form.synchronizes or not body.synchronizes):
+            by_unit.setdefault(unit, []).append(name)
+    texts, lines, structs = [], [], []
+    cases: dict[Case, int] = {}
+    # Sorted, so that the source is the same in each process.
+    for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
+        bodies = bodies_of(unit)
+        names = sorted(by_unit[unit])
+        known = {name: [(), *sorted(constants.get((unit, name), ()))] for name in names}
+        readers = {
+            name: "".join(
+                _reader(form, bodies.kernels[name], items, barrier.has_teams, number, numbers)
+                for number, numbers in enumerate(known[name])
+            )
+            for name in names
+        }
+        isolated = isolate(bodies.code(names, attribute, barrier.has_teams, readers))
+        if isolated is None:
+            continue
+        texts.append(isolated.between(f"__{index}"))
+        for name in names:
+            body, first = bodies.kernels[name], FIRST_CASE + len(cases)
+            passed = form.passed
+            if body.shared:
+                teams = items // kernels[unit, name] if barrier.has_teams and body.may_be_team else 1
+                structs.append(f"{body.struct}__{index} of_{first}[{max(teams, 1)}];")
+                passed += f", its_locals.of_{first}"
+            for which, numbers in enumerate(known[name]):
+                cases[unit, name, numbers] = first + which
+                lines.append(f"case {first + which}: {_reader_name(name, which)}__{index}({passed}); break;")
+    words = _words(kernel, form, items, barrier, structs, lines)
+    entry = ["optdb_entry"] if form.space == "__local" else []
+    code = "".join(_CODE[name] for name in ("ADDRESS", *entry, "optdb_copy_tile", "optdb_fill_tile", form.function))
+    return "".join([PRELUDE, barrier.functions, *texts, filled(code, **words)]), cases
+
+
+def _words(
+    kernel: str, form: Form, items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequence[str]
+) -> dict[str, Any]:
+    """Return the words of the kernel of a form; `structs` declare the local memory of the kernels that it runs."""
+    shared = f"__local union {{ {' '.join(structs)} }} its_locals;" if structs else ""
+    return {
+        form.function: kernel,
+        "ADDRESS": ADDRESS,
+        "COPY": COPY,
+        "FILL": FILL,
+        "ITEM": form.item,
+        "ITEMS": items,
+        "PIECE": form.piece_nbytes,
+        "SPACE": form.space,
+        # Only kernels may ask for ids.
+        "ATTRIBUTE": NOINLINE if form.item == "0" else "",
+        "ENTRY_WORDS": ENTRY_WORDS,
+        "LOCALS": f"{shared}\n{barrier.locals}",
+        "CASES": "\n".join(cases),
+        "STARTED": barrier.at_start,
+        "ARRIVAL": barrier.arrival,
+        "WAIT": barrier.wait,
+        "ENDED": barrier.at_end,
+    }
+
+
+def packed_numbers(arguments: Iterable[Any]) -> Constants:
+    """Return the packed numbers among the arguments of a launch, each as its bytes."""
+    contents = (np.asarray(x).tobytes() for x in arguments if isinstance(x, (np.ndarray, np.void)))
+    return tuple(content for content in contents if len(content) == _PACKED_NBYTES)
+
+
+def _reader_name(name: str, which: int) -> str:
+    """Return what a function is called that reads the arguments of a kernel, for some of its constants."""
+    return f"{name}_listed_{which}" if which else f"{name}_listed"
+
+
+def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool, which: int, constants: Constants) -> str:
+    """Return a function that reads a kernel's arguments from an entry and calls its body."""
+    left = list(constants)
+    lines = ["uint its_word = 8;"]
+    for kind, name in kernel.params:
+        kind = " ".join(kind.split())
+        is_known = bool(left) and re.sub(r"\bconst\b", "", kind).strip() == _PACKED
+        lines.append(_taken(form, kind, name, _literal(left.pop(0)) if is_known else None))
+    queries = [query.split() for _, query in kernel.queries]
+    values = [form.value_of_query(word, int(dim)) for word, dim in queries]
+    is_team = has_teams and kernel.may_be_team
+    if is_team:
+        lines.append("const uint its_team = (uint)get_local_id(0) / its_size;")
+        values = ["its_team + 1", "its_size", *values]
+    if kernel.shared:
+        values.append("its_locals + its_team" if is_team else "its_locals")
+    words = {
+        form.reader: _reader_name(kernel.name, which),
+        "ATTRIBUTE": NOINLINE,
+        "ITEMS": items,
+        "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
+        # All items of a group meet at the barriers of a kernel.
+        "GUARD": "if (its_index >= (uint)its_list[1]) return;" if is_team or not kernel.synchronizes else "",
+        "TAKEN": "\n".join(lines),
+        "FUNCTION": kernel.function,
+        "PASSED": ", ".join([*values, *(name for _, name in kernel.params)]),
+    }
+    return filled(_CODE[form.reader], **words)
+
+
+def _literal(content: bytes) -> str:
+    """Return packed numbers as an expression. The smallest one of 64 bits has no literal."""
+    numbers = np.frombuffer(content, np.int64).tolist()
+    return f"({_PACKED})({', '.join('LONG_MIN' if x == np.iinfo(np.int64).min else f'{x}L' for x in numbers)})"
+
+
+def _taken(form: Form, kind: str, name: str, literal: str | None) -> str:
+    """Return code that reads a parameter from the word of an entry where it is aligned, or has a literal instead."""
+    if "*" in kind:
+        kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
+        return f"{kind} {name} = ({kind})its_list[its_word++];"
+    kind = re.sub(r"\bconst\b", "", kind).strip()
+    words = f"((uint)(sizeof({kind}) + 7) / 8)"
+    aligned = f"its_word = (its_word + {words} - 1) / {words} * {words};"
+    value = literal or f"*(const {form.space} {kind} *)(its_list + its_word)"
+    return f"{aligned} const {kind} {name} = {value}; its_word += {words};"

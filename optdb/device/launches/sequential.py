@@ -1,0 +1,230 @@
+"""Merges consecutive small launches of a plan into one launch, whose only work item does them one after the other.
+
+On a CPU a launch takes some ten microseconds, and most kernels of a small graph less than one. Commands of a single
+work item are merged, which one core computes anyway, and those that are so small that several cores gain less than the
+launch costs. Where such commands are consecutive, one launch of a *sequence* (``programs``) replaces them.
+
+The device measures how long a command runs: for some calls, commands go through a profiling queue, and the host waits
+for each. Commands are timed in order and within the program's calls, since many commands cannot be repeated. The host's
+clock would not do: to wake a waiting thread takes longer than many a kernel.
+
+To compile the merged kernel takes as long as to compile those that it replaces. So it is compiled when the launches
+that it would have saved have taken that long: a program that ends before then has lost nothing, and one that goes on
+has lost at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.programs import known_origin, origin
+from optdb.device.launches.building import ProgramDescription, build
+from optdb.device.launches.entries import addresses_of, buffers_of, entry_of, table_of
+from optdb.device.launches.merging import Course, Pause, Segments
+from optdb.device.launches.programs import SEQUENCE, KernelKey
+from optdb.runtime.build import BuildError
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.device_profiles import profile_of
+from optdb.runtime.library import cl
+from optdb.runtime.timing import seconds_of, timed_beside
+
+__all__ = ["PROBED_CALLS", "may_be_merged", "sequential_course"]
+
+_logger = logging.getLogger(__name__)
+
+#: The most bytes that one work item copies.
+_MAX_COPIED_BYTES = 1 << 15
+#: Launches of more work items are not timed.
+_MAX_WORK_ITEMS = 64
+#: The longest pattern of a fill that can be merged.
+_MAX_PATTERN_BYTES = 8
+#: The number of calls that time commands: the quickest counts, since other programs disturb.
+PROBED_CALLS = 5
+
+
+def sequential_course(segments: Segments, wish: str) -> Course:
+    """Merge launches of some segments.
+
+    The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``.
+    """
+    due = math.inf if wish == "never" else _calls_until_paid(segments, may_be_merged, wish)
+    if due == math.inf:
+        return None
+    yield Pause(calls=int(due))
+    probes = probed(segments)
+    probing_ends = int(due) + PROBED_CALLS
+    yield Pause(probes, calls=probing_ends, is_watched=True)
+    found = (probe for probe in itertools.chain(*probes) if isinstance(probe, Probe) and may_be_merged(probe.command))
+    small = {id(probe.command) for probe in found if _is_single(probe.command) or probe.small}
+
+    def is_small(command: Any) -> bool:
+        return id(command) in small
+
+    due = _calls_until_paid(segments, is_small, wish)
+    if due == math.inf:
+        return segments
+    if due > probing_ends:
+        yield Pause(segments, calls=int(due))
+    return _merged(segments, is_small)
+
+
+def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], wish: str) -> float:
+    """Return after how many calls it pays to merge small commands; infinity if there are no launches among them."""
+    runs = [run for run, merges in _runs(segments, is_small) if merges]
+    kernels = _kernels(runs)
+    if not kernels:
+        return math.inf
+    if wish != "auto":
+        return 0
+    costs = profile_of(runs[0][0].queue.device).quirks
+    saved_s = sum((len(run) - 1) * costs.launch_s for run in runs)
+    return math.ceil((len(kernels) + 2) * costs.kernel_compile_s / saved_s)
+
+
+def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
+    """Return the merged commands of each segment; the unmerged ones if a program does not build."""
+    runs: dict[int, list[list[Any]]] = {}
+    for run, merges in _runs(segments, is_small):
+        if merges:
+            runs.setdefault(run[0].queue.int_ptr, []).append(run)
+    kernels = {handle: _kernels(of_queue) for handle, of_queue in runs.items()}
+    try:
+        programs = {handle: SequenceProgram(of_queue) for handle, of_queue in kernels.items() if of_queue}
+    except BuildError as error:
+        _logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
+        return segments
+
+    def is_merged(command: Any) -> bool:
+        program = programs.get(command.queue.int_ptr) if is_small(command) else None
+        return program is not None and program.supports(command)
+
+    return [
+        CommandList(
+            command
+            for run, merges in _runs([segment], is_merged)
+            for command in ([programs[run[0].queue.int_ptr].launch(run)] if merges else run)
+        )
+        for segment in segments
+    ]
+
+
+def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
+    """Return the kernels that some runs of commands launch, each once."""
+    launches = (command for command in itertools.chain(*runs) if isinstance(command, EnqueueKernel))
+    return list(dict.fromkeys(known_origin(launch.kernel) for launch in launches))
+
+
+class SequenceProgram:
+    """A program that runs sequences of some kernels, all of one context; BuildError is raised if it fails."""
+
+    def __init__(self, kernels: Sequence[KernelKey]) -> None:
+        self._context = kernels[0][0].context
+        description = ProgramDescription(SEQUENCE, dict.fromkeys(kernels, 1))
+        self._program, self._cases = build(self._context, description)
+        self._addresses: dict[int, int] = {}
+
+    def supports(self, command: Any) -> bool:
+        """Tell whether the program can run a command."""
+        return not isinstance(command, EnqueueKernel) or (*known_origin(command.kernel), ()) in self._cases
+
+    def launch(self, run: Sequence[Any]) -> EnqueueKernel:
+        """Return the launch that replaces a run of commands."""
+        buffers = [buffer for buffer in buffers_of(run) if buffer.int_ptr not in self._addresses]
+        self._addresses |= addresses_of(self._context, self._program, buffers)
+        table, starts = table_of(entry_of(command, self._case(command), self._addresses) for command in run)
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        first, entries = (
+            cl.Buffer(self._context.cl_context, flags, hostbuf=words) for words in (np.array(starts, np.uint64), table)
+        )
+        kernel, args = cl.Kernel(self._program, SEQUENCE), (first, np.uint32(len(run)), entries)
+        kernel.set_args(*args)
+        return EnqueueKernel(run[0].queue, kernel, (1,), (1,), args).prepare()
+
+    def _case(self, command: Any) -> int:
+        return self._cases[(*known_origin(command.kernel), ())] if isinstance(command, EnqueueKernel) else 0
+
+
+@dataclass(eq=False)
+class Probe:
+    """A bound command that is timed whenever it is enqueued."""
+
+    command: Any
+    #: A profiling queue of the same device.
+    timed: cl.CommandQueue
+    #: The shortest run so far.
+    seconds: float = float("inf")
+
+    def enqueue(self) -> None:
+        """Run the command, and measure how long it takes."""
+        self.command.queue.finish()
+        event = self.command.enqueue_on(self.timed)
+        event.wait()
+        self.seconds = min(self.seconds, seconds_of(event))
+
+    @property
+    def small(self) -> bool:
+        """Whether one core alone loses less on the command than a launch costs."""
+        # An upper bound: late cores leave the first one more than its share.
+        profile = profile_of(self.timed.device)
+        return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
+
+
+def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
+    """Return segments with a probe in place of each command, and a profiling queue beside each of their queues."""
+    queues: dict[int, cl.CommandQueue] = {}
+
+    def probe(command: Any) -> Any:
+        if not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill):
+            return command
+        queue = command.queue
+        if queue.int_ptr not in queues:
+            queues[queue.int_ptr] = timed_beside(queue)
+        return Probe(command, queues[queue.int_ptr])
+
+    return [CommandList(map(probe, segment)) for segment in segments]
+
+
+def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
+    """Yield runs of commands of one queue, either all small or none, and whether the run can be merged."""
+
+    def key(command: Any) -> tuple[bool, int]:
+        return is_small(command), command.queue.int_ptr
+
+    for segment in segments:
+        for (small, _), commands in itertools.groupby(segment, key):
+            run = list(commands)
+            yield run, small and len(run) > 1
+
+
+def _is_single(command: Any) -> bool:
+    """Tell whether one work item computes a command that can be merged."""
+    if isinstance(command, EnqueueKernel):
+        return math.prod(command.global_size) == 1
+    return bool(command.nbytes <= _MAX_COPIED_BYTES)
+
+
+def may_be_merged(command: Command) -> bool:
+    """Tell whether a command, recorded or bound, can be merged if it is small.
+
+    A table holds addresses, so a command that is in one cannot be rebound.
+    """
+    if command.is_rebindable:
+        return False
+    quirks = profile_of(command.queue.device).quirks
+    if not (quirks.launch_s and quirks.compiles_body_repeatedly):
+        return False  # merging does not pay, or kernels' bodies cannot be called by others
+    if isinstance(command, EnqueueFill):
+        return bool(command.pattern.nbytes <= _MAX_PATTERN_BYTES)
+    if not isinstance(command, EnqueueKernel):
+        return True
+    is_ungrouped = math.prod(command.local_size or command.global_size) == 1
+    is_short = math.prod(command.global_size) <= _MAX_WORK_ITEMS
+    kernel = origin(command.kernel)
+    return is_ungrouped and is_short and kernel is not None and kernel[0].outlines(kernel[1])
