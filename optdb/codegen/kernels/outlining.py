@@ -31,23 +31,10 @@ class OutlinedKernel:
     """A kernel whose body is a function of its own; as a string, both."""
 
     name: str
-    params: tuple[tuple[str, str], ...]  #: The type and the name of each.
-    queries: dict[str, str]  #: For each query of a work item, the parameter of the function that holds its result.
-    body: str
-
-    @property
-    def function(self) -> str:
-        """Return the name of the function, which takes the ids and then the kernel's arguments."""
-        return f"{self.name}_chunk"
+    code: str
 
     def __str__(self) -> str:
-        params = ", ".join(f"{kind}{name}" for kind, name in self.params)
-        taken = ", ".join([*(f"size_t {query}" for query in self.queries.values()), params])
-        passed = ", ".join([*self.queries, *(name for _, name in self.params)])
-        return (
-            f"static __attribute__((noinline)) void {self.function}({taken})\n{self.body}\n"
-            f"OUTLINED_KERNEL void {self.name}({params})\n{{\n{self.function}({passed});\n}}\n"
-        )
+        return self.code
 
 
 def outlined(code: str) -> list[str | OutlinedKernel]:
@@ -100,7 +87,14 @@ def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
     body = QUERY.sub(lambda ask: queries[ask[0]], body)
     if ASKS.search(body):
         return None
-    return OutlinedKernel(name, declared, queries, body)
+    function, declaration = f"{name}_chunk", ", ".join(f"{kind}{param}" for kind, param in declared)
+    taken = ", ".join([*(f"size_t {query}" for query in queries.values()), declaration])
+    passed = ", ".join([*queries, *(param for _, param in declared)])
+    return OutlinedKernel(
+        name,
+        f"static __attribute__((noinline)) void {function}({taken})\n{body}\n"
+        f"OUTLINED_KERNEL void {name}({declaration})\n{{\n{function}({passed});\n}}\n",
+    )
 
 
 def declared_params(params: str) -> tuple[tuple[str, str], ...] | None:
