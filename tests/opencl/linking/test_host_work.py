@@ -54,7 +54,7 @@ def test_sizes_that_may_be_overwritten_are_computed_once():
     squared = rows * rows  # in the memory of `rows`, as far as the graph is concerned
     mode = theano.compile.get_default_mode().including("opencl").excluding("fusion")
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
-    nodes, branches = f.fn.linked.nodes, f.fn.linked.branches
+    nodes, branches = f.fn.nodes, f.fn.linked.branches
     assert any(getattr(node.op, "destroy_map", None) and not node.outputs[0].ndim for node in nodes)
     assert not f.fn.linked.roles(branches.path(branches.first(f.fn.linked.run))).always_recompute
     for n in (5, 5, 5, 4, 4, 4, 5):
