@@ -43,6 +43,15 @@ def test_documents_say_how_long_targets_take_as_make_does():
     assert dict(readme) == {name: documented[name] for name in ("demo", "test")}
 
 
+def test_processes_of_make_write_bytecode_whatever_the_environment_says():
+    rule = 'show: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        ["make", "--eval", rule, "show"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_a_python_that_pyenv_lacks_is_not_another_one(tmp_path):
     """Pyenv names, for a version that it lacks, its default python."""
     for name, text in {"python": "echo Python 3.7.1", "pyenv": f"echo {tmp_path}/python"}.items():
