@@ -270,7 +270,8 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
 
 @pytest.fixture
 def loading(monkeypatch, tmp_path):
-    """Loads the loop from a path of its own."""
+    """Loads the loop from a path of its own, linked by the usual linker, which writes the same bytes each time."""
+    monkeypatch.delenv("COMPILER_PATH", raising=False)
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
     monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
 
