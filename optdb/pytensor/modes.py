@@ -20,7 +20,7 @@ class IgnoredModeWarning(UserWarning):
     """Another library has been given a mode that it does not use."""
 
 
-class DeviceMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
+class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
     """A mode whose functions run on a device.
 
     PyMC asks a mode for its linker before nutpie compiles a model, and drops the mode unless it is JAX's. The mode
@@ -63,7 +63,7 @@ def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
     """
     linker = (ChoosingLinker if auto else OpenCLLinker)(device=device)
     excluded = list(OpenCLLinker.incompatible_rewrites)
-    return DeviceMode(linker, RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
+    return OpenCLMode(linker, RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
 
 
 #: The mode of the default device.
