@@ -24,9 +24,11 @@ from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor, fo
 from optdb.codegen.kernels.programs import one_program
 from optdb.device.functions.paired_buffers import PairedBuffer, Resident
 from optdb.device.functions.steps import CompiledStep, FunctionMemory, compiled, device_node
-from optdb.device.plans import LinkedFunction, Node, PlannedMachine, ValueId
+from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
+from optdb.device.plans.plan import Plan
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
+from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["FunctionTracer", "HostStep", "HostValue", "HostWork", "Retrace", "TracedCall", "TracedFunction"]
 
@@ -163,6 +165,7 @@ class TracedCall:
 
     context: Context
     memory: FunctionMemory
+    options: PlanOptions
     #: For each argument, how it reaches the device; None if it is no array.
     arguments: list[PairedBuffer | Resident | None] = field(default_factory=list)
     #: The buffers of these.
@@ -175,6 +178,8 @@ class TracedCall:
     #: Conditions that have to hold, and the errors to raise where one does not.
     conditions: PairedBuffer | None = None
     errors: list[Callable[[], Exception]] = field(default_factory=list)
+    #: The positions of arguments that the host reads.
+    on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
 
     def fits(self, args: Sequence[Any]) -> bool:
@@ -187,6 +192,12 @@ class TracedCall:
         writers = Counter(value for node in self.nodes for value in node.outputs)
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
         returned = {output for output in self.outputs if isinstance(output, int)}
+        read = {value for node in self.nodes for value in node.inputs if isinstance(value, int)}
+        for position in range(len(self.arguments)):
+            if position in read | returned:
+                self.on_host.append(position)
+            else:
+                cells[position][0] = None
         # What the host computes is computed in each call, and so is what several steps write.
         shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
         linked = LinkedFunction(
@@ -199,20 +210,21 @@ class TracedCall:
             exposed={*inputs, *bound, *shared},
             overwritten=shared,
             repeats_commands=True,
-            describe=lambda value, layout: f"{value.name if isinstance(value, Buffer) else value}, {layout.dtype}",
+            options=lambda: self.options,
+            describe=_described,
         )
         self._machine = PlannedMachine(linked)
 
     def send(self, args: Sequence[Any]) -> None:
         """Move the arguments of a call to the device."""
-        for position, (argument, value) in enumerate(zip(self.arguments, args)):
-            self.memory.cells[position][0] = value
+        for position in self.on_host:
+            self.memory.cells[position][0] = args[position]
+        for argument, value, buffer in zip(self.arguments, args, self.buffers):
             if isinstance(argument, PairedBuffer):
                 argument.send(value)
-            elif argument is not None:
+            elif argument is not None and buffer is not None:
                 array = argument.update(value)
-                buffer = self.buffers[position]
-                if array is not None and buffer is not None:
+                if array is not None:
                     self.memory.bind(buffer, array)
 
     def call(self, args: Sequence[Any]) -> list[Any]:
@@ -241,6 +253,11 @@ class TracedCall:
         return found
 
     @property
+    def plans(self) -> list[Plan]:
+        """The plans that repeat it; none before its third call."""
+        return [] if self._machine is None else self._machine.plans
+
+    @property
     def device_work(self) -> list[str]:
         """What the device computes, in order, in words."""
         return list(map(str, self.device_steps))
@@ -261,6 +278,12 @@ class TracedCall:
         return any(isinstance(node.origin, _Guard) for node in self.nodes)
 
 
+def _described(value: ValueId, layout: ArrayLayout) -> str:
+    """Describe a value for an error."""
+    name = f"{value.name}, " if isinstance(value, Buffer) else ""
+    return f"{name}{layout.dtype} {layout.shape}"
+
+
 class FunctionTracer:
     """Traces a call, and computes it on the way.
 
@@ -272,14 +295,18 @@ class FunctionTracer:
         The call's arguments: arrays of NumPy, and other values.
     resident : sequence of bool
         Which of them are likely to be the same array in the next call.
+    options : PlanOptions, optional
+        How later calls run.
     """
 
-    def __init__(self, context: Context, args: Sequence[Any], resident: Sequence[bool]) -> None:
+    def __init__(
+        self, context: Context, args: Sequence[Any], resident: Sequence[bool], options: PlanOptions | None = None
+    ) -> None:
         self.context = context
         self._args = args
         self._memory = FunctionMemory(context)
         self._memory.cells.update({position: [value] for position, value in enumerate(args)})
-        self.traced = TracedCall(context, self._memory)
+        self.traced = TracedCall(context, self._memory, options or PlanOptions())
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
         #: Where results of the host are.
@@ -424,10 +451,15 @@ class TracedFunction:
         Takes a `FunctionTracer`, and returns the outputs for its arguments.
     resident : sequence of bool
         Which arguments are likely to be the same array in each call.
+    options : PlanOptions, optional
+        How its plans merge launches, and what memory they may take.
     """
 
-    def __init__(self, context: Context, trace: Trace, resident: Sequence[bool]) -> None:
+    def __init__(
+        self, context: Context, trace: Trace, resident: Sequence[bool], options: PlanOptions | None = None
+    ) -> None:
         self.context = context
+        self._options = options or PlanOptions()
         self._trace = trace
         self._resident = tuple(resident)
         self._traced_calls: dict[Any, list[TracedCall]] = {}
@@ -455,7 +487,7 @@ class TracedFunction:
 
     def _compute_traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
         while True:
-            tracer = FunctionTracer(self.context, args, self._resident)
+            tracer = FunctionTracer(self.context, args, self._resident, self._options)
             try:
                 results = tracer.finish(self._trace(tracer))
                 break

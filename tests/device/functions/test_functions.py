@@ -32,6 +32,7 @@ from optdb.codegen.functions.tensors import (
 )
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.device.functions.function import TracedFunction
+from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
@@ -292,3 +293,102 @@ def test_random_expressions(data):
     expected = [whole.transpose(order), flat, kept, kept**2, flat + np.arange(flat.size), flat.sum()]
     for _ in range(3):
         compare(function([a, b]), expected)
+
+
+def chained(tracer):
+    """Return sums that are small launches, one after the other."""
+    (x,) = tracer.arguments
+    first = folded("Add", applied("Exp", F, x), [0], F)
+    second = folded("Maximum", applied("Mul", F, x, transposed(first, [None])), [0], F)
+    return [first, second, folded("Add", applied("Sub", F, x, transposed(second, [None])), [0], F)]
+
+
+@pytest.mark.parametrize("merge", ["always", "never"])
+def test_small_launches_are_merged_as_the_options_say(merge):
+    context = new_context()
+    function = TracedFunction(context, chained, [False], PlanOptions(merge_launches=merge))
+    for seed in range(12):
+        x = np.random.default_rng(seed).normal(size=7)
+        first = np.exp(x).sum()
+        second = (x * first).max()
+        compare(function([x]), [first, second, (x - second).sum()])
+    ((_, call),) = function.traced_calls
+    (plan,) = call.plans
+    assert (plan.enqueued < plan.commands) == (merge == "always")
+    assert plan.enqueued or merge == "never"
+
+
+def test_a_resident_array_may_become_another_one(context):
+    data = [RNG.normal(size=(200, 50)) for _ in range(2)]
+    function = TracedFunction(
+        context, lambda tracer: [folded("Add", applied("Mul", F, *tracer.arguments), [0, 1], F)], [True, False]
+    )
+    for number in (0, 0, 0, 1, 1, 0, 1, 0, 0):
+        scale = RNG.normal(size=(200, 50))
+        compare(function([data[number], scale]), [(data[number] * scale).sum()])
+
+
+def test_what_the_host_computes_is_computed_in_each_call(context):
+    counts = []
+
+    class Doubled:
+        def __call__(self, values):
+            counts.append(1)
+            return [2 * values[0]]
+
+        def __str__(self):
+            return "doubled"
+
+    def describe(tracer):
+        total = folded("Add", applied("Exp", F, tracer.arguments[0]), [1], F)
+        (twice,) = tracer.on_host(Doubled(), [total])
+        return [applied("Mul", F, twice, total), twice]
+
+    function = TracedFunction(context, describe, [False])
+    for number in range(1, 7):
+        x = RNG.normal(size=(5, 3))
+        total = np.exp(x).sum(1)
+        compare(function([x]), [2 * total**2, 2 * total])
+        assert len(counts) == number
+
+
+def test_a_call_that_the_host_stops_leaves_the_function_whole(context):
+    fails = []
+
+    class Checked:
+        def __call__(self, values):
+            if fails:
+                raise ValueError("no")
+            return [values[0] + 1]
+
+    def describe(tracer):
+        total = folded("Add", applied("Exp", F, tracer.arguments[0]), [0], F)
+        (more,) = tracer.on_host(Checked(), [total])
+        return [applied("Mul", F, more, total)]
+
+    function = TracedFunction(context, describe, [False])
+    for number in range(8):
+        x = RNG.normal(size=6)
+        fails[:] = [True] if number in (2, 5) else []
+        if fails:
+            with pytest.raises(ValueError, match="no"):
+                function([x])
+            continue
+        total = np.exp(x).sum()
+        compare(function([x]), [(total + 1) * total])
+    assert len(function.traced_calls) == 1
+
+
+def test_a_value_that_differs_makes_another_trace(context):
+    def describe(tracer):
+        total = folded("Add", tracer.arguments[0], [0], F)
+        return [
+            total
+            if tracer.concrete(applied("GT", "bool", total, Constant(np.array(0.0))))
+            else applied("Neg", F, total)
+        ]
+
+    function = TracedFunction(context, describe, [False])
+    for sign in (1, 1, 1, -1, -1, -1, 1, 1):
+        x = sign * np.abs(RNG.normal(size=6))
+        compare(function([x]), [abs(x.sum())])
