@@ -46,6 +46,9 @@ def test_documents_say_how_long_targets_take_as_make_does():
 def test_processes_of_make_write_bytecode_whatever_the_environment_says():
     rule = 'show: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    # A make that runs the tests says to its processes that they are within it.
+    env.pop("MAKEFLAGS", None)
+    env.pop("MAKELEVEL", None)
     done = subprocess.run(
         ["make", "--eval", rule, "show"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )

@@ -19,7 +19,7 @@ def test_import_of_optdb_imports_what_waits_for_theano_alone():
 def test_import_of_theano_brings_the_engine_but_no_device():
     assert (
         output(f"import sys, optdb, theano; {PARTS}")
-        == "composition files flags host json_text topo trace_log user_cache"
+        == "collector composition files flags host json_text refcounting topo trace_log user_cache"
     )
 
 
