@@ -431,7 +431,8 @@ class CommandList(list[Command]):
             return
         for command in self:
             command.enqueue()
-        if self._is_batched is None:
+        # A step that has computed leaves an empty list, a new one in each call.
+        if self and self._is_batched is None:
             self._is_batched = self._decide()
 
     @functools.cached_property
