@@ -138,7 +138,11 @@ class PlannedMachine:
         Return None if the outputs are in their cells.
         """
         if self._is_pure and self.before_commit is None:
-            return self._call(before)
+            commands = self.repeated_commands() if before is None else None
+            if commands is None:
+                return self._call(before)
+            commands.enqueue()
+            return None
         return defer_sigint(self._call, before)
 
     def _call(self, before: Before | None) -> list[Any] | None:
@@ -557,7 +561,8 @@ class _Repetition:
 
     def is_due(self) -> bool:
         """Tell whether a call finds the same now."""
-        return self.values.are_there() and all(same(cell[0], before) for cell, before in self.given)
+        are_there = self.values.are_there()
+        return are_there and (not self.given or all(same(cell[0], before) for cell, before in self.given))
 
 
 @dataclass(eq=False)
