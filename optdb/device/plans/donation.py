@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from optdb.device.plans.graph import ValueId
@@ -22,7 +22,6 @@ from optdb.runtime.arrays import lies_in_order, root_of
 from optdb.runtime.buffer_assignment import Liveness
 from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
-from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["Donation", "find_donation"]
 
@@ -94,7 +93,10 @@ class _Values:
         spans: dict[Memory, tuple[int, int]] = {}
         for index, (_, node, segment) in enumerate(self._recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())
-            for memory in (*operands, *self._memories((*self._recording.path.inputs_of(node), *node.outputs))):
+            for memory in (
+                *operands,
+                *self._recording.memories((*self._recording.path.inputs_of(node), *node.outputs)),
+            ):
                 spans[memory] = spans.get(memory, (index,))[0], index
         return spans
 
@@ -142,10 +144,6 @@ class _Values:
             and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
         )
 
-    def _memories(self, variables: Iterable[ValueId]) -> list[Memory]:
-        layouts = [self._layouts[var] for var in variables if var in self._layouts]
-        return [layout.memory for layout in layouts if layout.memory is not None]
-
 
 def _first_steady(recording: Recording) -> int:
     """Return the index of the step from which on no step may compute in Python, and no condition is evaluated."""
@@ -156,11 +154,10 @@ def _first_steady(recording: Recording) -> int:
 
 def _users(recording: Recording) -> Counter[Memory]:
     """Return how many outputs lie in each memory; a memory that the plan keeps or lends has one user more."""
-    layouts: Iterable[ArrayLayout | None] = (recording.layouts.get(var) for var in recording.linked.outputs)
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [
-            *(layout.memory for layout in layouts if layout is not None and layout.memory is not None),
+            *recording.memories(recording.linked.outputs),
             *recording.io.external,
             *(memory for number, _, segment in recording.steps if number in kept for memory in segment.allocated),
         ]

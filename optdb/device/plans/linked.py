@@ -25,7 +25,7 @@ class PlanOptions(NamedTuple):
     device_memory_fraction: float = 1.0
 
 
-def _takes_no_part(_: Any) -> Collection[Any]:
+def _nothing(_: Any) -> Collection[Any]:
     return ()
 
 
@@ -54,11 +54,11 @@ class LinkedFunction(NodeGraph):
     #: Input to a check of its next value, which raises ValueError where that has lengths that it must not have.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
     #: Returns the values of the host that nodes compute in each call, and that may share memory with an output.
-    aliases: Callable[[ValueId], Collection[ValueId]] = _takes_no_part
+    aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
     #: Describes a value of a layout, for an error.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
     #: Called with the number of a node that has raised: may raise an error that says more.
-    explain: Callable[[int], Any] = _takes_no_part
+    explain: Callable[[int], Any] = _nothing
     _roles: dict[tuple[Path, frozenset[Node]], Roles] = field(init=False, default_factory=dict)
 
     @property

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from optdb.device.plans.donation import find_donation
-from optdb.device.plans.graph import ValueId
 from optdb.device.plans.recording import Recording
 from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
-from optdb.runtime.commands import Memory
 
 
 def provided_liveness(recording: Recording) -> Liveness:
@@ -21,12 +18,7 @@ def provided_liveness(recording: Recording) -> Liveness:
 
 def plan_liveness(recording: Recording) -> Liveness:
     """Return the liveness of the memories of a recording: those of variables live for whole nodes."""
-    layouts = recording.layouts
-
-    def memories(variables: Iterable[ValueId]) -> list[Memory]:
-        candidates = (layouts[var].memory for var in variables if var in layouts)
-        return [memory for memory in candidates if memory is not None]
-
+    memories = recording.memories
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
         for _, node, segment in recording.steps

@@ -7,7 +7,7 @@ A :class:`Plan` is made of a recording, for the shapes and the branches of one c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -288,10 +288,5 @@ class Plan:
 
 def _read_only(recording: Recording, node: Node, segment: Segment) -> frozenset[Memory]:
     """Return the memories of a node's inputs that its commands do not write to."""
-
-    def memories(variables: Iterable[ValueId]) -> set[Memory]:
-        found = {recording.layouts[var].memory for var in variables if var in recording.layouts}
-        return {memory for memory in found if memory is not None}
-
-    read = memories(recording.path.inputs_of(node)) - memories(node.outputs)
-    return frozenset(read.difference(segment.allocated))
+    read = frozenset(recording.memories(recording.path.inputs_of(node)))
+    return read.difference(recording.memories(node.outputs), segment.allocated)

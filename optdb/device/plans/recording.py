@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,11 @@ class Recording:
     def steps(self) -> Iterator[tuple[int, Node, Segment]]:
         """The nodes, each with its number and its commands."""
         return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
+
+    def memories(self, values: Iterable[ValueId]) -> list[Memory]:
+        """Return the memories that values on a device are in."""
+        found = (self.layouts[value].memory for value in values if value in self.layouts)
+        return [memory for memory in found if memory is not None]
 
     def bind_io(self) -> None:
         """Decide how inputs and outputs are bound, and drop the buffers of external inputs.
