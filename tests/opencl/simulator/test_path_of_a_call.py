@@ -1,0 +1,49 @@
+"""The modules that a call of a simulator goes through are few, and docs/plans.md draws them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import optdb
+from optdb.runtime.commands import CommandList
+from tests.opencl.simulator.made import training_step
+
+_PACKAGE = Path(optdb.__file__).parent
+#: The most modules of the package between the caller and OpenCL's library.
+_MOST_MODULES = 7
+
+
+def paths_to_commands(call):
+    """Return the package's modules on the stack where a call enqueues commands, the outermost one first."""
+    paths = []
+
+    def note(frame, event, _):
+        if event != "call" or frame.f_code is not CommandList.enqueue.__code__:
+            return
+        path = []
+        while frame is not None:
+            file = Path(frame.f_code.co_filename)
+            if _PACKAGE in file.parents and (not path or path[-1] != file):
+                path.append(file)
+            frame = frame.f_back
+        paths.append([file.relative_to(_PACKAGE).as_posix() for file in reversed(path)])
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return paths
+
+
+def test_commands_of_a_call_go_through_the_modules_that_the_documentation_draws():
+    _, sim, _, args = training_step()
+    for _ in range(3):
+        sim(*args)
+    page = (_PACKAGE.parent / "docs" / "plans.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"^ (\S+\.py) ", page, flags=re.MULTILINE)
+    paths = paths_to_commands(lambda: sim(*args))
+    assert drawn in paths
+    assert max(map(len, paths)) <= _MOST_MODULES
