@@ -22,13 +22,12 @@ def paths_to_commands(call):
     def note(frame, event, _):
         if event != "call" or frame.f_code is not CommandList.enqueue.__code__:
             return
-        path = []
+        files = []
         while frame is not None:
-            file = Path(frame.f_code.co_filename)
-            if _PACKAGE in file.parents and (not path or path[-1] != file):
-                path.append(file)
+            files.append(Path(frame.f_code.co_filename))
             frame = frame.f_back
-        paths.append([file.relative_to(_PACKAGE).as_posix() for file in reversed(path)])
+        inside = [file.relative_to(_PACKAGE).as_posix() for file in reversed(files) if _PACKAGE in file.parents]
+        paths.append(list(dict.fromkeys(inside)))
 
     sys.setprofile(note)
     try:
