@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from optdb.host.api.c_code import tier, wait
     from optdb.lifters import GraphToGPU, op_lifter
     from optdb.lifters.explain import explain
+    from optdb.opencl.exporting import export
     from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
     from optdb.runtime.devices import list_devices as devices
     from optdb.runtime.exported import load
@@ -35,6 +36,7 @@ _LAZY_ATTRS = {
     "disable": "optdb.topo",
     "enable": "optdb.topo",
     "explain": "optdb.lifters",
+    "export": "optdb.opencl.exporting",
     "fixed_size_opencl_backend": "optdb.opencl.simulator",
     "load": "optdb.runtime.exported",
     "mode": "optdb.topo",
@@ -58,6 +60,7 @@ __all__ = [
     "distributed",
     "enable",
     "explain",
+    "export",
     "fixed_size_opencl_backend",
     "load",
     "mode",

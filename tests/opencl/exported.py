@@ -6,7 +6,7 @@ import numpy as np
 import theano
 
 from optdb.opencl import as_opencl_variable
-from optdb.opencl.exporting import of_function, write
+from optdb.opencl.exporting import export as write
 from optdb.runtime.exported import load
 from tests.opencl_device import new_context
 
@@ -38,7 +38,7 @@ def context_of_kind(device_kind, compute_units=None):
 def export(path, examples, **functions):
     """Write functions; `examples` is for all of them, or for each by its name."""
     examples = examples if isinstance(examples, dict) else dict.fromkeys(functions, examples)
-    return write(path, {name: of_function(function) for name, function in functions.items()}, examples)
+    return write(functions, path, examples)
 
 
 def exported(folder, device_kind, examples, **functions):

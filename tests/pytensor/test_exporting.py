@@ -11,6 +11,7 @@ from pytensor.raise_op import Assert
 import optdb
 import optdb.pytensor
 from optdb.pytensor import export
+from optdb.runtime.context import Context
 from optdb.runtime.tracing import Untraceable
 from profiles.pytensor import densities, models
 from tests.processes import run_code
@@ -22,6 +23,13 @@ def compiled(inputs, outputs, **options):
     return pytensor.function(inputs, outputs, mode="OPENCL", **options)
 
 
+def context_of_kind(device_kind):
+    """Return a context on the device that there is, that takes the kernels of a kind of device."""
+    context = Context("opencl")
+    context.profile = context.profile.as_kind(device_kind)
+    return context
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "function.optdb"
@@ -30,7 +38,7 @@ def path(tmp_path):
 def test_a_file_computes_what_the_function_computes(path):
     x = pt.vector("x", shape=(5,))
     f = compiled([x], [pt.exp(x).sum(), x * 2], name="density")
-    export(f, path, VALUES)
+    export(f, path, [(VALUES,)])
     loaded = optdb.load(path)
     for point in (VALUES, VALUES[::-1], np.zeros(5)):
         for expected, value in zip(f(point), loaded(point), strict=True):
@@ -44,7 +52,7 @@ def test_dtypes(path, dtype):
     x, y = pt.matrix("x", dtype=dtype), pt.matrix("y", dtype=dtype)
     values = np.arange(6).reshape(2, 3).astype(dtype)
     f = compiled([x, y], pt.maximum(x, y))
-    export(f, path, (values, values[::-1]))
+    export(f, path, [(values, values[::-1])])
     result = optdb.load(path)(values, np.ascontiguousarray(values[::-1]))
     np.testing.assert_array_equal(result, np.maximum(values, values[::-1]))
     assert result.dtype == dtype
@@ -55,7 +63,7 @@ def test_shapes(path, shape):
     x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
     values = np.arange(np.prod(shape, dtype=int), dtype="float64").reshape(shape) + 1
     f = compiled([x], [pt.log(x), x.sum(), x.T * 3])
-    export(f, path, (values,))
+    export(f, path, [(values,)])
     for expected, value in zip(f(values), optdb.load(path)(values), strict=True):
         np.testing.assert_array_equal(value, expected)
 
@@ -64,7 +72,7 @@ def test_arguments_may_have_any_strides(path):
     x = pt.matrix("x")
     f = compiled([x], x + 1)
     values = np.arange(24.0).reshape(4, 6)[:, ::2]
-    export(f, path, values)
+    export(f, path, [(values,)])
     loaded = optdb.load(path)
     for given in (values, values.copy(order="F"), np.ascontiguousarray(values)):
         np.testing.assert_array_equal(loaded(given), values + 1)
@@ -74,7 +82,7 @@ def test_results_that_are_arguments_constants_or_the_same(path):
     x = pt.vector("x")
     y = x * 2
     f = compiled([x], [x, y, y, pt.constant(np.arange(3.0))])
-    export(f, path, VALUES)
+    export(f, path, [(VALUES,)])
     results = optdb.load(path)(VALUES)
     for value, expected in zip(results, [VALUES, 2 * VALUES, 2 * VALUES, np.arange(3.0)], strict=True):
         np.testing.assert_array_equal(value, expected)
@@ -86,7 +94,7 @@ def test_shared_values_are_in_the_file_and_can_be_set(path):
     x = pt.vector("x")
     small, large = (pytensor.shared(np.ones(n), "w") for n in (5, 20_000))
     f = compiled([x], (x * small).sum() + large.sum())
-    export(f, path, VALUES)
+    export(f, path, [(VALUES,)])
     loaded = optdb.load(path)
     assert loaded(VALUES) == f(VALUES)
     loaded.set("w", np.full(5, 2.0))
@@ -100,7 +108,7 @@ def test_shared_values_are_in_the_file_and_can_be_set(path):
 def test_the_file_does_not_follow_the_function(path):
     x, w = pt.vector("x"), pytensor.shared(np.ones(5), "w")
     f = compiled([x], (x * w).sum())
-    export(f, path, VALUES + 2)
+    export(f, path, [(VALUES + 2,)])
     w.set_value(np.zeros(5))
     assert f(VALUES) == 0 and optdb.load(path)(VALUES + 2) == pytest.approx(10.0)
 
@@ -109,7 +117,7 @@ def test_other_shapes_than_the_examples_are_refused(path):
     x = pt.vector("x")
     f = compiled([x], x.sum())
     f(np.zeros(9))
-    export(f, path, VALUES)
+    export(f, path, [(VALUES,)])
     with pytest.raises(ValueError, match=r"was not exported for x of shape \(9,\)"):
         optdb.load(path)(np.zeros(9))
 
@@ -120,7 +128,7 @@ def test_the_latest_plan_of_a_shape_is_written(path):
     f = compiled([x], pt.exp(x))
     for values in (np.zeros(5), np.zeros(7), np.ones(5)):
         f(values)
-    export(f, path, VALUES)
+    export(f, path, [(VALUES,)])
     np.testing.assert_array_equal(optdb.load(path)(VALUES), f(VALUES))
 
 
@@ -128,7 +136,7 @@ def test_the_latest_plan_of_a_shape_is_written(path):
 @pytest.mark.parametrize("name", models.MODELS)
 def test_densities(path, name):
     density = densities.compiled(name, models.entry(name).small, "opencl")
-    export(density.function, path, density.points[0])
+    export(density.function, path, [(density.points[0],)])
     loaded = optdb.load(path)
     for point in density.points:
         for expected, value in zip(density.function(point), loaded(point), strict=True):
@@ -138,7 +146,7 @@ def test_densities(path, name):
 @pytest.mark.slow
 def test_a_file_runs_where_pytensor_is_not_imported(path):
     density = densities.compiled("logistic", 50, "opencl", count=1)
-    export(density.function, path, density.points[0])
+    export(density.function, path, [(density.points[0],)])
     code = f"""
 import sys, numpy as np, optdb
 for name in ("pytensor", "pymc", "numba", "theano"):
@@ -152,60 +160,115 @@ print(float(logp), dlogp.shape)
     assert float(logp) == density.function(density.points[0])[0] and shape.strip() == "(101,)"
 
 
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+def test_a_file_updates_its_shared_values(path, device_kind):
+    """The next value of one is the present value of another, and both are results."""
+    x = pt.vector("x")
+    w, before = pytensor.shared(np.ones(5), "w"), pytensor.shared(np.zeros(5), "before")
+    step = compiled([x], [w, before, (w * x).sum()], updates=[(w, w - 0.5 * x), (before, w)], name="step")
+    reports = export({"step": step, "read": compiled([], w * 2)}, path, {"step": [(VALUES,)], "read": [()]})
+    assert [report.function for report in reports] == ["step", "step", "read", "read"]
+    loaded = optdb.load(path, context_of_kind(device_kind))
+    for number in range(3):
+        for expected, value in zip(step(VALUES + number), loaded(VALUES + number), strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-12)
+        for var in (w, before):
+            np.testing.assert_allclose(loaded.get(var.name), var.get_value(), rtol=1e-12)
+        np.testing.assert_allclose(loaded.read(), 2 * w.get_value(), rtol=1e-12)
+
+
+def test_several_shapes_and_both_kinds_of_devices(path):
+    x = pt.matrix("x")
+    f = compiled([x], [pt.exp(x).sum(axis=0), x.dot(x.T)])
+    shapes = [(3, 2), (40, 30), (3, 2)]
+    reports = export(f, path, [(np.ones(shape),) for shape in shapes])
+    assert [(report.shapes[0], report.covered) for report in reports if report.device_kind == "gpu"] == [
+        ((3, 2), False),
+        ((40, 30), False),
+        ((3, 2), True),
+    ]
+    assert all("for the shapes of a call" in report.fixed for report in reports if not report.covered)
+    for device_kind in ("cpu", "gpu"):
+        loaded = optdb.load(path, context_of_kind(device_kind))
+        for shape in shapes:
+            values = np.linspace(-1.0, 1.0, np.prod(shape)).reshape(shape)
+            for expected, value in zip(f(values), loaded(values), strict=True):
+                np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_latest_calls_are_the_examples(path):
+    x = pt.vector("x")
+    f = compiled([x], x * 2)
+    with pytest.raises(ValueError, match=r"call needs an example of a call.*\nThe cure: call it once before"):
+        export(f, path)
+    f(VALUES)
+    f(np.ones(3))
+    f(np.zeros(3))
+    reports = export(f, path, device_kinds=["cpu"])
+    assert [report.shapes for report in reports] == [((3,),), ((5,),)]
+    np.testing.assert_array_equal(optdb.load(path, context_of_kind("cpu"))(VALUES), 2 * VALUES)
+
+
+def test_a_call_computes_nothing_for_the_file(path):
+    """Neither the function nor its shared variables change."""
+    x, w = pt.scalar("x"), pytensor.shared(1.0, "w")
+    f = compiled([x], w * x, updates=[(w, w + x)])
+    export(f, path, [(1.0,)])
+    assert w.get_value() == 1.0 and not f.vm.jit_fn.function.traced_calls
+
+
 def test_a_function_of_another_mode_is_refused(path):
     x = pt.vector("x")
     f = pytensor.function([x], x + 1, mode="FAST_COMPILE")
     with pytest.raises(TypeError, match=r"is not of mode OPENCL: compile it with pytensor\.function"):
-        export(f, path, VALUES)
+        export(f, path, [(VALUES,)])
     with pytest.raises(TypeError, match="is not of mode OPENCL"):
-        export(len, path, VALUES)
+        export(len, path, [(VALUES,)])
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
-    ("example", "complaint"),
+    ("examples", "complaint"),
     [
-        ((), r"takes 1 arguments \(x\), and got 0"),
-        ((VALUES, VALUES), "got 2"),
-        (np.ones((2, 2)), r"x wants an array of 1 axes, and got one of shape \(2, 2\)"),
-        (np.array(["a"]), "x is of float64, and got values of <U1"),
-        (np.array([1j]), "x is of float64, and got values of complex128"),
-        (np.array([None]), "x is of float64, and got values of object"),
+        ([()], r"call misses its argument x, a vector of float64"),
+        ([(VALUES, VALUES)], r"call takes 1 arguments, \(x: float64\[:\]\), and was given 2"),
+        ([{"y": VALUES}], "call has no argument 'y'"),
+        ([(np.ones((2, 2)),)], r"argument x: expected a vector of float64, got an array of 2 dimensions"),
+        ([(np.array(["a"]),)], "argument x: expected a vector of float64, which cannot hold an array of <U1"),
+        ([(np.array([1j]),)], "which cannot hold an array of complex128 without loss.\nThe cure"),
+        ([(np.array([None]),)], "which cannot hold an array of object"),
+        (VALUES, r"an object of type float64 is none.\nThe cure, for one call with x and y: examples=\[\(x, y\)\]"),
+        ((VALUES, VALUES), "an object of type ndarray is none"),
+        (1.0, "an object of type float is none"),
     ],
 )
-def test_an_example_that_is_no_call_is_refused(path, example, complaint):
+def test_an_example_that_is_no_call_is_refused(path, examples, complaint):
     x = pt.vector("x")
     f = compiled([x], x + 1)
     with pytest.raises(TypeError, match=complaint):
-        export(f, path, example)
+        export(f, path, examples)
     assert not path.exists()
 
 
 def test_an_example_of_another_static_shape_is_refused(path):
     x = pt.vector("x", shape=(4,))
     with pytest.raises(TypeError, match=r"x is of shape \(4,\), and got \(5,\)"):
-        export(compiled([x], x + 1), path, VALUES)
-
-
-def test_updates_are_refused(path):
-    x, w = pt.scalar("x"), pytensor.shared(1.0, "w")
-    with pytest.raises(Untraceable, match="each call updates w"):
-        export(compiled([x], w * x, updates=[(w, w + x)]), path, 1.0)
+        export(compiled([x], x + 1), path, [(VALUES,)])
 
 
 def test_checks_are_refused(path):
     x = pt.vector("x")
     f = compiled([x], Assert("x must be positive")(x, (x > 0).all()) * 2)
     with pytest.raises(Untraceable, match="checks values and raises errors"):
-        export(f, path, VALUES + 2)
+        export(f, path, [(VALUES + 2,)])
 
 
 def test_lengths_that_depend_on_values_are_refused(path):
     x, n, shared = pt.vector("x"), pt.lscalar("n"), pytensor.shared(np.int64(2), "shared")
     with pytest.raises(Untraceable, match="lengths depend on values of the call"):
-        export(compiled([x, n], x[:n] * 2), path, (VALUES, 2))
+        export(compiled([x, n], x[:n] * 2), path, [(VALUES, 2)])
     with pytest.raises(Untraceable, match="lengths depend on the value of a shared variable"):
-        export(compiled([x], x[:shared] * 2), path, VALUES)
+        export(compiled([x], x[:shared] * 2), path, [(VALUES,)])
     assert not path.exists()
 
 
@@ -213,4 +276,4 @@ def test_steps_of_the_host_are_named(path):
     x = pt.matrix("x")
     f = compiled([x], pt.linalg.eig(x)[0].real)
     with pytest.raises(Untraceable, match="stay on the host"):
-        export(f, path, np.eye(3))
+        export(f, path, [(np.eye(3),)])

@@ -1,13 +1,12 @@
-"""Writes functions on a device into a file that runs without Theano.
+"""What is Theano's own of exported files (``optdb.device.export``).
 
-`functions` selects the parts of a compiled function that the file holds; `walking` traces it, for each example and each
-kind of device, and `host_steps` follows the host's nodes; `optdb.runtime.exported` writes the file, and reads it.
+`functions` says how a compiled function is called, and refuses what a file cannot do; `nodes` has copies of its nodes
+that a trace computes, and `host_steps` what it does where a node computes on the host.
 """
 
 from __future__ import annotations
 
-from optdb.opencl.exporting.functions import Exportable, Held, of_function, of_method
-from optdb.opencl.exporting.writing import Report, write
+from optdb.opencl.exporting.functions import export, of_function, of_method, traceable
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["Exportable", "Held", "Report", "Untraceable", "of_function", "of_method", "write"]
+__all__ = ["Untraceable", "export", "of_function", "of_method", "traceable"]

@@ -1,105 +1,83 @@
-"""Collects the parts of a compiled function that go into a file: nodes, signature, and shared values."""
+"""Compiled functions as they are handed over for a file: their nodes, signature, and shared values."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from optdb.device.export import Exportable, Held, Report, Traceable, write
+from optdb.device.export.writing import Examples
 from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.config import config
-from optdb.host.api.graph import Variable
+from optdb.opencl.exporting.nodes import copied_in
 from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import is_user_inplace, on_device
 from optdb.opencl.linking.planned_vm import applies, as_variables
+from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["Exportable", "Held", "of_function", "of_method"]
+__all__ = ["export", "of_function", "of_method", "traceable"]
 
 
-@dataclass(frozen=True)
-class Held:
-    """A shared variable: its cell of one element, the same in all functions, and its name, if it has one."""
-
-    cell: list[Any]
-    name: str | None
-
-
-@dataclass(frozen=True)
-class Exportable:
-    """A function that can be traced."""
-
-    #: Its nodes, lifted to the device.
-    linked: LinkedFunction
-    #: How it is called.
-    signature: Signature
-    #: Input of the linked function to the number of the argument in the signature.
-    arguments: Mapping[Variable, int]
-    #: Input of the linked function to the shared variable.
-    shared: Mapping[Variable, Held]
-    #: How many of its outputs are for the caller: the first ones.
-    returned: int
-    #: Returns the remembered inputs of earlier calls: for each call, input to shape and, if it is a small one of the
-    #: host, value.
-    seen: Callable[[], Sequence[Mapping[Any, tuple[tuple[int, ...], Any]]]] = tuple
-
-    def calls(self) -> list[list[np.ndarray]]:
-        """Return examples like the latest calls of the function, as far as they are remembered; the last one first."""
-        examples = []
-        for call in self.seen():
-            example = [np.zeros((), argument.dtype) for argument in self.signature.arguments]
-            for var, position in self.arguments.items():
-                shape, value = call[var]
-                dtype = self.signature.arguments[position].dtype
-                example[position] = np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
-            examples.append(example)
-        return examples[::-1]
-
-    def context_name(self) -> Hashable:
-        """Return the name of the context that all its arrays are in.
-
-        Raises
-        ------
-        Untraceable
-            If there is none, or more than one.
-        """
-        nodes = applies(self.linked)
-        variables = [
-            *as_variables(self.linked.inputs),
-            *(var for node in nodes for var in (*node.inputs, *node.outputs)),
-        ]
-        names = list(dict.fromkeys(var.type.context_name for var in variables if on_device(var)))
-        if not names:
-            raise Untraceable("nothing of the function is on a device: compile it for one")
-        if len(names) > 1:
-            raise Untraceable(
-                f"the function works on several devices, {', '.join(map(str, names))}: compile it for one"
-            )
-        return names[0]
-
-
-def of_function(function: Any) -> Exportable:
-    """Return the parts of a ``theano.function`` that go into a file.
+def export(
+    f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
+) -> list[Report]:
+    """Write functions that were compiled for a device, and their shared variables, into a file for `optdb.load`.
 
     Parameters
     ----------
-    function : theano.compile.Function
-        Compiled for the device, in a mode with plans.
+    f : theano.compile.Function or mapping
+        A function, or several by their names in the file: the first is what a call of the loaded file calls.
+    path : str or Path
+        Where to; an existing file is replaced.
+    examples : sequence or mapping, optional
+        Calls, each a sequence of arguments or a mapping of them by name; for several functions, a mapping of their
+        names to calls. Shapes matter, and whole numbers that decide over shapes. Without examples, functions are
+        written for calls like their latest ones.
+    device_kinds : sequence of str
+        For which devices: 'cpu' for processors, 'gpu' for all else.
+
+    Returns
+    -------
+    list of Report
+        The outcome of each example.
 
     Raises
     ------
+    optdb.opencl.exporting.Untraceable
+        If something is done that a file cannot hold; by name, where a step was left on the host.
+    """
+    functions = f if isinstance(f, Mapping) else {None: f}
+    return write(path, {name: of_function(function) for name, function in functions.items()}, examples, device_kinds)
+
+
+def of_function(function: Any) -> Exportable:
+    """Return a ``theano.function``, compiled for a device in a mode with plans, as it goes into a file.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
     Untraceable
         If the function cannot be exported.
     """
+    if not hasattr(function, "fn"):
+        raise TypeError(
+            f"{function!r} is no compiled function of Theano.\n"
+            "The cure: pass what theano.function has returned, and one of PyTensor to optdb.pytensor.export"
+        )
     return _exportable(function, function.fn, lambda container: container.storage)
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return the parts of a simulator's method that go into a file, with its own values of shared variables.
+    """Return a simulator's method as it goes into a file, with its own values of shared variables.
 
     The method was made of `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises what
     `of_function` does.
@@ -108,8 +86,14 @@ def of_method(function: Any, executable: Any) -> Exportable:
     return _exportable(function, executable.run, cells.__getitem__)
 
 
+def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> Traceable:
+    """Return what a linked function computes, for a trace; the first `returned` outputs are for its caller."""
+    dtypes = [var.type.dtype for var in as_variables(linked.outputs[:returned])]
+    return Traceable(get_context(context_name), functools.partial(copied_in, linked, context_name), dtypes)
+
+
 def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:
-    """Return the parts of a linked function that go into a file; `cell_of` returns the cell of a shared value."""
+    """Return a linked function as it goes into a file; `cell_of` returns the cell of a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
             "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
@@ -117,24 +101,41 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
         )
     linked = machine.linked
     _check_nodes(linked)
-    arguments: dict[Variable, int] = {}
-    shared: dict[Variable, Held] = {}
+    inputs: list[int | Held] = []
     taken: list[Argument] = []
-    inputs = zip(
-        as_variables(linked.inputs), function.maker.inputs, function.input_storage, function.defaults, strict=True
-    )
-    for var, spec, container, default in inputs:
+    for spec, container, default in zip(function.maker.inputs, function.input_storage, function.defaults, strict=True):
         if container.implicit:
-            shared[var] = Held(cell_of(container), spec.name or spec.variable.name)
+            inputs.append(_held(spec.variable, spec.name, cell_of(container)))
             continue
         if spec.update is not None:
             raise Untraceable(f"the argument {spec.name or spec.variable} has an update: make it a shared variable")
-        arguments[var] = len(taken)
+        inputs.append(len(taken))
         taken.append(_argument(spec, container, default))
     returns = "none" if function.return_none else "single" if function.unpack_single else "list"
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
-    signature = Signature(tuple(taken), returns, keys)
-    return Exportable(linked, signature, arguments, shared, function.n_returned_outputs, machine.seen)
+    return Exportable(
+        function.name,
+        traceable(linked, _context_name(linked), function.n_returned_outputs),
+        Signature(tuple(taken), returns, keys),
+        inputs,
+        functools.partial(_calls, machine, inputs),
+    )
+
+
+def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[tuple[int, ...], Any]]]:
+    """Return the arguments of recorded calls, the last one first: their shapes, and small values of the host."""
+    arguments = [var for var, given in zip(machine.linked.inputs, inputs, strict=True) if isinstance(given, int)]
+    return [[call[var] for var in arguments] for call in reversed(machine.seen())]
+
+
+def _context_name(linked: LinkedFunction) -> Hashable:
+    """Return the name of the context that all arrays of a function are in; Untraceable if it is not one."""
+    names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.cells) if on_device(var)))
+    if not names:
+        raise Untraceable("nothing of the function is on a device: compile it for one")
+    if len(names) > 1:
+        raise Untraceable(f"the function works on several devices, {', '.join(map(str, names))}: compile it for one")
+    return names[0]
 
 
 def _check_nodes(linked: LinkedFunction) -> None:
@@ -151,6 +152,12 @@ def _check_nodes(linked: LinkedFunction) -> None:
             f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
             "values that are known when it is compiled (givens), and export a function for each"
         )
+
+
+def _held(variable: Any, name: str | None, cell: list[Any]) -> Held:
+    kind = variable.type
+    pattern = tuple(map(bool, kind.broadcastable))
+    return Held(id(cell), name or variable.name, kind.dtype, pattern, lambda: cell[0])
 
 
 def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Argument:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.views import full_shape
+from optdb.device.export.walking import is_open
 from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply, io_toposort, op_of
 from optdb.host.api.linking import DeepCopyOp, ViewOp
@@ -40,7 +41,7 @@ from optdb.runtime.sizes import (
 )
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["device_counterpart", "follow", "is_open"]
+__all__ = ["device_counterpart", "follow"]
 
 #: Whole numbers stay sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
@@ -72,11 +73,6 @@ _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
     (ops.Reshape, lambda op: OpenCLReshape(op.ndim), 1),
 )
-
-
-def is_open(value: Any) -> bool:
-    """Tell whether a value of the host is not known before a call."""
-    return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 
 class _NotFollowed(Exception):

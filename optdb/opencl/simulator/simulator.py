@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
+from optdb.device.export import Examples, Report, write
 from optdb.host.api.config import logger
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.theano.functions.compiled import Function
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table
-from optdb.opencl.exporting import Report, of_method, write
+from optdb.opencl.exporting import of_method
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.device_function import DeviceFunction
 from optdb.opencl.simulator.execution.state import Shared, State
@@ -25,12 +26,8 @@ from optdb.unpickling import restore
 
 __all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebuild"]
 
-#: The name of a simulator's own function among its methods, and in a file if the function has none.
-CALL, OWN = "__call__", "call"
-
-#: Arguments, by position or by name.
-Call = Sequence[Any] | Mapping[str, Any]
-Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
+#: The name of a simulator's own function among its methods.
+CALL = "__call__"
 
 
 class SimulatorOCL(HtmlTables, DeviceFunction):
@@ -204,25 +201,13 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         optdb.opencl.exporting.Untraceable
             If something is done that a file cannot hold; by name, where a step was left on the host.
         """
-        calls_by_method = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
         with self._state.turn():
             self._state.check_open()
-            methods = self._methods
-            unknown = [name for name in calls_by_method if name is not None and name not in methods]
-            if unknown:
-                available = ", ".join(map(repr, self)) or "none besides its own"
-                raise ValueError(
-                    f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {available}"
-                )
-            own_name = self._function.name
-            own_name = own_name if own_name and own_name.isidentifier() and own_name not in methods else OWN
-            names: dict[str | None, str] = {None: own_name, CALL: own_name}
-            names.update((name, name) for name in self)
             functions = {
-                names[name]: of_method(method._function, method._executable) for name, method in methods.items()
+                None if name == CALL else name: of_method(method._function, method._executable)
+                for name, method in self._methods.items()
             }
-            calls = {names[name]: _calls(some) for name, some in calls_by_method.items()}
-            return write(path, functions, calls, device_kinds)
+            return write(path, functions, examples, device_kinds)
 
     # Looking inside
 
@@ -422,20 +407,6 @@ def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], Simu
         As `opencl_backend` returns it.
     """
     return opencl_backend(device)
-
-
-def _calls(examples: Sequence[Call]) -> list[Call]:
-    """Return a function's examples, each of which is to be a call."""
-    # The elements of an array are no calls, regardless of its shape.
-    calls = list(examples)
-    wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
-    if not wrong:
-        return calls
-    raise TypeError(
-        "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
-        f"an object of type {type(wrong[0]).__name__} is none.\n"
-        "The cure, for one call with x and y: examples=[(x, y)]"
-    )
 
 
 def rebuild(

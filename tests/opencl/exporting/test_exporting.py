@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 
 import optdb  # comes before theano
+from optdb.device.export.coverage import pinned_lengths
 from optdb.opencl import as_opencl_variable, get_context
 from optdb.opencl.exporting import Untraceable, of_function
-from optdb.opencl.exporting.writing import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
@@ -427,10 +427,8 @@ def test_a_shared_value_that_changes_its_shape_is_refused(tmp_path):
 
 def test_a_file_for_other_devices_is_refused(tmp_path):
     path = tmp_path / "f.optdb"
-    from optdb.opencl.exporting import write
-
     x = tt.fvector("x")
-    write(path, {"f": of_function(on_device([x], tt.exp(x)))}, {"f": [[floats(3)]]}, device_kinds=["gpu"])
+    optdb.export(on_device([x], tt.exp(x), name="f"), path, [[floats(3)]], device_kinds=["gpu"])
     with pytest.raises(FileError, match=r"f for devices of kind gpu, and .* is of kind cpu.\nThe cure"):
         load(path, context_of_kind("cpu"))
 

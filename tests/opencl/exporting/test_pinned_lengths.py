@@ -16,7 +16,7 @@ from theano.tensor import constant
 from memcheck.case import Case, Given, Number
 from memcheck.cases import CASES
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.exporting import Untraceable, of_function, write
+from optdb.opencl.exporting import Untraceable, export
 
 pytestmark = pytest.mark.usefixtures("default")
 
@@ -125,9 +125,9 @@ def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
     if getattr(function.maker.fgraph.outputs[0].owner.op, "destroy_map", None):
         # As a user's op in place: it writes into the caller's array.
         with pytest.raises(Untraceable, match="overwrites an argument"):
-            write(tmp_path / "f.optdb", {"f": of_function(function)}, {"f": [arguments]}, [device_kind])
+            export(function, tmp_path / "f.optdb", [arguments], [device_kind])
         return
-    [report] = write(tmp_path / "f.optdb", {"f": of_function(function)}, {"f": [arguments]}, [device_kind])
+    [report] = export(function, tmp_path / "f.optdb", [arguments], [device_kind])
     if op_name(case) in FIXED:
         assert report.fixed or report.pinned, "it holds for more shapes by now: take it out of the table"
         return

@@ -61,7 +61,7 @@ def test_examples(tmp_path):
     sim.add_method("train", train)
     with pytest.raises(ValueError, match="call it once before, or give examples"):
         sim.export(tmp_path / "step.optdb")
-    with pytest.raises(ValueError, match="no such method: it has 'train'"):
+    with pytest.raises(ValueError, match="no such function: there is 'train'"):
         sim.export(tmp_path / "step.optdb", {"trian": [(floats(8, 5), np.arange(8) % 3)]})
     examples = {None: [(floats(8, 5),)], "train": [{"y": np.arange(8) % 3, "x": floats(8, 5)}]}
     sim.export(tmp_path / "step.optdb", examples, device_kinds=["cpu"])

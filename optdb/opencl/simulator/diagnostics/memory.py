@@ -14,15 +14,17 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from optdb.device.export import InputSpec, trace
 from optdb.device.plans.budget import allowed
 from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.liveness import provided_liveness
 from optdb.host.api.graph import Variable
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import text_of
-from optdb.opencl.exporting.walking import InputSpec, trace
+from optdb.opencl.exporting import traceable
 from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import on_device
+from optdb.opencl.linking.planned_vm import as_variables
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
@@ -142,7 +144,9 @@ def _traced(
         for number, var in enumerate(some)
     }
     returned = len(linked.outputs) - len(linked.updates)
-    made = trace(linked, state.context_name, entries, returned, state.context.profile.device_kind, True)
+    specs = [entries[var] for var in as_variables(linked.inputs)]
+    function = traceable(linked, state.context_name, returned)
+    made = trace(function, specs, state.context.profile.device_kind, True)
     output_values = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
     lying = {var: layout for var, layout in output_values.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
@@ -158,8 +162,9 @@ def _traced(
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
     """Return an input as a trace knows it: an array on the device has memory already."""
+    kind = var.type
     if on_device(var):
-        return InputSpec("state", number, value.shape)
+        return InputSpec(var.name, number, kind.dtype, kind.broadcastable, value.shape, is_state=True)
     value = np.asarray(value)
     counts = value.ndim == 0 and value.dtype.kind in "iu"
-    return InputSpec("argument", number, value.shape, int(value) if counts else None)
+    return InputSpec(var.name, number, kind.dtype, kind.broadcastable, value.shape, int(value) if counts else None)

@@ -1,0 +1,202 @@
+"""Traces a function: each of its nodes once, with sizes for shapes, and nothing computed.
+
+The front end hands over the function in a context that replaces its own, of the wanted kind and with empty caches: so
+launches for plain shapes stay out of a trace, and those of a trace out of the function. A tracer records the commands
+of the nodes. At the end, the next values of shared variables are written over the present ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from optdb.codegen.elements import ElementKernels, copied
+from optdb.codegen.kernels import compile_kernels
+from optdb.device.export.functions import InputSpec, Traceable
+from optdb.device.plans.graph import ValueId
+from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.updates import buffer_of, find_commit
+from optdb.numpy_types import HostArray
+from optdb.runtime import arrays
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import upload
+from optdb.runtime.context import Context
+from optdb.runtime.deferred import DeferredArray, FromArgument, FromDevice, FromNumbers
+from optdb.runtime.device_profiles import DeviceKind
+from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
+from optdb.runtime.sizes import SymInt, SymIntVector, example_value
+from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
+
+__all__ = ["as_host_array", "in_order", "is_open", "on_host", "trace"]
+
+#: The compute units of a GPU, where the device at hand is none.
+USUAL_UNITS = 64
+#: The dtypes that not every device has, by their names in a file.
+_OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
+
+
+class _ReplacingContext(Context):
+    """A context that replaces another one, and records the dtypes that kernels ask for."""
+
+    def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
+        vars(self).update(vars(context))
+        self.profile = context.profile.for_any_driver(device_kind, compute_units)
+        self.kept = {}
+        self.asked: set[str] = set()
+
+    def unsupported_reason(self, dtype: DTypeLike) -> str | None:
+        reason = super().unsupported_reason(dtype)
+        if reason is None:
+            self.asked.add(np.dtype(dtype).name)
+        return reason
+
+
+def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
+    """Trace a function: for the example's shapes alone, if these are `fixed`.
+
+    `specs` say what its inputs are. A function with a step that a trace cannot hold raises `Untraceable`.
+    """
+    profile = function.context.profile
+    units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
+    result = Trace(device_kind, units)
+    symbol = units if fixed else result.rules.symbol(units, ComputeUnits())
+    context = _ReplacingContext(function.context, device_kind, symbol)
+    tracer = Tracer(result, context)
+    with function.linked_in(context) as linked, tracer.following():
+        walk = _Walk(linked, specs, context, tracer)
+        walk.enter(fixed)
+        for node in linked.nodes:
+            node.compute()
+        walk.leave(function.result_dtypes)
+    result.flags = context.asked & _OPTIONAL_DTYPES
+    return result
+
+
+class _Walk:
+    """A trace being made."""
+
+    def __init__(self, linked: LinkedFunction, specs: Sequence[InputSpec], context: Context, tracer: Tracer) -> None:
+        self._linked = linked
+        self._specs = dict(zip(linked.inputs, specs, strict=True))
+        self._context = context
+        self._tracer = tracer
+        self._trace = tracer.trace
+
+    def enter(self, fixed: bool) -> None:
+        """Put the stand-ins for the inputs into their cells."""
+        self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
+        for var, spec in self._specs.items():
+            value = self._state(var, spec) if spec.is_state else self._argument(var, spec, fixed)
+            self._linked.cells[var][0] = value
+
+    def _state(self, var: ValueId, spec: InputSpec) -> Any:
+        array = self._tracer.state(self._context.queue, spec.number, spec.shape, spec.dtype)
+        return array if self._linked.on_device(var) else on_host(array)
+
+    def _argument(self, var: ValueId, spec: InputSpec, fixed: bool) -> Any:
+        rules = self._trace.rules
+        shape = tuple(
+            length if fixed or is_one else rules.symbol(length, AxisLength(spec.number, axis))
+            for axis, (length, is_one) in enumerate(zip(spec.shape, spec.broadcastable, strict=True))
+        )
+        self._trace.arguments[spec.number] = shape
+        argument = DeferredArray(shape, np.dtype(spec.dtype), FromArgument(spec.number))
+        if self._linked.on_device(var):
+            return arrays.from_host(self._context, argument)
+        return argument if spec.value is None else rules.symbol(spec.value, ArgumentNumber(spec.number))
+
+    def leave(self, result_dtypes: Sequence[str]) -> None:
+        """Note the results, and write next values over the present ones."""
+        for value, dtype in zip(self._commit(len(result_dtypes)), result_dtypes, strict=True):
+            self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))
+
+    def _commit(self, returned: int) -> list[Any]:
+        """Write the next values of shared variables over the present ones; return the results, which that spares."""
+        linked = self._linked
+        for var in linked.updates:
+            if not self._specs[var].is_state:
+                raise Untraceable(
+                    f"the argument {self._specs[var].name} gets another value by each call; make it a shared variable"
+                )
+        states = {var: _array_of(linked.value(var)) for var in linked.updates}
+        following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
+        # A key of its own for each result: a value may be a number.
+        results = [(number, "result") for number in range(returned)]
+        values = following | {key: linked.value(linked.outputs[key[0]]) for key in results}
+        values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
+        updates = [(var, states[var], values[var]) for var in linked.updates]
+        commit = find_commit(updates, values.items(), buffer_of, _is_in_place)
+        written = set(commit.written)
+        for key in commit.aliased:
+            if key in written or key not in following:
+                values[key] = in_order(self._context, values[key], always=True)
+        for var in commit.written:
+            self._write(self._specs[var], states[var], values[var])
+        return [values[key] for key in results]
+
+    def _output(self, value: Any) -> Any:
+        if isinstance(value, Array):
+            return self._tracer.layout(value)
+        return value if is_open(value) else np.array(value)
+
+    def _write(self, spec: InputSpec, present: Any, value: Any) -> None:
+        """Write the next value of a shared variable over the present one."""
+        shape = tuple(getattr(value, "shape", ()))
+        if shape != tuple(present.shape):
+            raise Untraceable(
+                f"the shared variable {spec.name} of shape {present.shape} gets a value of another shape, "
+                f"{tuple(map(example_value, shape))}; in a file each has the same shape for good"
+            )
+        if isinstance(value, Array):
+            arrays.copy_bytes(present, in_order(self._context, value))
+        elif present.size:
+            upload(present.queue, present.base_data, 0, as_host_array(value, spec.dtype))
+
+
+def _is_in_place(present: Array, following: Any) -> bool:
+    """Tell whether a next value was computed in place of the present one."""
+    if not present.size or buffer_of(following) != buffer_of(present):
+        return False
+    return bool(following.shape == present.shape and not following.offset and following.flags.c_contiguous)
+
+
+def in_order(context: Context, array: Array, always: bool = False) -> Array:
+    """Return an array in C order without gaps, while a tracer listens: a copy if it is not, or always."""
+    if array.flags.c_contiguous:
+        return arrays.copy(array) if always else array
+    known = context.kept.setdefault(__name__, {})
+    kind = array.dtype.name, array.ndim
+    if kind not in known:
+        elements = ElementKernels.copying(*kind)
+        known[kind] = elements, compile_kernels(elements.kernels(), context, "a copy")
+    return copied(array, *known[kind], context)
+
+
+def is_open(value: Any) -> bool:
+    """Tell whether a value of the host is not known before a call."""
+    return isinstance(value, SymInt | SymIntVector | DeferredArray)
+
+
+def on_host(array: Array) -> DeferredArray:
+    """Return an array of the device as a value of the host."""
+    return DeferredArray(array.shape, array.dtype, FromDevice(array))
+
+
+def _array_of(value: Any) -> Array | None:
+    """Return the array of the device that a value is, or is to be a copy of."""
+    if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
+        return value.source.array
+    return value if isinstance(value, Array) else None
+
+
+def as_host_array(value: Any, dtype: str) -> DeferredArray | HostArray:
+    """Return a value of the host, which may be open, as an array in C order."""
+    if isinstance(value, DeferredArray):
+        return value
+    if isinstance(value, SymInt | SymIntVector):
+        numbers = tuple(value) if isinstance(value, SymIntVector) else (value,)
+        return DeferredArray(getattr(value, "shape", ()), np.dtype(dtype), FromNumbers(dtype, numbers))
+    return np.asarray(value, dtype, order="C")

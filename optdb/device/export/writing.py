@@ -1,0 +1,236 @@
+"""Traces functions for examples, and writes them into one file over the shared variables that they have in common.
+
+An example for which a trace of an earlier one holds (`covers`) has no trace of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.device.export.coverage import covers, pinned_lengths
+from optdb.device.export.functions import Exportable, Held, InputSpec
+from optdb.device.export.walking import trace
+from optdb.numpy_types import HostArray
+from optdb.runtime.arrays import as_host_value
+from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
+from optdb.runtime.exported.manifest import SharedValue
+from optdb.runtime.exported.writing import write as write_file
+from optdb.runtime.tracing import Trace, Untraceable
+
+__all__ = ["Call", "Examples", "Report", "write"]
+
+#: A call: positional arguments, or those by name.
+Call = Sequence[Any] | Mapping[str, Any]
+#: Calls of the one function, or of each function by its name; None is the name of the first one.
+Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
+#: The name of the first function in a file, if it has none that it can have.
+_OWN = "call"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one example of a function."""
+
+    #: The function's name.
+    function: str
+    #: What kind of device it was traced for.
+    device_kind: DeviceKind
+    #: Of the example's arguments.
+    shapes: tuple[tuple[int, ...], ...]
+    #: How many commands a call enqueues.
+    commands: int
+    #: How many conditions say for which shapes the trace holds.
+    guards: int
+    #: Why it holds for the example's shapes alone; None if it does for more.
+    fixed: str | None
+    #: Whether an earlier trace holds for the example: then there is no other.
+    covered: bool = False
+    #: The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
+    pinned: tuple[str, ...] = ()
+
+
+def write(
+    path: str | Path,
+    functions: Mapping[str | None, Exportable],
+    examples: Examples | None = None,
+    device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
+    about: str = "",
+) -> list[Report]:
+    """Write functions into a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to; an existing file is replaced.
+    functions : mapping
+        Name to function; the first is what a call of the loaded file calls. The name None stands for its own name.
+    examples : sequence or mapping, optional
+        Calls of the one function, or for each function, by its name, calls of it. Their shapes, and whole numbers that
+        decide over shapes, say what is traced; the values of arrays do not matter. Without examples, a function is
+        traced for calls like its latest ones.
+    device_kinds : sequence of str
+        For which devices: 'cpu' for processors, 'gpu' for all else.
+    about : str
+        A text that is kept in the file.
+
+    Returns
+    -------
+    list of Report
+        What was traced.
+
+    Raises
+    ------
+    Untraceable
+        If something is done that cannot be written down; by name, where a step would have to stay on the host.
+    TypeError
+        If an example is no call of its function.
+    ValueError
+        If there are no examples of a function, or examples of none.
+    """
+    names = _names(functions)
+    calls = _calls(examples, functions, names)
+    if not device_kinds or not set(device_kinds) <= set(DEVICE_KINDS):
+        raise ValueError(
+            f"device_kinds are some of {DEVICE_KINDS}, and {device_kinds!r} was given.\n"
+            "The cure, for processors alone: device_kinds=('cpu',)"
+        )
+    states = _States()
+    reports: list[Report] = []
+    written = {}
+    for given, function in functions.items():
+        name = names[given]
+        try:
+            parts = [_traces(name, function, calls[given], kind, states, reports) for kind in device_kinds]
+        except Untraceable as error:
+            raise Untraceable(f"{name} cannot be exported: {error}") from error.__cause__
+        written[name] = function.signature, list(itertools.chain(*parts))
+    write_file(path, written, states.all, about)
+    return reports
+
+
+def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
+    """Return the names of functions in a file, no two of them alike."""
+    if not functions:
+        raise ValueError("there is no function to export")
+    names = {name: name for name in functions if name is not None}
+    for name in names:
+        if not _is_name(name):
+            raise ValueError(f"{name!r} cannot be the name of a function in a file: it is no identifier")
+    if None not in functions:
+        return {**names}
+    own = functions[None].name
+    return {**names, None: _free(own if own and _is_name(own) else _OWN, names)}
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and name.isascii()
+
+
+def _free(start: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: numbered, if it has to be."""
+    candidates = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
+    return next(name for name in candidates if name not in taken)
+
+
+def _calls(
+    examples: Examples | None, functions: Mapping[str | None, Exportable], names: Mapping[str | None, str]
+) -> dict[str | None, Sequence[Call]]:
+    """Return the examples of each function; TypeError or ValueError where they are none."""
+    by_name: Mapping[str | None, Sequence[Call]] = {}
+    if examples is not None:
+        by_name = examples if isinstance(examples, Mapping) else {next(iter(functions)): examples}
+    unknown = [name for name in by_name if name not in functions]
+    if unknown:
+        there = ", ".join(repr(name) for name in functions if name is not None) or "none besides its own"
+        raise ValueError(f"there are examples for {unknown[0]!r}, and there is no such function: there is {there}")
+    calls: dict[str | None, Sequence[Call]] = {}
+    for name, function in functions.items():
+        calls[name] = _checked(by_name.get(name, ())) or function.examples()
+        if not calls[name]:
+            raise ValueError(
+                f"{names[name]} needs an example of a call, so that it is known for which shapes it is exported.\n"
+                "The cure: call it once before, or give examples"
+            )
+    return calls
+
+
+def _checked(examples: Sequence[Call]) -> list[Call]:
+    """Return a function's examples; TypeError where one is no call."""
+    # The elements of an array are no calls, regardless of its shape.
+    calls = list(examples) if isinstance(examples, Iterable) else [examples]
+    wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
+    if not wrong:
+        return calls
+    raise TypeError(
+        "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
+        f"an object of type {type(wrong[0]).__name__} is none.\n"
+        "The cure, for one call with x and y: examples=[(x, y)]"
+    )
+
+
+def _traces(
+    name: str,
+    function: Exportable,
+    examples: Sequence[Call],
+    device_kind: DeviceKind,
+    states: _States,
+    reports: list[Report],
+) -> list[Trace]:
+    traces: list[Trace] = []
+    for example in examples:
+        args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
+        values = function.signature.bind(args, kwargs, name)
+        traced = functools.partial(trace, function.computes, _specs(function, values, states), device_kind)
+        make = functools.partial(_trace, traced, function.computes.fixed)
+        covering = next((earlier for earlier in traces if covers(earlier, values, make)), None)
+        made, why = (covering, None) if covering is not None else make()
+        if covering is None:
+            traces.append(made)
+        shapes = tuple(value.shape for value in values)
+        sizes = len(made.commands), len(made.rules.guards)
+        pinned = pinned_lengths(made, function.signature)
+        reports.append(Report(name, device_kind, shapes, *sizes, why, covering is not None, pinned))
+    return traces
+
+
+def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
+    """Return a trace for more shapes than those of the example, or for these alone, and why."""
+    if fixed is not None:
+        return traced(True), fixed
+    try:
+        return traced(False), None
+    except Untraceable as error:
+        return traced(True), str(error)
+
+
+def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:
+    """Return the inputs of a function as a trace knows them, for the arguments of an example."""
+    specs = []
+    for position, given in enumerate(function.inputs):
+        number, value = states.number(given) if isinstance(given, Held) else (given, values[given])
+        specs.append(function.spec(position, number, value))
+    return specs
+
+
+class _States:
+    """The shared values of a file, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[SharedValue] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, held: Held) -> tuple[int, HostArray]:
+        """Return the number of a shared value, and its value."""
+        number = self._numbers.setdefault(held.identity, len(self.all))
+        if number == len(self.all):
+            name = _free(held.name or f"shared{number}", {state.name for state in self.all})
+            value = np.asarray(as_host_value(held.value()), held.dtype)
+            self.all.append(SharedValue(name, value, held.broadcastable))
+        return number, self.all[number].value

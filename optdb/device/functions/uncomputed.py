@@ -1,0 +1,105 @@
+"""Traces a call of a function without computing it: its commands alone are wanted, for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import Any, NoReturn
+
+import numpy as np
+
+from optdb.codegen.functions.schedule import Schedule
+from optdb.codegen.functions.stored import Buffer, Stored
+from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor
+from optdb.codegen.kernels.programs import one_program
+from optdb.device.functions.function import HostValue, Retrace, Value
+from optdb.device.functions.steps import FunctionMemory, compiled
+from optdb.numpy_types import HostArray
+from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.context import Context
+from optdb.runtime.tracing import Untraceable
+
+__all__ = ["UncomputedTracer", "uncomputed"]
+
+
+class UncomputedTracer:
+    """What a trace asks for, in place of a `FunctionTracer`; `Untraceable` where only a computed call has an answer.
+
+    Parameters
+    ----------
+    context : Context
+        Where the function would run.
+    arrays : sequence of Array
+        Stand-ins for the arguments.
+    held : set of int
+        The positions of those that are shared variables.
+    """
+
+    def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
+        self.context = context
+        self._held = held
+        self._memory = FunctionMemory(context)
+        self._schedule = Schedule(context)
+        #: The arguments as tensors.
+        self.arguments: list[Value] = [self._argument(array) for array in arrays]
+
+    def _argument(self, array: Array) -> Tensor:
+        tensor = ArgumentTensor(array.shape, array.dtype.name)
+        buffer = Buffer(tensor.size, tensor.dtype, "an argument")
+        self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
+        whole = DeviceArray(array.queue, (array.size,), array.dtype, data=array.base_data, offset=array.offset)
+        self._memory.bind(buffer, whole)
+        return tensor
+
+    def argument_value(self, position: int) -> NoReturn:
+        """Refuse to give the value of an argument."""
+        if position in self._held:
+            raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
+        raise Untraceable("lengths depend on values of the call, and a file is for certain shapes")
+
+    def concrete(self, tensor: Tensor) -> HostArray:
+        """Return the value of a constant."""
+        if isinstance(tensor, Constant):
+            return tensor.value
+        return self.argument_value(next((i for i, argument in enumerate(self.arguments) if argument is tensor), -1))
+
+    def check(self, condition: Tensor, error: Callable[[], Exception]) -> NoReturn:
+        """Refuse a condition."""
+        raise Untraceable(
+            "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile it "
+            "without checks"
+        )
+
+    def on_host(self, work: Any, inputs: Sequence[Value]) -> NoReturn:
+        """Refuse to compute on the host."""
+        raise Untraceable(f"steps stay on the host, and cannot be in a file: {work}")
+
+    def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
+        """Enqueue the commands for the outputs; return their arrays, or values that never change."""
+        results = [self._result(output) for output in outputs]
+        units = self._schedule.steps()
+        self._memory.bind_constants(self._schedule.constants)
+        with one_program():
+            steps = compiled(units, self.context)
+        for step in steps:
+            step.run(self._memory)
+        return [self._memory.array(result) if isinstance(result, Stored) else result for result in results]
+
+    def _result(self, output: Value) -> Stored | HostArray:
+        if isinstance(output, HostValue):
+            raise Untraceable("a result is no array, and cannot be in a file")
+        if isinstance(output, Constant):
+            return np.array(output.value)
+        region = Stored(Buffer(output.size, output.dtype, "a result"), output.shape)
+        return self._schedule.store(output, region)
+
+
+def uncomputed(
+    trace: Callable[[UncomputedTracer], Sequence[Value]], context: Context, arrays: Sequence[Array], held: Set[int]
+) -> list[Array | HostArray]:
+    """Enqueue the commands of a call, while a `runtime.tracing.Tracer` listens; return its outputs."""
+    while True:
+        tracer = UncomputedTracer(context, arrays, held)
+        try:
+            return tracer.finish(trace(tracer))
+        except Retrace:
+            continue

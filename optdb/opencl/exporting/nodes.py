@@ -1,0 +1,272 @@
+"""Copies of a function's nodes, and of the functions inside of its loops, that compute while a tracer listens.
+
+A copy has variables, cells and thunks of its own, so that its kernels are those of the replacing context, and the
+function's own stay what they are. The device's nodes run as usual, and `host_steps` follows those of the host. A loop
+calls a function of its own once for each step: its copy has a `Within` instead, which takes each node of the inner
+function as the nodes around the loop are taken.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.programs import one_program
+from optdb.device.export.walking import as_host_array, in_order, is_open, on_host
+from optdb.device.plans.graph import Node
+from optdb.device.plans.linked import LinkedFunction
+from optdb.host.api.control_flow import Scan, scan_of
+from optdb.host.api.graph import Apply, Constant, PureOp, Variable
+from optdb.host.api.scans import inner_function, thunk_around
+from optdb.opencl.aliasing import exposed_variables
+from optdb.opencl.exporting.host_steps import device_counterpart, follow
+from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.nodes import SHAPES, is_foreign, on_device, touches_device
+from optdb.opencl.linking.planned_vm import applies, as_variables
+from optdb.opencl.ops.linalg import OpenCLRequire
+from optdb.opencl.ops.on_host import OpenCLOnHost
+from optdb.opencl.registry import contexts
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
+from optdb.opencl.type import without_zeros
+from optdb.runtime import arrays
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import listened
+from optdb.runtime.context import Context
+from optdb.runtime.deferred import DeferredArray, FromDevice, ValuesUnknown
+from optdb.runtime.sizes import SymInt, SymIntVector
+from optdb.runtime.tracing import Untraceable
+
+__all__ = ["copied_in"]
+
+#: The cells of variables: lists of one element.
+Cells = dict[Variable, list[Any]]
+
+
+@contextmanager
+def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
+    """Enter a context that replaces that of a name; return a copy of a function, all of whose arrays are there.
+
+    Raises
+    ------
+    Untraceable
+        If the host computes with an array of the device, or a loop cannot be traced.
+    """
+    _require_all_lifted(linked)
+    with contexts.substituted(context_name, context):
+        yield _Copying(context_name, context).copied(linked)
+
+
+def _require_all_lifted(linked: LinkedFunction) -> None:
+    names = (_step_on_host(node.op) for node in applies(linked))
+    left = collections.Counter(name for name in names if name is not None)
+    if left:
+        named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
+        raise Untraceable(
+            f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs "
+            "them in a function of its own, ahead of the call, and pass the result as an argument"
+        )
+
+
+def _step_on_host(op: PureOp) -> str | None:
+    """Return the name of a step for which the host reads arrays of the device; None if it is another one."""
+    if isinstance(op, OpenCLOnHost):
+        return str(op.op)
+    if not isinstance(op, OpenCLRequire):
+        return None
+    return "the check of Solve" if op.solution else "the check of Cholesky, which has none with on_error='nan'"
+
+
+class _Copying:
+    """Copies functions into a context."""
+
+    def __init__(self, context_name: Hashable, context: Context) -> None:
+        self._context_name = context_name
+        self._context = context
+
+    def copied(self, linked: LinkedFunction, is_inner: bool = False) -> LinkedFunction:
+        """Return a function's nodes with variables, cells and thunks of their own."""
+        ours: dict[Variable, Variable] = {}
+        nodes = []
+        loops: dict[Apply, Within] = {}
+        for node in applies(linked):
+            outputs = [var.clone() for var in node.outputs]
+            twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
+            twin.tag = copy.copy(node.tag)
+            ours.update(zip(node.outputs, outputs, strict=True))
+            nodes.append(twin)
+            if isinstance(node.op, Scan):
+                loops[twin] = Within(*self._inner(node))
+        inputs = as_variables(linked.inputs)
+        outputs = [ours.get(var, var) for var in as_variables(linked.outputs)]
+        variables = dict.fromkeys((*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs))
+        cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
+        thunks = thunks_of(nodes, cells, loops)
+        # In a loop, a step may write where another one did.
+        overwritten = variables.keys() if is_inner else exposed_variables(nodes, (), ())
+        steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
+        return LinkedFunction(
+            nodes=[Node(node, node.inputs, node.outputs, step) for node, step in zip(nodes, steps)],
+            cells=cells,
+            inputs=inputs,
+            outputs=outputs,
+            contexts={var: self._context for var in variables if on_device(var)},
+            updates={var: ours.get(x, x) for var, x in linked.updates.items()},
+        )
+
+    def _inner(self, node: Apply) -> tuple[Any, LinkedFunction]:
+        """Return the function inside of a loop, and a copy of it."""
+        op = scan_of(node)
+        if op.as_while:
+            raise Untraceable(
+                f"{op} ends by a condition, which the host would have to look at after each step. Let it make a number "
+                "of steps that is known beforehand"
+            )
+        function = inner_function(node)
+        if not isinstance(function.fn, PlannedVM):
+            raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
+        if function.fn.linked.branches.conditions:
+            raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
+        return function, self.copied(function.fn.linked, is_inner=True)
+
+    def _step(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
+        """Compute one node; errors name it."""
+        try:
+            self._compute(cells, overwritten, node, thunk)
+        except Untraceable as error:
+            raise Untraceable(_named(node, str(error))) from None
+        except ValuesUnknown as error:
+            reason = f"{error}, and the node chooses by them what it does, as a number that is an index does"
+            cure = "Compute them ahead of the call, and pass them as an argument"
+            raise Untraceable(_named(node, f"{reason}. {cure}")) from error
+        except Exception as error:
+            raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
+
+    def _compute(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
+        values = [cells[var][0] for var in node.inputs]
+        if isinstance(node.op, HostFromOpenCL):
+            # The host gets the values as they are now.
+            moved = in_order(self._context, values[0], True) if node.inputs[0] in overwritten else values[0]
+            results: Sequence[Any] = [on_host(moved)]
+        elif isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
+            results = [self._brought(values[0], node.inputs[0].type.dtype)]
+        elif isinstance(node.op, SHAPES) or (not touches_device(node) and any(map(is_open, values))):
+            results = self._followed(node, values)
+        elif is_foreign(node):
+            raise Untraceable("it launches kernels by itself, of which nothing is known")
+        else:
+            self._run(cells, node, thunk)
+            return
+        for var, value in zip(node.outputs, results, strict=True):
+            cells[var][0] = value
+
+    def _run(self, cells: Cells, node: Apply, thunk: Callable[[], Any]) -> None:
+        """Run a node's thunk."""
+        if not touches_device(node):
+            with listened(None):
+                thunk()
+        elif isinstance(node.op, Scan):
+            _settle(cells, node)
+            with without_zeros():
+                thunk()
+        else:
+            thunk()
+
+    def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a host node for values that the calls of the file give."""
+        try:
+            return follow(node, values)
+        except Untraceable:
+            counterpart = device_counterpart(node, self._context_name)
+            if counterpart is None:
+                raise
+        twin, count = counterpart
+        cells = {var: [value] for var, value in zip(twin.inputs, values, strict=True)}
+        for var in twin.inputs[:count]:
+            cells[var][0] = self._brought(cells[var][0], var.type.dtype)
+        cells |= {var: [None] for var in twin.outputs}
+        (thunk,) = thunks_of([twin], cells)
+        thunk()
+        return [on_host(cells[var][0]) for var in twin.outputs]
+
+    def _brought(self, value: Any, dtype: str) -> Array:
+        """Return an array of the device with a value that is not known yet."""
+        if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
+            # Not the array itself: the node that gets this one may overwrite it.
+            return in_order(self._context, value.source.array, True)
+        return arrays.from_host(self._context, as_host_array(value, dtype))
+
+
+def _settle(cells: Cells, node: Apply) -> None:
+    """Give a loop plain numbers of steps and of values to keep: the trace unrolls its steps."""
+    op = scan_of(node)
+    for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
+        cell = cells[var]
+        if isinstance(cell[0], SymInt | SymIntVector):
+            cell[0] = np.asarray(cell[0]).astype(var.type.dtype)
+
+
+def _named(node: Apply, why: str) -> str:
+    return why if str(node.op) in why else f"{node.op}: {why}"
+
+
+def thunks_of(
+    nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
+) -> list[Any]:
+    """Return the thunks of some nodes, which work on cells; `loops` run in place of the inner functions."""
+    computed = {var: [False] for var in cells}
+
+    def thunk_of(node: Apply) -> Any:
+        if node in loops:
+            return thunk_around(loops[node], node, cells, computed)
+        return node.op.make_thunk(node, cells, computed, [], impl="py")
+
+    with one_program():
+        return [thunk_of(node) for node in nodes]
+
+
+class _Container:
+    """Holds an input or an output of an inner function, for the loop to read and write."""
+
+    def __init__(self, cell: list[Any]) -> None:
+        self.storage = cell
+
+    @property
+    def data(self) -> Any:
+        """The value in the cell."""
+        return self.storage[0]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.storage[0] = value
+
+
+class Within:
+    """Stands in for the function inside of a loop; it has the part of ``theano.Function`` that a loop uses."""
+
+    def __init__(self, function: Any, linked: LinkedFunction) -> None:
+        self.maker = function.maker
+        self._nodes = linked.nodes
+        self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
+        self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
+        # The loop itself puts the memory for each output into these cells.
+        io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
+        made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
+        self._between = [cell for cell in made if id(cell) not in io_cell_ids]
+
+    def fn(self) -> None:
+        """Do one step of the loop."""
+        # Each step has values of its own: the trace gives them their memory.
+        for cell in self._between:
+            cell[0] = None
+        for node in self._nodes:
+            node.compute()
+
+    def free(self) -> None:
+        """Keep the values; the trace releases them."""
