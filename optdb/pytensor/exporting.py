@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytensor.configdefaults import config
 
 from optdb.device.export import Examples, Exportable, Held, Report, Traceable, write
+from optdb.device.functions.function import Value
 from optdb.device.functions.uncomputed import uncomputed
-from optdb.device.plans import LinkedFunction, Node
 from optdb.pytensor.compiled import device_function
 from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.linker import OpenCLFunction
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.calling import Argument, Signature
-from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.tracing import Untraceable
 
@@ -83,13 +81,19 @@ def _exportable(f: Any) -> Exportable:
         else:
             inputs.append(len(taken))
             taken.append(Argument(name, var.type.dtype, pattern, floats=var.type.dtype == config.floatX))
-    updates = {source: output for output, source in (compiled.fgraph.update_mapping or {}).items()}
-    results = compiled.fgraph.outputs[: len(compiled.fgraph.outputs) - len(updates)]
+    fgraph = compiled.fgraph
+    updates = {source: output for output, source in (fgraph.update_mapping or {}).items()}
     held = frozenset(position for position, given in enumerate(inputs) if isinstance(given, Held))
-    linked_in = functools.partial(_linked_in, compiled, updates, held)
+    trace, counts = functools.partial(_outputs, compiled), (len(fgraph.inputs), len(fgraph.outputs))
+    results = fgraph.outputs[: len(fgraph.outputs) - len(updates)]
     return Exportable(
         f.name,
-        Traceable(compiled.function.context, linked_in, [var.type.dtype for var in results], _FIXED),
+        Traceable(
+            compiled.function.context,
+            functools.partial(uncomputed, trace, *counts, held, updates),
+            [var.type.dtype for var in results],
+            _FIXED,
+        ),
         Signature(tuple(taken), "single" if f.unpack_single else "list"),
         inputs,
         functools.partial(_calls, compiled, inputs),
@@ -105,33 +109,9 @@ def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[
     return [[(shape, None) for shape in shapes] for shapes in dict.fromkeys(reversed(calls))]
 
 
-@contextmanager
-def _linked_in(
-    compiled: OpenCLFunction, updates: Mapping[int, int], held: frozenset[int], context: Context
-) -> Iterator[LinkedFunction]:
-    """Return a function as one node, which describes and enqueues all of it; inputs and outputs are by position."""
-    fgraph = compiled.fgraph
-    inputs = [("input", position) for position in range(len(fgraph.inputs))]
-    outputs = [("output", position) for position in range(len(fgraph.outputs))]
-    cells: dict[Any, list[Any]] = {value: [None] for value in (*inputs, *outputs)}
-
-    def compute() -> None:
-        arrays = [cells[value][0] for value in inputs]
-        for var, array in zip(fgraph.inputs, arrays, strict=True):
-            if any(static not in (None, length) for static, length in zip(var.type.shape, array.shape)):
-                raise TypeError(f"{var} is of shape {var.type.shape}, and got {array.shape}")
-
-        def trace(tracer: Any) -> list[Any]:
-            return GraphTrace(tracer, fgraph, compiled.host).outputs(fgraph)
-
-        for value, result in zip(outputs, uncomputed(trace, context, arrays, held), strict=True):
-            cells[value][0] = result
-
-    yield LinkedFunction(
-        nodes=[Node(fgraph, inputs, outputs, compute)],
-        cells=cells,
-        inputs=list(inputs),
-        outputs=list(outputs),
-        contexts=dict.fromkeys([*inputs, *outputs], context),
-        updates={inputs[source]: outputs[output] for source, output in updates.items()},
-    )
+def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
+    """Return the outputs of a function for the arguments of a tracer, which have to be of the declared shapes."""
+    for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
+        if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
+            raise TypeError(f"{var} is of shape {var.type.shape}, and got {argument.shape}")
+    return GraphTrace(tracer, compiled.fgraph, compiled.host).outputs(compiled.fgraph)

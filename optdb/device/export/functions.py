@@ -11,29 +11,11 @@ import numpy as np
 
 from optdb.device.plans.linked import LinkedFunction
 from optdb.numpy_types import HostArray
-from optdb.runtime.calling import Signature
+from optdb.runtime.arrays import Array
+from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 
 __all__ = ["Exportable", "Held", "InputSpec", "Traceable"]
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """An input of a function, as a trace knows it."""
-
-    #: For errors.
-    name: str | None
-    #: The number of the argument, or of the shared value in the file.
-    number: int
-    dtype: str
-    #: For each axis, whether its length is 1 in all calls.
-    broadcastable: Sequence[bool]
-    #: The shape in the example.
-    shape: tuple[int, ...]
-    #: The value in the example, if that is one number.
-    value: Any = None
-    #: Whether it is a shared value.
-    is_state: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +29,22 @@ class Held:
     broadcastable: tuple[bool, ...]
     #: Returns its present value.
     value: Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class InputSpec:
+    """An input of a function, as a trace for an example knows it."""
+
+    declared: Argument | Held
+    #: The number of the argument, or of the shared variable in the file.
+    number: int
+    #: The value in the example; of a shared variable, only the shape matters.
+    value: HostArray | Array
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a shared variable."""
+        return isinstance(self.declared, Held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +86,3 @@ class Exportable:
             ]
             for call in self.calls()
         ]
-
-    def spec(self, position: int, number: int, value: HostArray) -> InputSpec:
-        """Return an input as a trace knows it, by its number in the file and its value in an example."""
-        given = self.inputs[position]
-        if isinstance(given, Held):
-            return InputSpec(given.name, number, given.dtype, given.broadcastable, value.shape, is_state=True)
-        argument = self.signature.arguments[given]
-        number_given: float | int | None = None
-        if value.ndim == 0 and value.dtype.kind in "iuf":
-            number_given = value[()] if value.dtype.kind == "f" else int(value)
-        return InputSpec(argument.name, given, argument.dtype, argument.broadcastable, value.shape, number_given)

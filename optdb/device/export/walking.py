@@ -93,20 +93,22 @@ class _Walk:
             self._linked.cells[var][0] = value
 
     def _state(self, var: ValueId, spec: InputSpec) -> Any:
-        array = self._tracer.state(self._context.queue, spec.number, spec.shape, spec.dtype)
+        array = self._tracer.state(self._context.queue, spec.number, spec.value.shape, spec.declared.dtype)
         return array if self._linked.on_device(var) else on_host(array)
 
     def _argument(self, var: ValueId, spec: InputSpec, fixed: bool) -> Any:
-        rules = self._trace.rules
+        rules, value, dtype = self._trace.rules, spec.value, np.dtype(spec.declared.dtype)
         shape = tuple(
             length if fixed or is_one else rules.symbol(length, AxisLength(spec.number, axis))
-            for axis, (length, is_one) in enumerate(zip(spec.shape, spec.broadcastable, strict=True))
+            for axis, (length, is_one) in enumerate(zip(value.shape, spec.declared.broadcastable, strict=True))
         )
         self._trace.arguments[spec.number] = shape
-        argument = DeferredArray(shape, np.dtype(spec.dtype), FromArgument(spec.number))
+        argument = DeferredArray(shape, dtype, FromArgument(spec.number))
         if self._linked.on_device(var):
             return arrays.from_host(self._context, argument)
-        return argument if spec.value is None else rules.symbol(spec.value, ArgumentNumber(spec.number))
+        if shape or dtype.kind not in "iuf":
+            return argument
+        return rules.symbol(value[()] if dtype.kind == "f" else int(value), ArgumentNumber(spec.number))
 
     def leave(self, result_dtypes: Sequence[str]) -> None:
         """Note the results, and write next values over the present ones."""
@@ -118,9 +120,8 @@ class _Walk:
         linked = self._linked
         for var in linked.updates:
             if not self._specs[var].is_state:
-                raise Untraceable(
-                    f"the argument {self._specs[var].name} gets another value by each call; make it a shared variable"
-                )
+                name = self._specs[var].declared.name
+                raise Untraceable(f"the argument {name} gets another value by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
         # A key of its own for each result: a value may be a number.
@@ -147,13 +148,13 @@ class _Walk:
         shape = tuple(getattr(value, "shape", ()))
         if shape != tuple(present.shape):
             raise Untraceable(
-                f"the shared variable {spec.name} of shape {present.shape} gets a value of another shape, "
+                f"the shared variable {spec.declared.name} of shape {present.shape} gets a value of another shape, "
                 f"{tuple(map(example_value, shape))}; in a file each has the same shape for good"
             )
         if isinstance(value, Array):
             arrays.copy_bytes(present, in_order(self._context, value))
         elif present.size:
-            upload(present.queue, present.base_data, 0, as_host_array(value, spec.dtype))
+            upload(present.queue, present.base_data, 0, as_host_array(value, spec.declared.dtype))
 
 
 def _is_in_place(present: Array, following: Any) -> bool:

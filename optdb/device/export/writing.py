@@ -63,7 +63,7 @@ def write(
     device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     about: str = "",
 ) -> list[Report]:
-    """Write functions into a file.
+    """Write functions into a file; return what was traced.
 
     Parameters
     ----------
@@ -72,27 +72,18 @@ def write(
     functions : mapping
         Name to function; the first is what a call of the loaded file calls. The name None stands for its own name.
     examples : sequence or mapping, optional
-        Calls of the one function, or for each function, by its name, calls of it. Their shapes, and whole numbers that
-        decide over shapes, say what is traced; the values of arrays do not matter. Without examples, a function is
-        traced for calls like its latest ones.
+        Calls of the one function, or by the name of each function, calls of it; by default, calls like its latest ones.
     device_kinds : sequence of str
         For which devices: 'cpu' for processors, 'gpu' for all else.
     about : str
         A text that is kept in the file.
 
-    Returns
-    -------
-    list of Report
-        What was traced.
-
     Raises
     ------
     Untraceable
-        If something is done that cannot be written down; by name, where a step would have to stay on the host.
-    TypeError
-        If an example is no call of its function.
-    ValueError
-        If there are no examples of a function, or examples of none.
+        If something is done that cannot be written down.
+    TypeError, ValueError
+        If an example is no call of its function, or a function has none.
     """
     names = _names(functions)
     calls = _calls(examples, functions, names)
@@ -212,11 +203,13 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
 
 def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:
     """Return the inputs of a function as a trace knows them, for the arguments of an example."""
-    specs = []
-    for position, given in enumerate(function.inputs):
-        number, value = states.number(given) if isinstance(given, Held) else (given, values[given])
-        specs.append(function.spec(position, number, value))
-    return specs
+    arguments = function.signature.arguments
+    return [
+        InputSpec(given, *states.number(given))
+        if isinstance(given, Held)
+        else InputSpec(arguments[given], given, values[given])
+        for given in function.inputs
+    ]
 
 
 class _States:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,12 +14,16 @@ from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor
 from optdb.codegen.kernels.programs import one_program
 from optdb.device.functions.function import HostValue, Retrace, Value
 from optdb.device.functions.steps import FunctionMemory, compiled
+from optdb.device.plans import LinkedFunction, Node, ValueId
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["UncomputedTracer", "uncomputed"]
+
+#: Describes a function's outputs.
+UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
 
 class UncomputedTracer:
@@ -93,10 +98,47 @@ class UncomputedTracer:
         return self._schedule.store(output, region)
 
 
+@contextmanager
 def uncomputed(
-    trace: Callable[[UncomputedTracer], Sequence[Value]], context: Context, arrays: Sequence[Array], held: Set[int]
+    trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
+) -> Iterator[LinkedFunction]:
+    """Return a function as one node, which traces all of it in a context, and enqueues its commands.
+
+    Parameters
+    ----------
+    trace : callable
+        Takes an `UncomputedTracer`, and returns the outputs for its arguments.
+    inputs, outputs : int
+        How many there are; they are known by their positions.
+    held : set of int
+        The inputs that are shared variables.
+    updates : mapping
+        Input to the output that is its next value.
+    context : Context
+        Where the function would run.
+    """
+    arguments = [("input", position) for position in range(inputs)]
+    results = [("output", position) for position in range(outputs)]
+    cells: dict[ValueId, list[Any]] = {value: [None] for value in (*arguments, *results)}
+
+    def compute() -> None:
+        arrays = [cells[value][0] for value in arguments]
+        for value, result in zip(results, _computed(trace, context, arrays, held), strict=True):
+            cells[value][0] = result
+
+    yield LinkedFunction(
+        nodes=[Node(trace, arguments, results, compute)],
+        cells=cells,
+        inputs=list(arguments),
+        outputs=list(results),
+        contexts=dict.fromkeys(cells, context),
+        updates={arguments[source]: results[output] for source, output in updates.items()},
+    )
+
+
+def _computed(
+    trace: UncomputedTrace, context: Context, arrays: Sequence[Array], held: Set[int]
 ) -> list[Array | HostArray]:
-    """Enqueue the commands of a call, while a `runtime.tracing.Tracer` listens; return its outputs."""
     while True:
         tracer = UncomputedTracer(context, arrays, held)
         try:

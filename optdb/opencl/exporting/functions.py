@@ -15,7 +15,7 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.config import config
 from optdb.opencl.exporting.nodes import copied_in
 from optdb.opencl.linking import PlannedVM
-from optdb.opencl.linking.nodes import is_user_inplace, on_device
+from optdb.opencl.linking.nodes import is_user_inplace
 from optdb.opencl.linking.planned_vm import applies, as_variables
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import as_host_value
@@ -130,7 +130,7 @@ def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[
 
 def _context_name(linked: LinkedFunction) -> Hashable:
     """Return the name of the context that all arrays of a function are in; Untraceable if it is not one."""
-    names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.cells) if on_device(var)))
+    names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
         raise Untraceable("nothing of the function is on a device: compile it for one")
     if len(names) > 1:

@@ -17,15 +17,10 @@ from hypothesis import strategies as st
 from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 
 import optdb  # comes before theano
-from optdb.device.export.coverage import pinned_lengths
 from optdb.opencl import as_opencl_variable, get_context
 from optdb.opencl.exporting import Untraceable, of_function
-from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
-from optdb.runtime.expressions import AxisLength
-from optdb.runtime.sizes import as_int
-from optdb.runtime.tracing import Trace
 from tests.effort import examples
 from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
@@ -78,17 +73,6 @@ def test_the_functions_own_values_are_not_touched(tmp_path):
         np.testing.assert_array_equal(param.get_value(), value)
     here, there = train(*batch(16)), train(*batch(16))
     assert here != there  # it still trains
-
-
-def test_a_length_that_is_asked_for_as_a_number_is_pinned():
-    found = Trace("cpu", 2)
-    rows, columns = (found.rules.symbol(length, AxisLength(0, axis)) for axis, length in enumerate((5, 3)))
-    found.arguments.append((rows, columns))
-    assert 2 * rows > columns and as_int(rows) is rows
-    signature = Signature((Argument("x", "float32", (False, False)),), "one")
-    assert pinned_lengths(found, signature) == ()
-    assert int(2 * columns) == 6
-    assert pinned_lengths(found, signature) == ("(x.shape[1] * 2) == 6",)
 
 
 @pytest.mark.slow
@@ -512,3 +496,22 @@ def test_examples_that_differ_by_a_number(tmp_path, device_kind):
     there = exported(tmp_path, device_kind, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
     for number in (1, 2, 3):
         same(there(floats(8, 4), number), function(floats(8, 4), number))
+
+
+def test_functions_and_calls_by_name(tmp_path):
+    """One function by its own name, several by those of a mapping; without examples, calls like the latest ones."""
+    x = tt.fmatrix("x")
+    double, half = (on_device([x], as_opencl_variable(x * factor, "dev0"), name="net") for factor in (2, 0.5))
+    double(floats(2, 3))
+    reports = optdb.export(double, tmp_path / "f.optdb", device_kinds=["cpu"])
+    assert [(report.function, report.shapes) for report in reports] == [("net", ((2, 3),))]
+    optdb.export({"half": half, "double": double}, tmp_path / "f.optdb", {"half": [{"x": floats(4, 3)}]}, ["cpu"])
+    there = load(tmp_path / "f.optdb", context_of_kind("cpu"))
+    assert list(there) == ["half", "double"]
+    same(there(floats(4, 3)), half(floats(4, 3)))
+    same(there.double(floats(2, 3)), double(floats(2, 3)))
+
+
+def test_what_is_no_function_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"is no compiled function of Theano.\nThe cure: pass what theano.function"):
+        optdb.export(len, tmp_path / "f.optdb")

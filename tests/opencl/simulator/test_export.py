@@ -70,6 +70,17 @@ def test_examples(tmp_path):
     assert list(there) == ["call", "train"]
 
 
+def test_a_method_may_have_the_name_that_the_simulators_own_function_would_have(tmp_path):
+    x = tt.fvector("x")
+    sim = optdb.SimulatorOCL(theano.function([x], tt.exp(x)), device="dev0")
+    sim.add_method("call", theano.function([x], x * 2))
+    sim.export(tmp_path / "f.optdb", {None: [(floats(4),)], "call": [(floats(4),)]}, device_kinds=["cpu"])
+    there = optdb.load(tmp_path / "f.optdb", context_of_kind("cpu"))
+    assert list(there) == ["call_2", "call"]
+    np.testing.assert_allclose(there(floats(4)), np.exp(floats(4)), rtol=1e-6)
+    np.testing.assert_array_equal(there.call(floats(4)), floats(4) * 2)
+
+
 @pytest.mark.parametrize("examples", [floats(20, 5), [floats(20, 5)], [3]])
 def test_examples_that_are_no_calls(tmp_path, examples):
     sim = optdb.SimulatorOCL(adam()[1], device="dev0")

@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from optdb.device.export import InputSpec, trace
+from optdb.device.export import Held, InputSpec, trace
 from optdb.device.plans.budget import allowed
 from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.liveness import provided_liveness
@@ -29,6 +29,7 @@ from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
+from optdb.runtime.calling import Argument
 from optdb.runtime.commands import Memory
 from optdb.runtime.rebinding import may_be_external
 from optdb.runtime.recording import ArrayLayout
@@ -164,7 +165,5 @@ def _entry(number: int, var: Variable, value: Any) -> InputSpec:
     """Return an input as a trace knows it: an array on the device has memory already."""
     kind = var.type
     if on_device(var):
-        return InputSpec(var.name, number, kind.dtype, kind.broadcastable, value.shape, is_state=True)
-    value = np.asarray(value)
-    counts = value.ndim == 0 and value.dtype.kind in "iu"
-    return InputSpec(var.name, number, kind.dtype, kind.broadcastable, value.shape, int(value) if counts else None)
+        return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)
+    return InputSpec(Argument(var.name, kind.dtype, kind.broadcastable), number, np.asarray(value))

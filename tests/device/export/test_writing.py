@@ -1,0 +1,90 @@
+"""Files of functions that are described by lazy tensors, without any host."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from optdb.codegen.functions.tensors import applied
+from optdb.device.export import Exportable, Held, Traceable, write
+from optdb.device.functions.uncomputed import uncomputed
+from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.exported import load
+from tests.opencl_device import new_context
+
+W = np.linspace(-1, 1, 4)
+
+
+def mul(x, y):
+    return applied("Mul", "float64", x, y)
+
+
+@pytest.fixture(scope="module")
+def context():
+    return new_context()
+
+
+def context_of_kind(device_kind):
+    made = new_context()
+    made.profile = made.profile.as_kind(device_kind)
+    return made
+
+
+def function(context, held=None, name="step", fixed="the lengths are plain numbers"):
+    """Return a function of x that returns w * w, and updates w to x * x."""
+    held = held or Held("w", "w", "float64", (False,), lambda: W)
+
+    def outputs(tracer):
+        x, w = tracer.arguments
+        return [mul(w, w), mul(x, x)]
+
+    return Exportable(
+        name,
+        Traceable(context, functools.partial(uncomputed, outputs, 2, 2, {1}, {1: 1}), ["float64"], fixed),
+        Signature((Argument("x", "float64", (False,)),), "single"),
+        [0, held],
+    )
+
+
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+def test_functions_share_what_they_hold(tmp_path, context, device_kind):
+    functions = {None: function(context), "again": function(context)}
+    reports = write(tmp_path / "f.optdb", functions, {None: [(W,)], "again": [{"x": W}]})
+    assert [(report.function, report.device_kind, report.fixed) for report in reports] == [
+        (name, kind, "the lengths are plain numbers") for name in ("step", "again") for kind in ("cpu", "gpu")
+    ]
+    there = load(tmp_path / "f.optdb", context_of_kind(device_kind))
+    np.testing.assert_allclose(there(W + 1), W**2)
+    np.testing.assert_allclose(there.again(W + 2), (W + 1) ** 4)
+    np.testing.assert_allclose(there.get("w"), (W + 2) ** 2)
+
+
+def test_names_are_those_of_identifiers(tmp_path, context):
+    other = Held("other", "w", "float64", (False,), lambda: W)
+    functions = {"call": function(context, other), None: function(context, name="no identifier")}
+    write(tmp_path / "f.optdb", functions, {name: [(W,)] for name in functions}, ["cpu"])
+    there = load(tmp_path / "f.optdb", context_of_kind("cpu"))
+    assert list(there) == ["call", "call_2"]
+    np.testing.assert_allclose(there.get("w_2"), W)
+    with pytest.raises(ValueError, match="'a b' cannot be the name of a function in a file"):
+        write(tmp_path / "g.optdb", {"a b": function(context)}, {"a b": [(W,)]})
+
+
+@pytest.mark.parametrize(
+    ("examples", "device_kinds", "error", "complaint"),
+    [
+        (None, ["cpu"], ValueError, r"step needs an example of a call.*\nThe cure: call it once before"),
+        ({"stp": [(W,)]}, ["cpu"], ValueError, "examples for 'stp', and there is no such function"),
+        ([W], ["cpu"], TypeError, r"type ndarray is none.\nThe cure, for one call with x and y: examples=\[\(x, y\)\]"),
+        ([(W, W)], ["cpu"], TypeError, "step takes 1 arguments"),
+        ([(W,)], "cpu", ValueError, r"'cpu' was given.\nThe cure, for processors alone: device_kinds="),
+        ([(W,)], [], ValueError, "device_kinds are some of"),
+        ([(W[:3],)], ["cpu"], RuntimeError, "step cannot be exported: the shared variable w of shape"),
+    ],
+)
+def test_errors_name_the_cure(tmp_path, context, examples, device_kinds, error, complaint):
+    with pytest.raises(error, match=complaint):
+        write(tmp_path / "f.optdb", {None: function(context)}, examples, device_kinds)
+    assert not list(tmp_path.iterdir())
