@@ -47,6 +47,7 @@ RAISING = {
     "optdb.lifters.explain.Explanation.picture",
     "optdb.lifters.explain.explain",
     "optdb.lifters.lifter.op_lifter",
+    "optdb.opencl.exporting.functions.export",
     "optdb.opencl.simulator.diagnostics.check_report.CheckReport.raise_if_different",
     "optdb.opencl.simulator.device_function.DeviceFunction.__call__",
     "optdb.opencl.simulator.device_function.DeviceFunction.call_n_times",

@@ -97,7 +97,7 @@ class _Walk:
         return array if self._linked.on_device(var) else on_host(array)
 
     def _argument(self, var: ValueId, spec: InputSpec, fixed: bool) -> Any:
-        rules, value, dtype = self._trace.rules, spec.value, np.dtype(spec.declared.dtype)
+        rules, value, dtype = self._trace.rules, np.asarray(spec.value), np.dtype(spec.declared.dtype)
         shape = tuple(
             length if fixed or is_one else rules.symbol(length, AxisLength(spec.number, axis))
             for axis, (length, is_one) in enumerate(zip(value.shape, spec.declared.broadcastable, strict=True))
@@ -173,7 +173,8 @@ def in_order(context: Context, array: Array, always: bool = False) -> Array:
     if kind not in known:
         elements = ElementKernels.copying(*kind)
         known[kind] = elements, compile_kernels(elements.kernels(), context, "a copy")
-    return copied(array, *known[kind], context)
+    elements, kernels = known[kind]
+    return copied(array, elements, kernels, context)
 
 
 def is_open(value: Any) -> bool:
@@ -189,7 +190,7 @@ def on_host(array: Array) -> DeferredArray:
 def _array_of(value: Any) -> Array | None:
     """Return the array of the device that a value is, or is to be a copy of."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
-        return value.source.array
+        value = value.source.array
     return value if isinstance(value, Array) else None
 
 

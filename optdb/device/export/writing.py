@@ -110,14 +110,15 @@ def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
     """Return the names of functions in a file, no two of them alike."""
     if not functions:
         raise ValueError("there is no function to export")
-    names = {name: name for name in functions if name is not None}
-    for name in names:
+    given = [name for name in functions if name is not None]
+    for name in given:
         if not _is_name(name):
             raise ValueError(f"{name!r} cannot be the name of a function in a file: it is no identifier")
-    if None not in functions:
-        return {**names}
-    own = functions[None].name
-    return {**names, None: _free(own if own and _is_name(own) else _OWN, names)}
+    names: dict[str | None, str] = dict(zip(given, given, strict=True))
+    if None in functions:
+        own = functions[None].name
+        names[None] = _free(own if own and _is_name(own) else _OWN, given)
+    return names
 
 
 def _is_name(name: str) -> bool:

@@ -14,13 +14,13 @@ import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from optdb.codegen.kernels.programs import one_program
 from optdb.device.export.walking import as_host_array, in_order, is_open, on_host
-from optdb.device.plans.graph import Node
+from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, PureOp, Variable
@@ -113,11 +113,11 @@ class _Copying:
         steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
         return LinkedFunction(
             nodes=[Node(node, node.inputs, node.outputs, step) for node, step in zip(nodes, steps)],
-            cells=cells,
-            inputs=inputs,
-            outputs=outputs,
+            cells=cast("Mapping[ValueId, list[Any]]", cells),
+            inputs=list(inputs),
+            outputs=list(outputs),
             contexts={var: self._context for var in variables if on_device(var)},
-            updates={var: ours.get(x, x) for var, x in linked.updates.items()},
+            updates={var: ours.get(cast("Variable", x), x) for var, x in linked.updates.items()},
         )
 
     def _inner(self, node: Apply) -> tuple[Any, LinkedFunction]:
