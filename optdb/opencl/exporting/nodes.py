@@ -92,17 +92,9 @@ class _Copying:
 
     def copied(self, linked: LinkedFunction, is_inner: bool = False) -> LinkedFunction:
         """Return a function's nodes with variables, cells and thunks of their own."""
-        ours: dict[Variable, Variable] = {}
-        nodes = []
-        loops: dict[Apply, Within] = {}
-        for node in applies(linked):
-            outputs = [var.clone() for var in node.outputs]
-            twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
-            twin.tag = copy.copy(node.tag)
-            ours.update(zip(node.outputs, outputs, strict=True))
-            nodes.append(twin)
-            if isinstance(node.op, Scan):
-                loops[twin] = Within(*self._inner(node))
+        nodes, ours = _twins(applies(linked))
+        pairs = zip(nodes, applies(linked), strict=True)
+        loops = {twin: Within(*self._inner(node)) for twin, node in pairs if isinstance(node.op, Scan)}
         inputs = as_variables(linked.inputs)
         outputs = [ours.get(var, var) for var in as_variables(linked.outputs)]
         variables = dict.fromkeys((*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs))
@@ -201,6 +193,19 @@ class _Copying:
             # Not the array itself: the node that gets this one may overwrite it.
             return in_order(self._context, value.source.array, True)
         return arrays.from_host(self._context, as_host_array(value, dtype))
+
+
+def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable]]:
+    """Return nodes of the same ops with outputs of their own, and output to its own copy."""
+    ours: dict[Variable, Variable] = {}
+    twins = []
+    for node in nodes:
+        outputs = [var.clone() for var in node.outputs]
+        twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
+        twin.tag = copy.copy(node.tag)
+        ours.update(zip(node.outputs, outputs, strict=True))
+        twins.append(twin)
+    return twins, ours
 
 
 def _settle(cells: Cells, node: Apply) -> None:
