@@ -69,7 +69,7 @@ def _exportable(f: Any) -> Exportable:
     compiled = device_function(f)
     inputs: list[int | Held] = []
     taken: list[Argument] = []
-    for given in f.maker.inputs:
+    for given, container in zip(f.maker.inputs, f.input_storage, strict=True):
         var = given.variable
         if not is_array(var):
             raise Untraceable(f"{given.name or var} is no array, but {var.type}: a file takes arrays alone")
@@ -80,7 +80,8 @@ def _exportable(f: Any) -> Exportable:
             raise Untraceable(f"the argument {name or var} has an update: make it a shared variable")
         else:
             inputs.append(len(taken))
-            taken.append(Argument(name, var.type.dtype, pattern, floats=var.type.dtype == config.floatX))
+            casts = bool(container.strict), container.allow_downcast
+            taken.append(Argument(name, var.type.dtype, pattern, *casts, floats=var.type.dtype == config.floatX))
     fgraph = compiled.fgraph
     updates = {source: output for output, source in (fgraph.update_mapping or {}).items()}
     held = frozenset(position for position, given in enumerate(inputs) if isinstance(given, Held))

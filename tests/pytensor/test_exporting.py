@@ -196,6 +196,20 @@ def test_several_shapes_and_both_kinds_of_devices(path):
                 np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("allow", [None, True])
+def test_arguments_are_cast_as_the_function_casts_them(path, allow):
+    x, w = pt.vector("x", dtype="float32"), pytensor.shared(np.zeros(5, "float32"), "w")
+    f = compiled([x], [], updates=[(w, w + x)], allow_input_downcast=allow)
+    export(f, path, [(VALUES.astype("float32"),)])
+    loaded = optdb.load(path)
+    if allow is None:
+        with pytest.raises(TypeError, match=r"call, argument x: .*\nThe cure: cast it first"):
+            loaded(VALUES)
+        return
+    assert loaded(VALUES) == f(VALUES) == []
+    np.testing.assert_array_equal(loaded.get("w"), w.get_value())
+
+
 def test_the_latest_calls_are_the_examples(path):
     x = pt.vector("x")
     f = compiled([x], x * 2)
