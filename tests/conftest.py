@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Compilers take more of the tests' time than anything else does. So the code is built for all processes together, and
 # without optimizing, which changes no value: rounding is decided before. Tests of the C linker itself, tests with the
-# mark `optimized`, and other programs that tests start, on devices, have it compiled as users do.
+# mark `optimized`, and processes that tests start with `optimized=True`, have it compiled as users do.
 
 #: THEANO_FLAGS that hold for all tests, unless the user says otherwise. Functions of Theano alone are built in batches.
 FLAGS = {

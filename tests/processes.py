@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from optdb.host.theano.clinker.extension_folders import EXTENSIONS, is_built
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,8 +22,36 @@ def python_path(*folders: object) -> str:
     return os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), inherited]))
 
 
+def with_extensions(folder: Path, names: Iterable[str] = EXTENSIONS.values()) -> Path:
+    """Copy what Theano compiles for itself into a new base_compiledir: each extension takes seconds to compile.
+
+    Parameters
+    ----------
+    folder : Path
+        The base_compiledir, for processes with the Python of this one.
+    names : iterable of str
+        The extensions to copy.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    from theano import config
+
+    shared = Path(config.compiledir)
+    for name in names:
+        if is_built(shared, name):
+            shutil.copytree(shared / name, folder / shared.name / name, dirs_exist_ok=True)
+    return folder
+
+
 def python(
-    *args: str, flags: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *args: str,
+    flags: str = "",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    optimized: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run python with these arguments.
 
@@ -35,6 +65,8 @@ def python(
         Environment variables to add.
     cwd : Path, optional
         The folder to run in.
+    optimized : bool
+        Whether the driver optimizes kernels, as it does for users.
     """
     inherited = os.environ.get("THEANO_FLAGS", "")
     everything = {
@@ -45,9 +77,9 @@ def python(
         "PYTHONPATH": python_path(),
         **(env or {}),
     }
-    # Kernels are compiled and linked as users' are; see tests/conftest.py.
-    for variable in ("POCL_EXTRA_BUILD_FLAGS", "OCLGRIND_BUILD_OPTIONS", "COMPILER_PATH"):
-        everything.pop(variable, None)
+    if optimized:
+        for variable in ("POCL_EXTRA_BUILD_FLAGS", "OCLGRIND_BUILD_OPTIONS", "COMPILER_PATH"):
+            everything.pop(variable, None)
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 
 

@@ -17,7 +17,7 @@ from optdb.runtime import commands
 from optdb.runtime.build import make
 from optdb.runtime.library import cl
 from optdb.topo import enable
-from tests.processes import python
+from tests.processes import python, with_extensions
 
 
 def traced(value):
@@ -201,9 +201,10 @@ def test_c_compilers(clinker, tmp_path):
     if not theano.config.cxx:
         pytest.skip("no C compiler")
     code = "import optdb, theano; x = theano.tensor.dvector(); theano.function([x], theano.tensor.exp(x) * 3)"
-    done = python(
-        "-c", code, flags=f"base_compiledir={tmp_path},optdb.trace=compilers,optdb.clinker={clinker},gcc.cxxflags=-O0"
+    flags = (
+        f"base_compiledir={with_extensions(tmp_path)},optdb.trace=compilers,optdb.clinker={clinker},gcc.cxxflags=-O0"
     )
+    done = python("-c", code, flags=flags)
     assert done.returncode == 0, done.stderr
     modules = [line for line in done.stderr.splitlines() if line.startswith("C compiler: 1 module: ")]
     assert modules and all(line.endswith(" s") for line in modules)

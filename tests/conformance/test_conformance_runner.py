@@ -9,7 +9,7 @@ import pytest
 
 from conformance.records import CRASHED, FAILED, PASSED, SKIPPED, TIMEOUT, Result
 from conformance.runner import Settings, run_file
-from tests.processes import output
+from tests.processes import output, with_extensions
 
 
 def outcomes(results: dict[str, Result]) -> dict[str, str]:
@@ -246,5 +246,5 @@ def test_functions_change_over_before_their_first_or_second_call(tmp_path: Path)
 
         print(tiers(tt.tanh(x) * 2), tiers(tt.exp(x) - 3))
         """
-    seen = output(code, flags=f"base_compiledir={tmp_path}")
+    seen = output(code, flags=f"base_compiledir={with_extensions(tmp_path)}")
     assert seen.splitlines()[-1] == "[True, True, False] [True, False, False]"

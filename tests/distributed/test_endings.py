@@ -17,6 +17,8 @@ from optdb.distributed.replicas import ExactReplica
 from optdb.runtime.driver_batches import build_loop, loop_library
 from optdb.runtime.scripts import Script
 from profiles.distributed import build
+from profiles.models.parts import images
+from profiles.models.residual import Network
 from profiles.steps_of_simulators import batches_of, compiled
 from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
 from tests.effort import examples
@@ -50,12 +52,24 @@ def state_of(train, f):
     return [train.get(shared) for shared in f.get_shared()]
 
 
-@pytest.mark.thorough_cases("cifar_resnet-parts")
+def normalized():
+    """Return the train step of a net with two batch normalizations."""
+    net, features = Network(seed=4), tt.tensor4("x")
+    x = features
+    for channels in (3, 4):
+        features = tt.nnet.relu(net.normalization(net.convolution(features, (channels, 4), 3), 4))
+    return net.train_step("normalized", x, features, 4, images(net.rng, 8, 3, 8), rate=1e-3)
+
+
+@pytest.mark.thorough_cases("normalized-parts")
 @pytest.mark.parametrize("statistics", ["parts", "whole"])
-@pytest.mark.parametrize("name", ["mlp_adam", "cifar_resnet", pytest.param("lstm", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp_adam", "normalized", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("cifar_resnet", "lstm"))],
+)
 @pytest.mark.slow
 def test_steps_in_a_row_equal_steps_one_by_one(name, statistics, devices, endings):
-    model = build(name)
+    model = normalized() if name == "normalized" else build(name)
     f, given = compiled(model), batches_of(model, 24)
     axes = {"words": 1, "following": 1} if name == "lstm" else None
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:

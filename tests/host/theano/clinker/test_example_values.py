@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import theano
 
-from tests.processes import run_code
+from tests.processes import run_code, with_extensions
 
 pytestmark = pytest.mark.skipif(not theano.config.cxx, reason="there is no C++ compiler")
 
@@ -37,7 +37,7 @@ CODE = """
 
 
 def compilers_before_the_function(size, tmp_path, flags=""):
-    flags = f"base_compiledir={tmp_path},optdb.topo=True,{flags}"
+    flags = f"base_compiledir={with_extensions(tmp_path)},optdb.topo=True,{flags}"
     count, reported = run_code(CODE.replace("SIZE", str(size)), flags=flags).stdout.split()
     assert reported == "reported"
     return int(count)

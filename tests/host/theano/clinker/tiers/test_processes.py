@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
-from tests.processes import python_path
+from tests.processes import python_path, with_extensions
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,7 +60,7 @@ def start(tmp_path, monkeypatch):
     env = {
         **os.environ,
         "PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}",
-        "THEANO_FLAGS": f"base_compiledir={tmp_path / 'theano'},optdb.clinker=auto,gcc.cxxflags=-O0",
+        "THEANO_FLAGS": f"base_compiledir={with_extensions(tmp_path / 'theano')},optdb.clinker=auto,gcc.cxxflags=-O0",
         "XDG_CACHE_HOME": str(tmp_path / "xdg"),
         "PYTHONPATH": python_path(),
         "THEANORC": os.devnull,
