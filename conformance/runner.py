@@ -114,6 +114,8 @@ def _run_process(
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
     command = [settings.python, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
     command += [part for plugin in PLUGINS for part in ("-p", plugin)]
+    # Otherwise pytest also lists the folders above the root, and makes a node of each file there.
+    command += [f"--confcutdir={settings.root}"]
     command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}", f"--cpu-limit={settings.timeout}"]
     command += ["-k", settings.select] if settings.select else []
