@@ -35,18 +35,16 @@ _first_user: int | None = None
 os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
 
 
-class _NothingKept:
-    """Stands for PyOpenCL's database of the Python code that launches kernels."""
-
-    def __getitem__(self, key: Any) -> Any:
-        raise KeyError(key)
+class _Invokers(dict[Any, Any]):
+    """Stands for PyOpenCL's database of the Python code that launches kernels: keeps it for this process."""
 
     def store_if_not_present(self, key: Any, value: Any) -> None:
-        """Keep nothing."""
+        """Keep what launches a kernel of this name with arguments of these types."""
+        self.setdefault(key, value)
 
 
 def _generate_invokers() -> None:
-    """Let PyOpenCL generate the code that launches a kernel anew in each process.
+    """Let PyOpenCL generate the code that launches a kernel once in each process.
 
     Its database raises errors on a full disk and where it is damaged, and waits without end where another process has
     locked it. Opening it takes as long as generating the code of 18 kernels.
@@ -57,7 +55,7 @@ def _generate_invokers() -> None:
         from pyopencl import invoker
     finally:
         cl._PYOPENCL_NO_CACHE = no_cache
-    invoker.invoker_cache = _NothingKept()  # type: ignore[assignment]  # has what PyOpenCL uses of its database
+    invoker.invoker_cache = _Invokers()  # type: ignore[assignment]  # has what PyOpenCL uses of its database
 
 
 _generate_invokers()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from pyopencl import invoker
 
 from tests.disks import full_disk
 from tests.processes import output, run_code
@@ -47,3 +49,12 @@ def test_programs_that_pyopencl_cannot_keep_are_built(tmp_path):
         done = run_code(LAUNCH.format(first="", device="oclgrind"), env=env)
     assert done.stdout == "[0 2 4]\n", done.stderr
     assert "PyOpenCL compiler caching failed" in done.stderr
+
+
+def test_what_launches_a_kernel_is_generated_once():
+    def launchers(*types):
+        return invoker.generate_enqueue_and_set_args("of_this_test", 2, 2, types, False, False, [])
+
+    numbers = launchers(None, np.int32)
+    assert launchers(None, np.int32) == numbers
+    assert launchers(None, np.uint32) != numbers
