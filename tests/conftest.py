@@ -25,6 +25,8 @@ FLAGS = {
     "base_compiledir": str(ROOT / "build" / "theano-cache"),
     "optdb.clinker": "True",
     "gcc.cxxflags": "-O0",
+    # Variables note where they are made: one line of the stack does.
+    "traceback.limit": "1",
 }
 #: PYTENSOR_FLAGS that hold for all tests, unless the user says otherwise. No test is of PyTensor's C code.
 PYTENSOR_FLAGS = {"base_compiledir": str(ROOT / "build" / "pytensor-cache"), "cxx": ""}
