@@ -77,6 +77,9 @@ class DeviceQuirks:
     keeps_binaries_itself: bool = False
     #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
     is_memory_checker: bool = False
+    #: The driver loads a large library for its first program, and again for the next one when no context is left: the
+    #: context in which a device was tried is kept.
+    drops_library_with_contexts: bool = False
     #: The driver links kernels with the program ld, and ends the process where the PATH has none. Such a device is not
     #: tried.
     aborts_without_ld: bool = False
@@ -179,6 +182,11 @@ KNOWN_QUIRKS = (
     KnownQuirk(
         "parses_large_header",
         "PoCL 3.1 has clang parse a header of 900 kB: a small program builds in 0.14 s, without the header in 0.025 s",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "drops_library_with_contexts",
+        "PoCL 3.1 reads the bitcode of its built-in functions in 0.5 s, and drops it with the last context",
         platform=_POCL,
     ),
     KnownQuirk(

@@ -315,8 +315,14 @@ def unsupported_reason(device: cl.Device) -> str | None:
     return None if got == expected else f"computed {got}, not {expected}"
 
 
+#: Contexts of trials whose drivers keep what they have loaded as long as there is a context.
+_kept_contexts: list[cl.Context] = []
+
+
 def _run_trial(device: cl.Device) -> list[int]:
     context = cl.Context([device])
+    if profile_of(device).quirks.drops_library_with_contexts:
+        _kept_contexts.append(context)
     queue = cl.CommandQueue(context)
     program = build_quietly(cl.Program(context, _TRIAL))
     result = np.zeros(4, np.int32)

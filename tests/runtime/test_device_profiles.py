@@ -79,6 +79,7 @@ def test_pocl():
         wrong_vector_functions=frozenset(["Sin", "Cos", "Tan", "Pow"]),
         keeps_binaries_itself=True,
         parses_large_header=True,
+        drops_library_with_contexts=True,
         aborts_without_ld=True,
         aborts_on_full_disk=True,
     )

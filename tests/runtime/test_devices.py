@@ -306,3 +306,13 @@ def test_without_ld_devices_are_listed(tmp_path):
     listing = "from optdb.runtime.devices import list_devices; print([row.works for row in list_devices()])"
     done = run_code(listing, env={"PATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
+
+
+def test_the_context_of_a_trial_is_kept_where_its_driver_drops_a_library_with_the_last_one(monkeypatch):
+    kept = []
+    monkeypatch.setattr(devices, "_kept_contexts", kept)
+    for row in (row for row in list_devices() if row.works):
+        device = find(row.spec)
+        del kept[:]
+        devices._run_trial(device)
+        assert bool(kept) is profile_of(device).quirks.drops_library_with_contexts
