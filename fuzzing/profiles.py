@@ -33,7 +33,7 @@ KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},
-        **{"copied_tiles": "all", "transposed_from": 8},
+        "copied_tiles": "all",
     },
     "packing gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elements import copied, copying
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs

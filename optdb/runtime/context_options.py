@@ -39,9 +39,6 @@ class ContextOptions:
     #: Which aligned products of float32 copy tiles in the background, on a GPU with tensor cores: those with large
     #: tiles, or all.
     copied_tiles: Literal["large", "all"] = "large"
-    #: A matrix is transposed before its tiles are copied, if they are read faster then and each number is used at least
-    #: so often.
-    transposed_from: int = 3000
     #: Which products below the highest precision pack matrices first: those that are faster by it, on a GPU with
     #: warpgroup instructions, or all, on any device.
     packed_tiles: Literal["faster", "all"] = "faster"

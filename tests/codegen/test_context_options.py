@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import launches
-from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import empty, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
+from tests.codegen.computed import note_products
 from tests.opencl_device import new_context
 
 #: Options by which products have other kernels, and how the names of these begin.
@@ -25,10 +24,8 @@ KINDS = {
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """Return the names of such kernels, as they are launched."""
-    names = []
-    monkeypatch.setattr(launches, "run", lambda plan, *args: names.append(plan.launches[-1].kernel) or run(plan, *args))
-    return names
+    """Return what computes products by such kernels."""
+    return note_products(monkeypatch)
 
 
 def gpu_context(**options):
@@ -55,7 +52,7 @@ def test_contexts_of_one_device_differ_at_the_same_time(multiplied):
         assert not multiplied
         for kind, context in others.items():
             check_product(context)
-            assert multiplied.pop().startswith(KINDS[kind][1])
+            assert multiplied.pop().plan.launches[-1].kernel.startswith(KINDS[kind][1])
 
 
 def test_other_options_find_nothing_that_was_prepared_for_the_former_ones(multiplied):
@@ -64,7 +61,7 @@ def test_other_options_find_nothing_that_was_prepared_for_the_former_ones(multip
         options, name = KINDS[kind]
         context.options = replace(ContextOptions(quad_tiles="none"), **options)
         check_product(context)
-        assert multiplied.pop().startswith(name)
+        assert multiplied.pop().plan.launches[-1].kernel.startswith(name)
     context.options = ContextOptions(quad_tiles="none")
     check_product(context)
     assert not multiplied

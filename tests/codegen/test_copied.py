@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import copied, launches
+from optdb.codegen.gemm import copied, products
 from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.turning import turn_kernel
 from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import to_host
 from optdb.runtime.context_options import ContextOptions
+from tests.codegen.computed import note_products
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
@@ -33,7 +33,7 @@ _SLOW = pytest.mark.slow
 
 @functools.cache
 def compiled(block, along):
-    kernels = [copied_kernel(block, along, "emulated"), wide_total_kernel("float32"), turn_kernel()]
+    kernels = [copied_kernel(block, along, "emulated"), wide_total_kernel("float32")]
     return compile_kernels(kernels, checker())
 
 
@@ -42,16 +42,15 @@ def numbers(*shape):
     return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype("float32")
 
 
-def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=SMALL, units=1, turns=(False, False)):
+def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=SMALL, units=1):
     """Return the product of batches of matrices, whose axes lie in some orders, and the plan."""
     context, batch = checker(), y.shape[0]
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
     added = steps(z, batch)
     problem = Problem(batch, *y.shape[1:], a.shape[2], steps(x, batch), steps(v, batch), added, added, beta != 0)
-    planned = plan(problem, block, units, turns)
+    planned = plan(problem, block, units)
     arrays = {"a": x, "b": v, "y": z, "z": z}
-    along = tuple([is_along and not turn for is_along, turn in zip(problem.along, turns)])
-    run(planned, compiled(block, along), context, arrays, alpha, beta, "float32")
+    run(planned, compiled(block, problem.along), context, arrays, alpha, beta, "float32")
     return to_host(z), planned
 
 
@@ -66,18 +65,6 @@ def layouts_of(along, by_columns=False):
 def test_rows_columns_and_terms_beyond_the_last(along, by_columns):
     a, b, y = numbers(1, 40, 20), numbers(1, 20, 44), numbers(1, 40, 44)
     got, _ = multiply(a, b, y, 2.0, 0.5, layouts_of(along, by_columns))
-    np.testing.assert_array_equal(got, 2 * (a @ b) + 0.5 * y)
-
-
-@pytest.mark.parametrize(
-    ("along", "turns"),
-    [((True, False), (True, False)), ((True, True), (True, True)), ((True, True), (False, True))],
-)
-@pytest.mark.parametrize(("m", "n", "k"), [(37, 43, 20), (64, 32, 40), (3, 4, 4), (33, 32, 0)])
-def test_matrices_are_turned_over_first(along, turns, m, n, k):
-    a, b, y = numbers(1, m, k), numbers(1, k, n), numbers(1, m, n)
-    got, planned = multiply(a, b, y, 2.0, 0.5, layouts_of(along), turns=turns)
-    assert [launch.kernel for launch in planned.launches[:-1]] == ["matmul_turned"] * sum(turns)
     np.testing.assert_array_equal(got, 2 * (a @ b) + 0.5 * y)
 
 
@@ -159,11 +146,7 @@ def test_any_product(data):
     a, b, y = numbers(batch, m, k), numbers(data.draw(st.sampled_from([1, batch])), k, n), numbers(batch, m, n)
     left, right, result = layouts_of(along, data.draw(st.booleans(), "by columns"))
     units = data.draw(st.sampled_from([1, 8]), "units")
-    can_turn = st.booleans() if batch == 1 else st.just(False)
-    turns = tuple([is_along and data.draw(can_turn, "turned") for is_along in along])
-    if tuple([is_along and not turn for is_along, turn in zip(along, turns)]) == (False, True):
-        turns = (False, False)  # the kernel has no such order
-    got, _ = multiply(a, b, y, 1.0, beta, (left, right, result), units=units, turns=turns)
+    got, _ = multiply(a, b, y, 1.0, beta, (left, right, result), units=units)
     np.testing.assert_array_equal(got, a @ b + beta * y)
 
 
@@ -172,20 +155,21 @@ def test_any_product(data):
 
 @pytest.fixture
 def copying(monkeypatch):
-    """Return a context of a device that seems to copy in the background, and the kernels that it launched."""
+    """Return a context of a device that seems to copy in the background, and the products that it computed so."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
     monkeypatch.setattr(copied, "BLOCK", SMALL)
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", copied_tiles="all"))
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
-    monkeypatch.delitem(context.kept, copied.__name__, raising=False)
-    launched = []
-    monkeypatch.setattr(
-        launches, "run", lambda plan, *args: launched.append(plan.launches[0].kernel) or run(plan, *args)
-    )
-    yield context, launched
-    context.kept.pop(copied.__name__, None)
+    monkeypatch.delitem(context.kept, products.__name__, raising=False)
+    yield context, note_products(monkeypatch)
+    context.kept.pop(products.__name__, None)
+
+
+def kernels_of(computed):
+    """Return the first kernel of each product."""
+    return [product.plan.launches[0].kernel for product in computed]
 
 
 def product(context, a, b, orders=((0, 1),) * 3, dtype="float32"):
@@ -199,69 +183,44 @@ def product(context, a, b, orders=((0, 1),) * 3, dtype="float32"):
 @pytest.mark.parametrize("right", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("result", [(0, 1), (1, 0)])
 def test_each_order_of_the_matrices(copying, left, right, result):
-    context, launched = copying
+    context, computed = copying
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b, (left, right, result)), a @ b)
-    # Of terms that stand side by side in the right matrix alone, the product is turned over.
+    # Of terms that stand side by side in the right matrix alone, the product is that of the transposed matrices.
     turned = {("t", "n"): "tn", ("n", "n"): "nn", ("t", "t"): "tt", ("n", "t"): "tn"}
     letters = "nt"[left == (0, 1)], "nt"[right == (1, 0)]
-    assert [name.rpartition("_")[2] for name in launched] == [turned[letters]]
+    assert [name.rpartition("_")[2] for name in kernels_of(computed)] == [turned[letters]]
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "longest", "kernels"),
-    [
-        ((0, 1), (0, 1), 40, ["matmul_turned", "nn"]),
-        ((0, 1), (0, 1), 41, ["tn"]),
-        ((0, 1), (1, 0), 36, ["matmul_turned", "matmul_turned", "nn"]),
-        ((0, 1), (1, 0), 40, ["matmul_turned", "tn"]),  # of the turned product
-        ((1, 0), (1, 0), 36, ["matmul_turned", "nn"]),
-        ((1, 0), (1, 0), 40, ["tn"]),
-        ((1, 0), (0, 1), 1, ["nn"]),
-    ],
-)
-def test_matrices_whose_numbers_are_used_often_are_turned_over(copying, monkeypatch, left, right, longest, kernels):
-    context, _ = copying
-    plans = []
-    monkeypatch.setattr(launches, "run", lambda plan, *args: plans.append(plan) or run(plan, *args))
-    monkeypatch.setattr(context, "options", replace(context.options, transposed_from=longest))
-    a, b = numbers(36, 28), numbers(28, 40)
-    np.testing.assert_array_equal(product(context, a, b, (left, right, (0, 1))), a @ b)
-    (planned,) = plans
-    names = [launch.kernel for launch in planned.launches]
-    assert [name if name == "matmul_turned" else name.rpartition("_")[2] for name in names] == kernels
-
-
-def test_matrices_of_a_batch_are_not_turned_over(copying, monkeypatch):
-    context, launched = copying
-    monkeypatch.setattr(context, "options", replace(context.options, transposed_from=1))
+def test_products_of_a_batch(copying):
+    context, computed = copying
     x, v = (put(context, numbers(2, 32, 32), *ORDERS["rows"]) for _ in range(2))
     z = put(context, np.full((2, 32, 32), np.nan, "float32"), *ORDERS["rows"])
     matmul(compile_kernels(matmul_kernels("float32", context), context), context, x, v, z)
     np.testing.assert_array_equal(to_host(z), to_host(x) @ to_host(v))
-    assert launched == [kernel_name(SMALL, (True, False))]
+    assert kernels_of(computed) == [kernel_name(SMALL, (True, False))]
 
 
 def test_others_are_loaded_through_registers(copying):
-    context, launched = copying
+    context, computed = copying
     for a, b, dtype in [(numbers(36, 27), numbers(27, 40), "float32"), (numbers(36, 28), numbers(28, 40), "float64")]:
         np.testing.assert_array_equal(product(context, a, b, dtype=dtype), a @ b)
-    assert not launched
+    assert not computed
 
 
 def test_tiles_that_fill_all_units_are_loaded_where_terms_stand_side_by_side(copying, monkeypatch):
-    context, launched = copying
+    context, computed = copying
     monkeypatch.setattr(copied, "_ENOUGH", 0.9)
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b, ((0, 1), (1, 0), (0, 1))), a @ b)
-    assert not launched
+    assert not computed
     np.testing.assert_array_equal(product(context, a, b), a @ b)
-    assert launched
+    assert computed
 
 
 def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, caplog):
-    context, launched = copying
+    context, computed = copying
     monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b), a @ b)
-    assert not launched and "Products load tiles through registers" in caplog.text
+    assert not computed and "Other kernels compute a product by copied tiles" in caplog.text

@@ -184,7 +184,7 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
     x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
     z = from_host(context, y)
     matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
-    (planned,) = [plan for _, (plan, _) in context.kept[products.__name__]._entries.values()]
+    (planned,) = [product.plan for _, product in context.kept[products.__name__]._entries.values()]
     assert len(planned.launches) > 8
     want = np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
     close(to_host(z), want.astype(dtype), 41)
@@ -202,9 +202,9 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     def on_many_units(chosen, context, dtype, problem):
         block = chosen[name]
         if device_kind == "cpu":
-            plans.append((cpu.plan(problem, block, 16, False, 4), False))
+            plans.append(cpu.plan(problem, block, 16, False, 4))
         else:
-            plans.append((gpu.plan(problem, block, 16), False))
+            plans.append(gpu.plan(problem, block, 16))
         return plans[-1]
 
     monkeypatch.setattr(products, "plan_with", on_many_units)
@@ -213,7 +213,7 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     a, b, y = sample("float32", 2, 7, 61), sample("float32", 2, 61, 10), sample("float32", 2, 7, 10)
     z = from_host(context, y)
     matmul(kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta)
-    ((plan, _),) = plans
+    (plan,) = plans
     assert plan.launches[-1].kernel.startswith("matmul_total") and plan.memory > 2 * 7 * 10
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
 

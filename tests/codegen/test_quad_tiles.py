@@ -21,6 +21,7 @@ from optdb.runtime.commands import listened
 from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer
+from tests.codegen.computed import note_products
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 from tests.opencl_device import new_context
@@ -59,15 +60,13 @@ def put(context, value, order=ROWS, gap=0, shift=0):
 
 def reads_quads(context, kernels, a, b, y, z, beta, monkeypatch):
     """Check a product against NumPy's; tell whether it was computed by quads."""
-    found = []
-    multiply = quad_tiles.multiply
-    monkeypatch.setattr(quad_tiles, "multiply", lambda *args: found.append(multiply(*args)) or found[-1])
+    computed = note_products(monkeypatch)
     matmul(kernels, context, a, b, z, -1.5, y, beta)
     x, v, added = (to_host(array).astype("float64") for array in (a, b, y))
     got, k = to_host(z), a.shape[-1]
     want = -1.5 * np.matmul(x, v) + (beta * added if beta else 0)
     np.testing.assert_allclose(got, want, atol=1e-6 * max(k, 4))
-    return found == [True]
+    return [product.name for product in computed] == ["a small product"]
 
 
 @pytest.mark.parametrize("b_order", [ROWS, COLUMNS])

@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import tensor_cores, tensor_rates, trials
+from optdb.codegen.gemm import products, tensor_cores, tensor_rates, trials
+from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -189,9 +190,9 @@ def with_tensor_cores(monkeypatch):
     monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated"))
-    monkeypatch.delitem(context.kept, tensor_cores.__name__, raising=False)
+    monkeypatch.delitem(context.kept, products.__name__, raising=False)
     yield context
-    context.kept.pop(tensor_cores.__name__, None)
+    context.kept.pop(products.__name__, None)
 
 
 def product(context, a, b, precision, dtype="float32", order=(0, 1)):
@@ -244,7 +245,7 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
     monkeypatch.setattr(with_tensor_cores, "options", ContextOptions())  # Oclgrind takes no PTX
     a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
     assert (product(with_tensor_cores, a, b, "default") == 16 * FINE).all()
-    assert "highest precision" in caplog.text
+    assert "Other kernels compute a product by tf32" in caplog.text
 
 
 def test_blocks_fit_a_gpu():
@@ -333,7 +334,8 @@ def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
     assert rates[SMALL][1] == pytest.approx(2 / 1.25 * rates[SMALL][0])
     assert tensor_rates.rates_of(measuring) == rates
     quick = Problem(1, 200, 300, 64, (0, 64, 1), (0, 300, 1), (0, 300, 1), (0, 300, 1), False)
-    assert set(tensor_cores._blocks_for(measuring, quick, "tf32")) == set(rates)
+    names = {choice.name for choice in tensor_cores.choices(measuring, Request(quick, "float32", "default"))}
+    assert names >= {f"a product by tf32, {block.name}" for block in rates}
     tuning.forget(tensor_rates.key_of(measuring))
     measuring.kept.pop(tensor_rates.__name__)
     assert tensor_rates.rates_of(measuring) == BY_DEFAULT
@@ -371,7 +373,7 @@ def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch
     )
     a, b = sample(64, 40), sample(40, 64)
     check(product(measuring, a, b, "default"), a, b, np.zeros(1), 1.0, 0.0, "tf32")
-    assert "Products take tiles of another shape" in caplog.text
+    assert f"Other kernels compute a product by tf32, {OTHER.name}" in caplog.text
 
 
 def test_only_devices_that_have_it_take_more_local_memory_than_they_tell(with_tensor_cores):

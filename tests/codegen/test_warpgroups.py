@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import launches, packed_speeds, tensor_cores, trials, warpgroups
+from optdb.codegen.gemm import launches, packed_speeds, products, tensor_cores, trials, warpgroups
+from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.warpgroups import BLOCK, PackedBlock, pack_kernel, packed_kernel, plan
@@ -21,6 +22,7 @@ from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
+from tests.codegen.computed import note_products
 from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import FINE, ORDERS, checker, product
 from tests.effort import examples
@@ -171,6 +173,14 @@ def h100(monkeypatch):
     return context
 
 
+def packs(context, problem, arithmetic):
+    """Tell whether the cheapest choice for a product packs its matrices."""
+    asked = {"tf32": ("float32", "default"), "tf32x3": ("float32", "high"), "float16": ("float16", "default")}
+    choices = tensor_cores.choices(context, Request(problem, *asked[arithmetic]))
+    cheapest = min(choices, key=lambda choice: choice.seconds, default=None)
+    return cheapest is not None and bool(cheapest.plan.copies)
+
+
 @pytest.mark.parametrize(
     ("sizes", "arithmetic", "is_packed"),
     [
@@ -186,7 +196,7 @@ def h100(monkeypatch):
     ],
 )
 def test_products_that_gain(h100, sizes, arithmetic, is_packed):
-    assert tensor_cores._is_packed(h100, problem_of(*sizes), arithmetic) == is_packed
+    assert packs(h100, problem_of(*sizes), arithmetic) == is_packed
 
 
 def test_devices_without_the_instructions_pack_nothing(h100):
@@ -198,7 +208,7 @@ def test_devices_without_the_instructions_pack_nothing(h100):
         replace(ours, quirks=replace(ours.quirks, takes_ptx=False)),
     ]
     for h100.profile in others:
-        assert not tensor_cores._is_packed(h100, problem_of(4096, 4096, 4096), "tf32")
+        assert not packs(h100, problem_of(4096, 4096, 4096), "tf32")
 
 
 @pytest.fixture
@@ -209,39 +219,56 @@ def packing(monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    launched = []
-    monkeypatch.setattr(
-        launches,
-        "run",
-        lambda plan, *args: launched.extend(launch.kernel for launch in plan.launches) or run(plan, *args),
-    )
-    return context, launched
+    monkeypatch.delitem(context.kept, products.__name__, raising=False)
+    yield context, note_products(monkeypatch)
+    context.kept.pop(products.__name__, None)
+
+
+def kernels_of(computed):
+    """Return the names of the kernels that products launched."""
+    return [launch.kernel for product in computed for launch in product.plan.launches]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_product_by_packed_matrices(packing, dtype, order):
-    context, launched = packing
+    context, computed = packing
     a, b = whole(25, 20).astype(dtype), whole(20, 33).astype(dtype)
     got = product(context, a, b, "default", dtype, order)
     np.testing.assert_array_equal(got, a.astype("float32") @ b.astype("float32"))
-    assert [name.partition("_")[0] for name in launched] == ["matmul", "matmul", "packed"]
+    assert [name.partition("_")[0] for name in kernels_of(computed)] == ["matmul", "matmul", "packed"]
+
+
+def test_without_memory_for_packed_matrices_others_compute(packing, monkeypatch):
+    context, computed = packing
+    scratch = launches.scratch
+
+    def without_room(context, dtype, memory, *copies):
+        if copies:
+            raise MemoryError("no room")
+        return scratch(context, dtype, memory)
+
+    monkeypatch.setattr(launches, "scratch", without_room)
+    a, b = whole(25, 20), whole(20, 33)
+    for _ in range(2):
+        np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
+    assert any(each.plan.copies for each in computed)
 
 
 def test_higher_precisions_pack_nothing(packing):
-    context, launched = packing
+    context, computed = packing
     a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
     assert (product(context, a, b, "highest") == 16 * FINE).all()
-    assert not any(name.startswith("packed") for name in launched)
+    assert not any(name.startswith("packed") for name in kernels_of(computed))
 
 
 def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
-    context, launched = packing
+    context, computed = packing
     monkeypatch.setattr(context, "options", replace(context.options, instructions="ptx"))  # Oclgrind takes no PTX
     a, b = whole(25, 20), whole(20, 33)
     np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
-    assert "tiles that are not packed" in caplog.text
-    assert not any(name.startswith("packed") for name in launched)
+    assert "Other kernels compute a product of packed matrices" in caplog.text
+    assert not any(name.startswith("packed") for name in kernels_of(computed))
 
 
 # How fast they are

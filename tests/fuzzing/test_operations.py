@@ -9,17 +9,20 @@ import theano.tensor as tt
 
 from fuzzing.operations import OPERATIONS
 from fuzzing.profiles import replace_options, replace_profile
-from optdb.codegen.gemm import copied, quad_tiles, warpgroups
+from optdb.codegen.gemm import warpgroups
 from optdb.opencl import contexts
 from optdb.opencl.ops.blas import OpenCLBiasedDot22
 from optdb.opencl.ops.parts import OpenCLPad
 from optdb.opencl.registry import context_of
+from tests.codegen.computed import note_products
+
+KERNELS = [("gpu", "a small product"), ("copying gpu", "a product by copied tiles")]
 
 
 @pytest.mark.usefixtures("own_profile")
-@pytest.mark.parametrize(("kernels", "module"), [("gpu", quad_tiles), ("copying gpu", copied)])
+@pytest.mark.parametrize(("kernels", "name"), KERNELS)
 @pytest.mark.parametrize("turned", OPERATIONS["product_of_fours"].params)
-def test_a_product_of_fours(monkeypatch, turned, kernels, module):
+def test_a_product_of_fours(monkeypatch, turned, kernels, name):
     """A GPU reads four numbers at a time, or copies them in the background, wherever it can."""
     replace_options(quad_tiles="all")
     replace_profile(kernels=kernels)
@@ -30,13 +33,12 @@ def test_a_product_of_fours(monkeypatch, turned, kernels, module):
         function = theano.function([x], product, mode=theano.Mode("vm", "fast_run").including("opencl"))
     ops = {type(node.op) for node in function.maker.fgraph.apply_nodes}
     assert {OpenCLBiasedDot22, OpenCLPad} <= ops
-    done = []
-    multiply = module.multiply
-    monkeypatch.setattr(module, "multiply", lambda *args: done.append(multiply(*args)) or done[-1])
+    computed = note_products(monkeypatch)
     value = np.random.RandomState(0).randint(-2, 3, (3, 2)).astype("float32")
     np.testing.assert_array_equal(function(value), expected(value))
     # Items that share sums read no left matrix by fours whose terms are not side by side.
-    assert done == [module is copied or turned in ("none", "right")]
+    names = [name] if name != "a small product" or turned in ("none", "right") else []
+    assert [product.name for product in computed] == names
 
 
 @pytest.mark.usefixtures("own_profile")

@@ -28,7 +28,7 @@ from optdb.codegen.convolve.plan import ConvolutionPlan
 from optdb.codegen.convolve.tile_kernels import correlate_tile_kernels
 from optdb.codegen.convolve.tile_shapes import correlate_tiles
 from optdb.codegen.convolve.tiles import FilterGroups, correlate_by_tiles, suits
-from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, share, size_of
 from optdb.codegen.scratch import scratch

@@ -17,7 +17,7 @@ from optdb.codegen.convolve.tiles import FilterGroups
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
-from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.source import work_dtype
 
 if TYPE_CHECKING:

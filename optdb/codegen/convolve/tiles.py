@@ -36,7 +36,7 @@ from optdb.codegen.convolve.tile_shapes import (
     parts_of_terms,
     weight_tiles,
 )
-from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import try_compile
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.layout import is_contiguous, size_of

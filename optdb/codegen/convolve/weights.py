@@ -29,7 +29,7 @@ from optdb.codegen.convolve.plan import forward
 from optdb.codegen.convolve.tile_kernels import weight_tile_kernels
 from optdb.codegen.convolve.tile_shapes import weight_tiles
 from optdb.codegen.convolve.tiles import suits, weights_by_tiles
-from optdb.codegen.gemm.tensor_cores import Precision
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
 from optdb.codegen.scratch import scratch

@@ -1,10 +1,16 @@
 """Products of matrices on a device.
 
-A product is described by numbers alone (`problem.Problem`: lengths and strides). Its shape determines one of a few
-classes, for each of which a device has a block shape (`blocks`). A planner of the device's kind (`cpu`, `gpu`) turns
-the numbers into launches, which are cached, and `launches.run` launches them with arrays. Below the highest precision,
-`tensor_cores` multiplies where a device has them, by the kernels that `tensor_kernels` writes, or, where a GPU has the
-instructions for it, by those of `warpgroups`, of matrices that are packed first. Products of float32 by large tiles are
-those of `copied` where a device copies in the background. Small products of float32 on a GPU are those of `quad_tiles`
-where their numbers lie in aligned fours.
+A product is described by numbers alone (`problem.Problem`: lengths and strides). Families of kernels compute it. Each
+is asked in turn (`products.FAMILIES`) and returns its choices: launches, the kernels that they take, and a price
+(`families`). The first family that suits the product computes it, by its cheapest choice.
+
+| family | computes |
+|---|---|
+| `quad_tiles` | small products of float32 on a GPU, whose numbers lie in aligned fours |
+| `tensor_cores` | products below the highest precision, by tiles (`tensor_kernels`) or packed matrices (`warpgroups`) |
+| CLBlast | the classes of products for which tuning found it faster |
+| `copied` | products of float32 by large tiles, where a device copies in the background |
+| tiles | all products, by the kernels that the function was compiled with (`cpu`, `gpu`) |
+
+The kernels of the last family have a tuned block shape for each class of products (`blocks`).
 """

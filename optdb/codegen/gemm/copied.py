@@ -6,8 +6,7 @@ side by side, an item reads four terms of a row at once, and otherwise four rows
 registers and few items, several groups share a unit, and what is left of a loop's instructions are nearly all
 multiplications.
 
-A product of which only the right matrix has its terms side by side is computed turned over. A large matrix with its
-terms side by side is turned over first (`turning`).
+A product of which only the right matrix has its terms side by side is computed transposed.
 
 References
 ----------
@@ -17,41 +16,25 @@ NVIDIA, "CUTLASS: efficient GEMM in CUDA" (2017), and "Parallel Thread Execution
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
-from optdb.codegen.gemm.blocks import GroupBlock, has_large_tiles
+from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
+from optdb.codegen.gemm.families import Choice, KernelChoice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
-from optdb.codegen.gemm.launches import (
-    LAUNCH_S,
-    GemmPlan,
-    Launch,
-    PreparedProduct,
-    by_tiles,
-    product_kernel,
-    run_prepared,
-    wide_total_kernel,
-)
+from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
-from optdb.codegen.gemm.turning import turn_kernel, turn_left, turn_right
-from optdb.codegen.kernels import Kernel, try_compile
-from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, functions
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
-    from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
 _CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "opaque")
-#: Prepared products in the cache of a context.
-_REMEMBERED = 1024
-
-
-#: For each of both matrices, whether it is turned over.
-Turns = tuple[bool, bool]
 
 
 @dataclass(frozen=True)
@@ -159,94 +142,50 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
-def takes(context: Context, kernel: str) -> bool:
-    """Tell whether copied tiles compute a product that another kernel, by its name, would compute."""
-    return context.options.copied_tiles == "all" or has_large_tiles(kernel)
-
-
-def multiply(
-    context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
-) -> bool:
-    """Compute a product by copied tiles, if it gains by them; return whether it did.
+def choices(context: Context, request: Request) -> Sequence[Choice]:
+    """Return how copied tiles compute a product of float32 by large tiles, if it gains by them.
 
     The device has tensor cores: those that do can copy in the background, too.
     """
-    if not (_is_aligned(problem.a, a) and _is_aligned(problem.b, b)):
-        return False
-    cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    prepared = cache.get((context.options, problem), lambda: _prepared(context, problem))
-    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
+    profile, options, problem = context.profile, context.options, request.problem
+    if request.dtype != "float32" or not profile.has_tensor_cores:
+        return []
+    if not (request.is_aligned and _is_aligned(problem.a) and _is_aligned(problem.b)):
+        return []
+    if options.copied_tiles != "all" and not _has_large_tiles(context, problem):
+        return []
+    if all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
+        return []
+    if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
+        return []
+    is_transposed = request.is_transposed
+    if problem.along == (False, True):
+        problem, is_transposed = problem.transposed(), not is_transposed
+    needed = [copied_kernel(BLOCK, problem.along, options.instructions), wide_total_kernel("float32")]
+    planned = plan(problem, BLOCK, profile.compute_units)
+    return [KernelChoice("a product by copied tiles", planned, lambda: needed, request, is_transposed=is_transposed)]
 
 
-def _is_aligned(steps: tuple[int, int, int], x: Array) -> bool:
-    """Tell whether pieces of a matrix are aligned.
+def _is_aligned(steps: tuple[int, int, int]) -> bool:
+    """Tell whether pieces of a matrix are aligned, if the matrix begins so.
 
     The kernel looks again: what is bound later may lie elsewhere, and is then copied number by number.
     """
     batch, row, column = steps
-    return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0 and x.offset % 16 == 0
+    return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0
 
 
-def _prepared(context: Context, problem: Problem) -> PreparedProduct | None:
-    """Return what a product takes; None if copied tiles gain nothing, or the device cannot have them."""
-    profile, options = context.profile, context.options
-    turns = _turns(problem, options.transposed_from)
-    if all(problem.along) and not any(turns) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
-        return None
-    if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
-        return None
-    is_turned = _order(problem, turns) == (False, True)
-    if is_turned:
-        problem, turns = problem.turned(), turns[::-1]
-    needed = [copied_kernel(BLOCK, _order(problem, turns), options.instructions), wide_total_kernel("float32")]
-    needed += [turn_kernel()] * any(turns)
-    kernels = try_compile(needed, context, "a product by copied tiles", "Products load tiles through registers")
-    planned = plan(problem, BLOCK, profile.compute_units, turns)
-    return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
+def _has_large_tiles(context: Context, problem: Problem) -> bool:
+    """Tell whether the tiles of `gpu` that would compute a product are large."""
+    block = gpu.block_of(chosen(context, "float32"), problem, context.profile.compute_units)
+    return has_large_tiles(block.name)
 
 
-def _turns(problem: Problem, uses: int) -> Turns:
-    """Tell for each matrix whether it is turned over first, which pays from so many uses of each number on."""
-    if problem.batch > 1:
-        return False, False
-    left, right = problem.along
-    return left and problem.n >= uses, right and problem.m >= uses
-
-
-def _order(problem: Problem, turns: Turns) -> tuple[bool, bool]:
-    """Return the order of the matrices that the kernel reads, as of `copied_kernel`."""
-    left, right = (is_along and not turn for is_along, turn in zip(problem.along, turns, strict=True))
-    return left, right
-
-
-def plan(problem: Problem, block: CopiedBlock, units: int, turns: Turns = (False, False)) -> GemmPlan:
-    """Return the launches that compute a product by tiles.
-
-    Parameters
-    ----------
-    problem : Problem
-        The product.
-    block : CopiedBlock
-        The tile.
-    units : int
-        The compute units of the device.
-    turns : (bool, bool)
-        For each of both matrices, whether it is turned over first.
-    """
-    before: list[Launch] = []
-    sizes: dict[str, int] = {}
-    for copy, turn, is_asked in zip("AB", (turn_left, turn_right), turns, strict=True):
-        if is_asked:
-            problem, launch, sizes[copy] = turn(problem, copy)
-            before.append(launch)
+def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
+    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     parts = parts_of(problem, tiles, units)
-    by_copies = by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
-    multiply, *rest = by_copies.launches
-    # A copy stands for the array with the small letter.
-    copies = "".join(sizes)
-    arrays = multiply.arrays.translate(str.maketrans(copies.lower(), copies))
-    return GemmPlan([*before, replace(multiply, arrays=arrays), *rest], by_copies.memory, sizes)
+    return by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:

@@ -17,13 +17,14 @@ and another that adds up the parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from optdb.codegen.gemm.blocks import PADDING, GroupBlock
+from optdb.codegen.gemm.blocks import PADDING, Block, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
-from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.problem import Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
@@ -125,7 +126,19 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
     return f"vstore{width}(*(__local const {vector} *)&{at}, 0, {to} + {index})"
 
 
-def fills(problem: Problem, block: GroupBlock, units: int) -> bool:
+def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
+    """Return which of the block shapes by class computes a product.
+
+    A larger one for a small product with long sums: these are cut into parts, so that larger tiles, which read less,
+    give all units work, too.
+    """
+    name = classify(problem.batch, problem.m, problem.n, units)
+    block, larger = blocks[name], blocks["square"]
+    assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has blocks of one kind
+    return larger if name == "small" and _fills(problem, larger, units) else block
+
+
+def _fills(problem: Problem, block: GroupBlock, units: int) -> bool:
     """Tell whether tiles, and parts of their sums, are enough to give most units work."""
     tiles = problem.tiles(block.rows, block.cols)
     return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units

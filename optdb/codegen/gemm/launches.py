@@ -165,32 +165,3 @@ def run(
         return
     with scratch(context, work, plan.memory, *plan.copies.values()) as (w, *copies):
         launch({**arrays, "w": w, **dict(zip(plan.copies, copies, strict=True))})
-
-
-@dataclass(frozen=True)
-class PreparedProduct:
-    """What a product of float32, or of float16 with sums of float32, takes."""
-
-    plan: GemmPlan
-    kernels: Mapping[str, CompiledKernel]
-    #: Whether the matrices are turned over.
-    is_turned: bool
-
-
-def run_prepared(
-    prepared: PreparedProduct | None,
-    context: Context,
-    a: Array,
-    b: Array,
-    y: Array,
-    z: Array,
-    alpha: float,
-    beta: float,
-) -> bool:
-    """Compute a product, if it is prepared; return whether it is."""
-    if prepared is None:
-        return False
-    if prepared.is_turned:
-        a, b = b, a
-    run(prepared.plan, prepared.kernels, context, {"a": a, "b": b, "y": y, "z": z}, alpha, beta, "float32")
-    return True

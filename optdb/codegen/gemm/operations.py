@@ -12,8 +12,8 @@ from typing import Any
 
 from optdb.codegen.elements import ElementKernels
 from optdb.codegen.elementwise import ElementCode, Operand
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.gemm.tensor_cores import Precision
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import view, with_axis

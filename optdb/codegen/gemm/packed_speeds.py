@@ -17,7 +17,7 @@ from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, dtype_of
 from optdb.codegen.gemm.trials import TrialProduct, best_seconds
-from optdb.codegen.kernels import CompiledKernel
+from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.runtime import tuning
 
 if TYPE_CHECKING:
@@ -92,7 +92,10 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
     products, computes something else, or is so busy with other work that times make no sense. Functions compiled before
     continue to use what they have. Raise OSError if the speed cannot be saved.
     """
-    kernels = warpgroups.kernels(context, arithmetic) if _is_possible(context) else None
+    if not _is_possible(context):
+        return None
+    needed = warpgroups.kernels(context, arithmetic)
+    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Products take other tiles")
     if kernels is None:
         return None
     if not _TimedProduct(context, arithmetic, kernels, _uneven_terms(context, arithmetic)).is_right():

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from optdb.runtime.arrays import Array
 
+#: How exact products of float32 are, as of the flag ``optdb.matmul_precision``.
+Precision = Literal["highest", "high", "default"]
 #: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
@@ -38,10 +41,16 @@ class Problem:
     #: Whether there is a `y`.
     add: bool
 
-    def turned(self) -> Problem:
+    def transposed(self) -> Problem:
         """Return the product of the transposed matrices, which computes the transposed result."""
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
+
+    @property
+    def is_better_transposed(self) -> bool:
+        """Whether rows are better taken for columns: where the result lies column by column."""
+        _, row, column = self.z
+        return column != 1 and row == 1 and self.m > 1
 
     @property
     def along(self) -> tuple[bool, bool]:

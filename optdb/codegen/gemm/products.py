@@ -5,15 +5,18 @@ See the package for how the data flows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, by_library, chosen
-from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
-from optdb.codegen.gemm.problem import Problem, check, classify, steps
+from optdb.codegen.gemm.families import Choice, Family, Launches, Operands, PreparedProduct, Request, prepared
+from optdb.codegen.gemm.launches import GemmPlan, total_kernel, wide_total_kernel
+from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import load_w, work_dtype
@@ -24,8 +27,10 @@ from optdb.runtime.commands import tracing
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Plans in the cache of a context.
+#: Prepared products in the cache of a context.
 _REMEMBERED = 1024
+#: Bytes at whose multiples matrices begin that are read four numbers at a time.
+_ALIGNMENT = 16
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
@@ -54,7 +59,7 @@ def matmul(
     alpha: float = 1.0,
     y: Array | None = None,
     beta: float = 0.0,
-    precision: tensor_cores.Precision = "highest",
+    precision: Precision = "highest",
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of it.
 
@@ -76,65 +81,86 @@ def matmul(
     batch = z.shape[0] if z.ndim == 3 else 1
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
-    dtype = z.dtype.name
-    if tracing() is None and quad_tiles.multiply(context, problem, a, b, y, z, alpha, beta, precision):
-        return
-    if tracing() is None and tensor_cores.multiply(context, problem, a, b, y, z, alpha, beta, precision):
-        return
-    if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
-        return
-    planned, turned = _planned(context, dtype, problem)
-    if _may_be_copied(context, dtype, planned) and copied.multiply(context, problem, a, b, y, z, alpha, beta):
-        return
-    arrays = {"a": b, "b": a, "y": y, "z": z} if turned else {"a": a, "b": b, "y": y, "z": z}
-    run(planned, kernels, context, arrays, alpha, beta, work_dtype(dtype))
+    may_compile, is_transposed = tracing() is None, problem.is_better_transposed
+    request = Request(
+        problem.transposed() if is_transposed else problem,
+        z.dtype.name,
+        precision,
+        is_transposed,
+        is_aligned=may_compile and a.offset % _ALIGNMENT == b.offset % _ALIGNMENT == 0,
+        may_compile=may_compile,
+    )
+    operands = Operands(a, b, y, z, alpha, beta if add else 0.0)
+    product = _prepared(context, request)
+    while not product.compute(kernels, context, operands):
+        request = replace(request, failed=request.failed | {product.name})
+        product = _prepared(context, request)
 
 
-def _may_be_copied(context: Context, dtype: str, planned: GemmPlan) -> bool:
-    """Tell whether a product is one of float32 by large tiles, on a device that can copy tiles in the background.
-
-    Their kernels have the instructions of one vendor's devices, so none is written to a file.
-    """
-    if dtype != "float32" or tracing() is not None or not context.profile.has_tensor_cores:
-        return False
-    return copied.takes(context, planned.launches[0].kernel)
+def _prepared(context: Context, request: Request) -> PreparedProduct:
+    """Return what computes a product, from the cache if it was computed before."""
+    cache: LaunchCache[PreparedProduct] = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
+    families = FAMILIES if request.may_compile else (_own_tiles,)
+    make = functools.partial(prepared, families, context, request)
+    return cache.get((context.options, request), make, owner=chosen(context, request.dtype))
 
 
-def _by_library(
-    context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
-) -> bool:
-    """Compute a product by CLBlast, if it supports it and tuning found it to be faster; return whether it did."""
-    name = classify(problem.batch, problem.m, problem.n, context.profile.compute_units)
-    if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
-        return False
-    return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
+@dataclass(frozen=True)
+class _LibraryChoice:
+    """A product by CLBlast, which may refuse it."""
+
+    name = "CLBlast"
+    seconds = 0.0
+
+    def prepare(self, context: Context) -> _LibraryChoice:
+        return self
+
+    def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
+        a, b, y, z, alpha, beta = operands
+        return (beta == 0 or y is z) and clblast.multiply(context.queue, a, b, z, alpha, beta)
 
 
-def _planned(context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
-    """Return the plan of a product, and whether it is that of the matrices turned over."""
-    plans: LaunchCache[tuple[GemmPlan, bool]] = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    blocks = chosen(context, dtype)
-    return plans.get((dtype, problem), lambda: plan_with(blocks, context, dtype, problem), owner=blocks)
+def _library(context: Context, request: Request) -> Sequence[Choice]:
+    """Return CLBlast for the classes of products for which tuning found it to be faster."""
+    p = request.problem
+    name = classify(p.batch, p.m, p.n, context.profile.compute_units)
+    return [_LibraryChoice()] if name in by_library(context, request.dtype) else []
 
 
-def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
-    """Return a plan that uses one of some block shapes, by class, and whether the matrices are turned over for it."""
-    turned = _better_turned(problem)
-    problem = problem.turned() if turned else problem
+@dataclass(frozen=True)
+class _OwnTiles:
+    """A product by the kernels with which its function was compiled."""
+
+    request: Request
+    name = "tiles"
+    seconds = 0.0
+
+    def prepare(self, context: Context) -> Launches:
+        request = self.request
+        planned = plan_with(chosen(context, request.dtype), context, request.dtype, request.problem)
+        return Launches(self.name, planned, request.dtype, request.is_transposed)
+
+
+def _own_tiles(context: Context, request: Request) -> Sequence[Choice]:
+    return [_OwnTiles(request)]
+
+
+#: In the order in which they are asked.
+FAMILIES: Sequence[Family] = (
+    quad_tiles.choices,
+    tensor_cores.choices,
+    _library,
+    copied.choices,
+    _own_tiles,
+)
+
+
+def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> GemmPlan:
+    """Return a plan that uses one of some block shapes, by class."""
     units = context.profile.compute_units
-    name = classify(problem.batch, problem.m, problem.n, units)
-    block = blocks[name]
+    block = blocks[classify(problem.batch, problem.m, problem.n, units)]
     if isinstance(block, GroupBlock):
-        # Long sums can be cut into parts: so larger tiles, which read less, give all units work, too.
-        larger = blocks["square"]
-        assert isinstance(larger, GroupBlock)  # a device has blocks of one kind
-        block = larger if name == "small" and gpu.fills(problem, larger, units) else block
-        return gpu.plan(problem, block, units), turned
+        block = gpu.block_of(blocks, problem, units)
+        return gpu.plan(problem, block, units)
     item = np.dtype(work_dtype(dtype)).itemsize
-    return cpu.plan(problem, block, units, load_w(dtype) != "", item), turned
-
-
-def _better_turned(problem: Problem) -> bool:
-    """Tell whether rows are better taken for columns: where the result lies column by column."""
-    _, row, column = problem.z
-    return column != 1 and row == 1 and problem.m > 1
+    return cpu.plan(problem, block, units, load_w(dtype) != "", item)

@@ -16,31 +16,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.gemm.blocks import chosen, is_default
+from optdb.codegen.gemm.blocks import is_default
+from optdb.codegen.gemm.families import Choice, KernelChoice, Request
 from optdb.codegen.gemm.gpu import parts_of
 from optdb.codegen.gemm.launches import (
     BATCH,
     DIVISORS,
     PARTS,
     GemmPlan,
-    PreparedProduct,
     by_tiles,
     pack,
     product_kernel,
     reciprocal,
-    run_prepared,
     wide_total_kernel,
 )
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
-from optdb.codegen.gemm.tensor_cores import FEW_TERMS, Precision
+from optdb.codegen.gemm.tensor_cores import FEW_TERMS
 from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, multiply_add_function
-from optdb.codegen.kernels import Kernel, try_compile
-from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
-    from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
 #: Numbers that are read at once, and their bytes.
@@ -92,8 +89,6 @@ _WARP_TERMS = 16
 _MOST_PARTS = 1 << 10
 #: The classes of products that read quads, by the option of a context.
 _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}
-#: Prepared products in the cache of a context.
-_REMEMBERED = 1024
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
@@ -153,56 +148,32 @@ def _tensor_name(b_along: bool) -> str:
     return f"matmul_{_TENSOR_SIDE}x{_TENSOR_SIDE}_tf32_quads_{'nt'[b_along]}"
 
 
-def multiply(
-    context: Context,
-    problem: Problem,
-    a: Array,
-    b: Array,
-    y: Array,
-    z: Array,
-    alpha: float,
-    beta: float,
-    precision: Precision,
-) -> bool:
-    """Compute a small product by reading four numbers at a time, where all are aligned for that; return whether it did.
-
-    The arrays are those of `products.matmul`.
-    """
-    profile = context.profile
-    if profile.runs_items_serially or z.dtype.name != "float32":
-        return False
-    if a.offset % _QUAD_NBYTES or b.offset % _QUAD_NBYTES:
-        return False
-    by_tensor_cores = precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
-    cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    key, owner = (context.options, problem, by_tensor_cores), chosen(context, "float32")
-    prepared = cache.get(key, lambda: _prepared(context, problem, by_tensor_cores), owner=owner)
-    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
-
-
-def _prepared(context: Context, problem: Problem, by_tensor_cores: bool) -> PreparedProduct | None:
-    """Return what a product takes; None if it is not small, or not read by fours."""
-    profile, options = context.profile, context.options
-    is_turned = problem.z[2] != 1 and problem.z[1] == 1 and problem.m > 1
-    problem = problem.turned() if is_turned else problem
+def choices(context: Context, request: Request) -> Sequence[Choice]:
+    """Return how a small product is computed whose numbers are read by fours: by tensor cores, or by items alone."""
+    profile, options, problem = context.profile, context.options, request.problem
+    if profile.runs_items_serially or request.dtype != "float32" or not request.is_aligned:
+        return []
     name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
     if name not in _CLASSES[options.quad_tiles] or not is_default(context, "float32", name):
-        return None
+        return []
     if not reads_quads(problem) or is_far(problem):
-        return None
+        return []
+    by_tensor_cores = request.precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
     b_along = problem.b[2] != 1
     items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (tile.items, tile.local_quads(b_along))
     if profile.max_local_size < items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
-        return None
-    if by_tensor_cores:
-        needed = [tensor_quad_kernel(b_along, options.instructions)]
-    else:
-        needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
-    needed.append(wide_total_kernel("float32"))
-    kernels = try_compile(needed, context, "a small product", "Small products are computed by other kernels")
+        return []
+
+    def kernels() -> list[Kernel]:
+        if by_tensor_cores:
+            needed = [tensor_quad_kernel(b_along, options.instructions)]
+        else:
+            needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
+        return [*needed, wide_total_kernel("float32")]
+
     planned = plan(problem, profile.compute_units, tile, by_tensor_cores)
-    return None if kernels is None else PreparedProduct(planned, kernels, is_turned)
+    return [KernelChoice("a small product", planned, kernels, request)]
 
 
 @dataclass(frozen=True)

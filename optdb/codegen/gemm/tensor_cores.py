@@ -13,24 +13,22 @@ performance" (2022).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import packed_speeds, warpgroups
-from optdb.codegen.gemm.launches import GemmPlan, PreparedProduct, by_tiles, run_prepared, wide_total_kernel
-from optdb.codegen.gemm.problem import FEW, Problem, classify
+from optdb.codegen.gemm.families import Choice, KernelChoice, Request
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, wide_total_kernel
+from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
 from optdb.codegen.gemm.tensor_rates import fits, rates_of
-from optdb.codegen.kernels import try_compile
-from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.kernels import Kernel
 
 if TYPE_CHECKING:
-    from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
-#: How exact products of float32 are, as of the flag ``optdb.matmul_precision``.
-Precision = Literal["highest", "high", "default"]
 #: The arithmetic by the dtype of the matrices and the precision.
 ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
     ("float32", "default"): "tf32",
@@ -42,9 +40,6 @@ ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
 PART = 1024
 #: Of products that tensor cores do not gain anything from: of so few terms.
 FEW_TERMS = 16
-_CONSEQUENCE = "Products take tiles of another shape, or are of the highest precision"
-#: Prepared products in the cache of a context.
-_REMEMBERED = 1024
 #: The block for each class of products, and whether numbers are divided into two. Measured on NVIDIA H100 and H200.
 _BLOCKS = {
     ("square", False): TensorBlock(128, 128, 16, 3, 64, 64),
@@ -59,24 +54,15 @@ _BLOCKS = {
 _FLOAT16_RATES = (1.8, 2.8)
 
 
-def multiply(
-    context: Context,
-    problem: Problem,
-    a: Array,
-    b: Array,
-    y: Array,
-    z: Array,
-    alpha: float,
-    beta: float,
-    precision: Precision,
-) -> bool:
-    """Compute a product by tensor cores, if precision and device suit it; return whether it did."""
-    arithmetic = ARITHMETIC.get((z.dtype.name, precision))
-    if arithmetic is None or not (_suits(context, problem) or packed_speeds.packs_all(context)):
-        return False
-    cache = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    prepared = cache.get((context.options, arithmetic, problem), lambda: _prepared(context, problem, arithmetic))
-    return run_prepared(prepared, context, a, b, y, z, alpha, beta)
+def choices(context: Context, request: Request) -> Sequence[Choice]:
+    """Return how tensor cores compute a product: from packed matrices, or by tiles copied from where they lie."""
+    arithmetic = ARITHMETIC.get((request.dtype, request.precision))
+    if arithmetic is None:
+        return []
+    packed = _packed(context, request, arithmetic)
+    if not _suits(context, request.problem):
+        return packed if packed_speeds.packs_all(context) else []
+    return [*packed, *_tiled(context, request, arithmetic)]
 
 
 def _suits(context: Context, problem: Problem) -> bool:
@@ -85,51 +71,43 @@ def _suits(context: Context, problem: Problem) -> bool:
     return context.profile.has_tensor_cores and not is_small
 
 
-def _prepared(context: Context, problem: Problem, arithmetic: Arithmetic) -> PreparedProduct | None:
-    """Return what a product takes; None if the device cannot compute it by tensor cores."""
-    profile = context.profile
-    is_turned = problem.z[2] != 1 and problem.z[1] == 1
-    problem = problem.turned() if is_turned else problem
-    if _is_packed(context, problem, arithmetic):
-        packed = warpgroups.kernels(context, arithmetic)
-        if packed is not None:
-            planned = warpgroups.plan(problem, arithmetic, warpgroups.block_of(context))
-            return PreparedProduct(planned, packed, is_turned)
-    if not _suits(context, problem):
-        return None
-    for block in _blocks_for(context, problem, arithmetic):
-        if not fits(context, block):
-            continue
-        needed = [tensor_kernel(block, arithmetic, problem.along, context.options.instructions)]
-        needed.append(wide_total_kernel(dtype_of(arithmetic)))
-        kernels = try_compile(needed, context, f"a product by {arithmetic}", _CONSEQUENCE)
-        if kernels is not None:
-            return PreparedProduct(plan(problem, block, arithmetic, profile.compute_units), kernels, is_turned)
-    return None
-
-
-def _blocks_for(context: Context, problem: Problem, arithmetic: Arithmetic) -> list[TensorBlock]:
-    """Return the shapes of the tiles that compute a product on a device, the quickest one first."""
-    units = context.profile.compute_units
-    name = classify(problem.batch, problem.m, problem.n, units)
-    if arithmetic == "tf32" and name != "tiny":
-        rates = rates_of(context)
-        return sorted(rates, key=lambda block: _effort(problem, block, rates[block], units))
-    # Pieces of float16 are exchanged among eight in each row.
-    name = "small" if name == "tiny" and arithmetic == "float16" else name
-    return [_BLOCKS[name, arithmetic == "tf32x3"]]
-
-
-def _is_packed(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
-    """Tell whether a product is quicker by packed matrices than by tiles that are copied from where they lie."""
+def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice]:
+    """Return the choice of packed matrices, if the device can have it."""
+    problem = request.problem
     if not packed_speeds.suits(context, problem, arithmetic):
-        return False
-    if packed_speeds.packs_all(context):
-        return True
-    units = context.profile.compute_units
-    rates = rates_of(context) if arithmetic == "tf32" else {_BLOCKS["square", False]: _FLOAT16_RATES}
-    effort = min((_effort(problem, block, rates[block], units) for block in rates), default=math.inf)
-    return packed_speeds.seconds(context, problem, arithmetic) < 2e-12 * problem.k * effort
+        return []
+    seconds = 0.0 if packed_speeds.packs_all(context) else packed_speeds.seconds(context, problem, arithmetic)
+    block, name = warpgroups.block_of(context), f"a product of packed matrices by {arithmetic}"
+    needed = functools.partial(warpgroups.kernels, context, arithmetic)
+    return [KernelChoice(name, warpgroups.plan(problem, arithmetic, block), needed, request, seconds)]
+
+
+def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice]:
+    """Return a choice for each shape of tiles that fits the device."""
+    problem, units = request.problem, context.profile.compute_units
+    rates = {_BLOCKS["square", False]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
+    efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
+    name = classify(problem.batch, problem.m, problem.n, units)
+    if arithmetic != "tf32" or name == "tiny":
+        # Pieces of float16 are exchanged among eight in each row.
+        name = "small" if name == "tiny" and arithmetic == "float16" else name
+        efforts = {_BLOCKS[name, arithmetic == "tf32x3"]: min(efforts.values(), default=math.inf)}
+
+    def kernels(block: TensorBlock) -> list[Kernel]:
+        multiply = tensor_kernel(block, arithmetic, problem.along, context.options.instructions)
+        return [multiply, wide_total_kernel(dtype_of(arithmetic))]
+
+    return [
+        KernelChoice(
+            f"a product by {arithmetic}, {block.name}",
+            plan(problem, block, arithmetic, units),
+            functools.partial(kernels, block),
+            request,
+            2e-12 * problem.k * effort,
+        )
+        for block, effort in efforts.items()
+        if fits(context, block)
+    ]
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:

@@ -144,7 +144,7 @@ class _Trials:
         """Return a function that computes a product by blocks of one shape."""
         (m, k), n = a.shape, b.shape[1]
         problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
-        plan, _ = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
+        plan = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
         arrays, work = {"a": a, "b": b, "y": z, "z": z}, work_dtype(self.dtype)
         return lambda: run(plan, kernels, self.context, arrays, 1.0, 0.0, work)
 

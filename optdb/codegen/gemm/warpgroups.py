@@ -31,7 +31,7 @@ from optdb.codegen.gemm.tensor_kernels import (
     dtype_of,
     with_tile_found,
 )
-from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions, type_words
 from optdb.runtime.context_options import Instructions
 
@@ -126,11 +126,9 @@ def block_of(context: Context) -> PackedBlock:
     return BLOCK if shape is None else PackedBlock(*shape)
 
 
-def kernels(context: Context, arithmetic: Arithmetic) -> dict[str, CompiledKernel] | None:
-    """Return the kernels of packed products, None if they do not build."""
-    needed = [pack_kernel(arithmetic), packed_kernel(block_of(context), arithmetic, context.options.instructions)]
-    consequence = "Products take tiles that are not packed"
-    return try_compile(needed, context, f"a product of packed matrices by {arithmetic}", consequence)
+def kernels(context: Context, arithmetic: Arithmetic) -> list[Kernel]:
+    """Return the kernels of packed products."""
+    return [pack_kernel(arithmetic), packed_kernel(block_of(context), arithmetic, context.options.instructions)]
 
 
 def pack_kernel(arithmetic: Arithmetic) -> Kernel:

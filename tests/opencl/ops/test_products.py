@@ -10,7 +10,8 @@ from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
 import optdb
-from optdb.codegen.gemm import tensor_cores
+from optdb.codegen.gemm import products
+from optdb.codegen.gemm.families import prepared
 from optdb.opencl import get_context
 from optdb.opencl.ops import blas, softmax
 from tests.opencl.lifted import both, lifted_function, ops_of
@@ -117,13 +118,13 @@ def test_lifted_softmax_of_two_dtypes(dtypes):
 def asked(monkeypatch):
     """Return a list of the precisions that products are asked for."""
     seen = []
-    multiply = tensor_cores.multiply
 
-    def listening(*args):
-        seen.append(args[-1])
-        return multiply(*args)
+    def listening(families, context, request):
+        seen.append(request.precision)
+        return prepared(families, context, request)
 
-    monkeypatch.setattr(tensor_cores, "multiply", listening)
+    monkeypatch.setattr(products, "prepared", listening)
+    get_context("dev0").kept.pop(products.__name__, None)
     return seen
 
 

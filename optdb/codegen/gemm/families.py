@@ -1,0 +1,166 @@
+"""What families of kernels have in common: a family prices its ways to compute a product, and a way is prepared.
+
+A family is a function. It takes a context and a `Request`, and returns `Choice` objects, which carry a price and the
+launches. `products` has the list of families; the first one that returns a choice whose kernels build computes the
+product, by its cheapest choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from optdb.codegen.gemm.launches import GemmPlan, run
+from optdb.codegen.gemm.problem import Precision, Problem
+from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.source import work_dtype
+from optdb.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+
+@dataclass(frozen=True)
+class Request:
+    """A product that is asked for: all that the choice of its kernels depends on, besides the context."""
+
+    #: The rows of its result are contiguous, if its rows or columns are.
+    problem: Problem
+    #: Of the matrices.
+    dtype: str
+    precision: Precision = "highest"
+    #: Whether the problem is that of the transposed matrices.
+    is_transposed: bool = False
+    #: Whether both matrices begin at multiples of 16 bytes.
+    is_aligned: bool = False
+    #: Whether the kernels may be compiled now. An exported file has those of its functions alone.
+    may_compile: bool = True
+    #: Names of choices that could not compute it.
+    failed: frozenset[str] = frozenset()
+
+
+class Operands(NamedTuple):
+    """The arrays and factors of ``z = alpha * dot(a, b) + beta * y``."""
+
+    a: Array
+    b: Array
+    y: Array
+    z: Array
+    alpha: float
+    beta: float
+
+
+class PreparedProduct(Protocol):
+    """What computes a product now."""
+
+    @property
+    def name(self) -> str:
+        """The name of the choice."""
+
+    def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
+        """Compute with the function's kernels, or others; return False, with the result unchanged, if it cannot."""
+
+
+class Choice(Protocol):
+    """A way to compute a product."""
+
+    @property
+    def name(self) -> str:
+        """What `Request.failed` calls it."""
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, to compare it with the others of its family."""
+
+    def prepare(self, context: Context) -> PreparedProduct | None:
+        """Return what computes it; None if the device cannot."""
+
+
+#: Returns the ways in which some kernels compute a product; none if they do not suit it.
+Family = Callable[["Context", Request], Sequence[Choice]]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """A product by launches of kernels.
+
+    Parameters
+    ----------
+    name : str
+        The name of the choice.
+    plan : GemmPlan
+        The launches.
+    dtype : str
+        The dtype of the matrices.
+    is_transposed : bool
+        Whether the launches compute the product of the transposed matrices.
+    kernels : mapping, optional
+        The kernels by name; those of the function without it.
+    """
+
+    name: str
+    plan: GemmPlan
+    dtype: str
+    is_transposed: bool
+    kernels: Mapping[str, CompiledKernel] | None = None
+
+    def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
+        """Enqueue the launches; return False if there is no memory for copies of the matrices."""
+        a, b, y, z, alpha, beta = operands
+        arrays = {"a": b, "b": a, "y": y, "z": z} if self.is_transposed else {"a": a, "b": b, "y": y, "z": z}
+        kernels = kernels if self.kernels is None else self.kernels
+        try:
+            run(self.plan, kernels, context, arrays, alpha, beta, work_dtype(self.dtype))
+        except MemoryError:
+            if self.plan.copies:
+                return False
+            raise
+        return True
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """A way that takes kernels of its own, which are compiled when it is chosen.
+
+    Parameters
+    ----------
+    name : str
+        What it is, for messages too.
+    plan : GemmPlan
+        The launches.
+    kernels : callable
+        Returns the kernels.
+    request : Request
+        The product.
+    seconds : float
+        The price.
+    is_transposed : bool, optional
+        Whether the launches compute the product of the transposed matrices; by default as requested.
+    """
+
+    name: str
+    plan: GemmPlan
+    kernels: Callable[[], Sequence[Kernel]]
+    request: Request
+    seconds: float = 0.0
+    is_transposed: bool | None = None
+
+    def prepare(self, context: Context) -> Launches | None:
+        """Compile the kernels; return None, after a warning, if one of them does not build."""
+        kernels = try_compile(self.kernels(), context, self.name, f"Other kernels compute {self.name}")
+        if kernels is None:
+            return None
+        is_transposed = self.request.is_transposed if self.is_transposed is None else self.is_transposed
+        return Launches(self.name, self.plan, self.request.dtype, is_transposed, kernels)
+
+
+def prepared(families: Sequence[Family], context: Context, request: Request) -> PreparedProduct:
+    """Return what computes a product: the cheapest choice of the first family that has one which can be prepared."""
+    for family in families:
+        choices = [choice for choice in family(context, request) if choice.name not in request.failed]
+        for choice in sorted(choices, key=lambda choice: choice.seconds):
+            found = choice.prepare(context)
+            if found is not None:
+                return found
+    raise AssertionError(f"no family of kernels computes {request}")
