@@ -13,14 +13,14 @@ import json
 import logging
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels.programs import TranslationUnit
-from optdb.device.launches.programs import NOINLINE, PERSISTENT, Case, Constants, KernelKey, merged_program
+from optdb.device.launches.programs import NOINLINE, PERSISTENT, KernelKey, merged_program
 from optdb.runtime import binaries, children
 from optdb.runtime.background import unhurried
 from optdb.runtime.build import BuildError, make
@@ -40,7 +40,7 @@ REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
 #: The source of a program, and the numbers of its cases.
-Written = tuple[str, dict[Case, int]]
+Written = tuple[str, dict[KernelKey, int]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class ProgramDescription:
 
     kernel: str
     kernels: Mapping[KernelKey, int] = field(default_factory=dict)
-    constants: Mapping[KernelKey, Collection[Constants]] = field(default_factory=dict)
     items: int = 1
     barrier: GridBarrier = GROUP_BARRIER
     attribute: str = NOINLINE
@@ -57,7 +56,7 @@ class ProgramDescription:
 
     def written(self) -> Written:
         """Write the program."""
-        return merged_program(self.kernel, self.kernels, self.constants, self.items, self.barrier, self.attribute)
+        return merged_program(self.kernel, self.kernels, self.items, self.barrier, self.attribute)
 
     @property
     def units(self) -> list[TranslationUnit]:
@@ -68,14 +67,9 @@ class ProgramDescription:
     def json(self) -> str:
         """The description as an object of JSON, the same in each process."""
         number = {unit: index for index, unit in enumerate(self.units)}
-        constants = [
-            (number[unit], name, sorted([part.hex() for part in numbers] for numbers in known))
-            for (unit, name), known in self.constants.items()
-        ]
         values = {
             "kernel": self.kernel,
             "kernels": sorted((number[unit], name, group) for (unit, name), group in self.kernels.items()),
-            "constants": sorted(constants),
             "items": self.items,
             "barrier": asdict(self.barrier),
             "attribute": self.attribute,
@@ -92,10 +86,6 @@ class ProgramDescription:
         return cls(
             values["kernel"],
             {(units[number], name): group for number, name, group in values["kernels"]},
-            {
-                (units[number], name): {tuple(map(bytes.fromhex, numbers)) for numbers in known}
-                for number, name, known in values["constants"]
-            },
             values["items"],
             GridBarrier(**{**values["barrier"], "options": tuple(values["barrier"]["options"])}),
             values["attribute"],
@@ -119,7 +109,7 @@ class ProgramDescription:
 
 def build(
     context: Context, description: ProgramDescription, written: Written | None = None
-) -> tuple[cl.Program, dict[Case, int]]:
+) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build a program, or load it from disk; return it with the numbers of its cases.
 
     Raise BuildError if that fails, or if the device cannot run groups of so many items.
@@ -138,7 +128,7 @@ def build(
     return program, cases
 
 
-def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[Case, int]]:
+def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build a program in a child process and load it, or build it here if the child fails."""
     with logged("the process that builds a persistent kernel"):
         written = _written_apart(context, description)
@@ -180,10 +170,7 @@ def _written_apart(context: Context, description: ProgramDescription) -> Written
     head, _, source = reply.partition(b"\n")
     answer = json.loads(head)
     units = description.units
-    cases = {
-        (units[number], name, tuple(map(bytes.fromhex, numbers))): case
-        for number, name, numbers, case in answer["cases"]
-    }
+    cases = {(units[number], name): case for number, name, case in answer["cases"]}
     return source[: answer["length"]].decode(), cases
 
 

@@ -32,9 +32,7 @@ def main() -> None:
     # The other process asks for addresses next.
     addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
-    listed = [
-        (number[unit], name, [part.hex() for part in numbers], case) for (unit, name, numbers), case in cases.items()
-    ]
+    listed = [(number[unit], name, case) for (unit, name), case in cases.items()]
     content = source.encode()
     head = json.dumps({"cases": listed, "length": len(content)}).encode()
     sys.stdout.buffer.write(b"".join([REPLY, head, b"\n", content]))

@@ -30,7 +30,7 @@ import numpy as np
 from optdb.codegen.gemm import quad_tiles
 from optdb.codegen.gemm.blocks import has_large_tiles
 from optdb.codegen.gemm.quad_tiles import Halves
-from optdb.codegen.kernels.programs import TranslationUnit, known_origin
+from optdb.codegen.kernels.programs import known_origin
 from optdb.device.launches.accesses import Accesses, body_of
 from optdb.device.launches.building import ProgramDescription, build, build_apart, logged
 from optdb.device.launches.entries import (
@@ -48,10 +48,7 @@ from optdb.device.launches.programs import (
     ENTRY_WORDS,
     NOINLINE,
     PERSISTENT,
-    Case,
-    Constants,
     KernelKey,
-    packed_numbers,
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.background import unhurried
@@ -102,9 +99,6 @@ _WAYS = (_MAX_ROUNDS, 4), (_MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Of ways that take as long, to within this, the one with the fewest launches is taken: it needs the host least, which
 #: may be busier at other times.
 _AS_QUICK = 1.03
-#: A product that a step computes so often, as that of a loop, has a case of its own, whose shape the compiler knows; so
-#: many cases at most, as each takes the compiler time.
-_OFTEN, _MOST_CONSTANTS = 16, 8
 _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 #: A team has a multiple of so many items: those that a GPU runs in step.
 _TEAM_ITEMS = 32
@@ -314,8 +308,7 @@ class PersistentMerger:
         """Return after how many calls the launches that are saved have taken a share of the compilation's time."""
         commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
-        cases = len(_kernels(commands)) + sum(map(len, _constants(commands).values()))
-        compile_s = cases * quirks.kernel_compile_s
+        compile_s = len(_kernels(commands)) * quirks.kernel_compile_s
         return math.ceil(_BACKGROUND_SHARE * compile_s / saved_s) if saved_s else 0
 
 
@@ -359,7 +352,6 @@ class PersistentProgram:
         self._description = ProgramDescription(
             PERSISTENT,
             _kernels(commands),
-            _constants(commands),
             resident.items,
             resident.barrier,
             resident.attribute,
@@ -370,7 +362,7 @@ class PersistentProgram:
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
         #: Once it is built: the numbers of its cases, and the addresses of the commands' buffers.
-        self._cases: Mapping[Case, int] = {}
+        self._cases: Mapping[KernelKey, int] = {}
         self._addresses: Mapping[int, int] = {}
 
     @property
@@ -406,7 +398,7 @@ class PersistentProgram:
     def _supports(self, command: Any) -> bool:
         if not self.is_built:
             return False
-        return not isinstance(command, EnqueueKernel) or (*known_origin(command.kernel), ()) in self._cases
+        return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
         """Return the launch that does a run; the launches of its phases where it is split."""
@@ -453,7 +445,7 @@ class PersistentProgram:
             return None
         unit, name = known_origin(command.kernel)
         halves = quad_tiles.halves(name, command.args)
-        return halves if halves is not None and (unit, halves.kernel, ()) in self._cases else None
+        return halves if halves is not None and (unit, halves.kernel) in self._cases else None
 
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
@@ -488,17 +480,13 @@ class PersistentProgram:
             context.queue, kernel, (groups * items,), (items,), args, kept_alive=tuple(buffers)
         ).prepare()
 
-    def _case(self, unit: TranslationUnit, name: str, args: Iterable[Any]) -> int:
-        """Return the number of the case for a launch's packed numbers, or of that for any."""
-        return self._cases.get((unit, name, packed_numbers(args)), self._cases[unit, name, ()])
-
     def _entry(self, command: Any, halves: Halves | None) -> list[int]:
         if not isinstance(command, EnqueueKernel):
             return entry_of(command, 0, self._addresses)
         unit, name = known_origin(command.kernel)
         if halves is None:
-            return entry_of(command, self._case(unit, name, command.args), self._addresses)
-        case = self._case(unit, halves.kernel, halves.args)
+            return entry_of(command, self._cases[unit, name], self._addresses)
+        case = self._cases[unit, halves.kernel]
         return launch_entry(case, (self._resident.items,), (halves.groups,), halves.args, self._addresses)
 
 
@@ -543,28 +531,3 @@ def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
             if half is not None:
                 kernels[key[0], half] = group
     return kernels
-
-
-def _constants(commands: Iterable[Any]) -> dict[KernelKey, set[Constants]]:
-    """Return the packed numbers of products that commands compute often, by their kernels."""
-    counts: Counter[tuple[TranslationUnit, str, Constants]] = Counter()
-    args = {}
-    for command in unhurried(commands):
-        # Its items wait for each other; those of what packs, turns over or adds up do not.
-        if not _synchronizes(command) or not command.name.startswith(_PRODUCT):
-            continue
-        key = (*known_origin(command.kernel), packed_numbers(command.args))
-        counts[key] += 1
-        args[key] = command.args
-    cases: list[tuple[KernelKey, Constants]] = []
-    for (unit, name, numbers), count in counts.most_common():
-        if not numbers or count < _OFTEN:
-            continue
-        cases.append(((unit, name), numbers))
-        halves = quad_tiles.halves(name, args[unit, name, numbers])
-        if halves is not None:
-            cases.append(((unit, halves.kernel), packed_numbers(halves.args)))
-    often: dict[KernelKey, set[Constants]] = {}
-    for kernel, numbers in cases[:_MOST_CONSTANTS]:
-        often.setdefault(kernel, set()).add(numbers)
-    return often

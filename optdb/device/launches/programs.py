@@ -22,11 +22,9 @@ All this is for drivers whose addresses are the same for each kernel, and stay v
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from optdb.codegen.kernels.bodies import KernelBody, bodies_of
 from optdb.codegen.kernels.isolation import isolate
@@ -42,26 +40,16 @@ __all__ = [
     "PERSISTENT",
     "SCATTERED",
     "SEQUENCE",
-    "Case",
-    "Constants",
     "KernelKey",
     "merged_program",
-    "packed_numbers",
 ]
 
 #: The words of 64 bits of an entry of a persistent kernel, at most.
 ENTRY_WORDS = 128
 NOINLINE = "__attribute__((noinline)) "
 
-#: Packed numbers, as kernels call them, and their bytes.
-_PACKED, _PACKED_NBYTES = "long16", 128
-
 #: A kernel: its unit, and its name in the unit's code.
 KernelKey = tuple[TranslationUnit, str]
-#: Packed numbers of a launch, each as its bytes.
-Constants = tuple[bytes, ...]
-#: A kernel, and the packed numbers for which it is compiled; () is any.
-Case = tuple[TranslationUnit, str, Constants]
 
 _CODE = functions("kernels/launches.cl")
 
@@ -118,15 +106,13 @@ _FORMS = {
 def merged_program(
     kernel: str,
     kernels: Mapping[KernelKey, int],
-    constants: Mapping[KernelKey, Collection[Constants]],
     items: int,
     barrier: GridBarrier = GROUP_BARRIER,
     attribute: str = NOINLINE,
-) -> tuple[str, dict[Case, int]]:
+) -> tuple[str, dict[KernelKey, int]]:
     """Write a program that runs the groups of kernels.
 
-    Return its source, and the numbers of the cases that it has: one of each kernel for any numbers, and one for each of
-    its `constants`. Kernels that the form cannot run have no case.
+    Return its source, and the number of each kernel's case. Kernels that the form cannot run have no case.
 
     Parameters
     ----------
@@ -134,9 +120,6 @@ def merged_program(
         The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
     kernels : mapping
         By kernel, the smallest group of its launches.
-    constants : mapping
-        By kernel, the packed numbers of launches for which the compiler is to know them. Such a case takes the same
-        entries.
     items : int
         The work items of a group.
     barrier : GridBarrier
@@ -151,33 +134,25 @@ def merged_program(
         if body is not None and (form.synchronizes or not body.synchronizes):
             by_unit.setdefault(unit, []).append(name)
     texts, lines, structs = [], [], []
-    cases: dict[Case, int] = {}
+    cases: dict[KernelKey, int] = {}
     # Sorted, so that the source is the same in each process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
-        known = {name: [(), *sorted(constants.get((unit, name), ()))] for name in names}
-        readers = {
-            name: "".join(
-                _reader(form, bodies.kernels[name], items, barrier.has_teams, number, numbers)
-                for number, numbers in enumerate(known[name])
-            )
-            for name in names
-        }
+        readers = {name: _reader(form, bodies.kernels[name], items, barrier.has_teams) for name in names}
         isolated = isolate(bodies.code(names, attribute, barrier.has_teams, readers))
         if isolated is None:
             continue
         texts.append(isolated.between(f"__{index}"))
         for name in names:
-            body, first = bodies.kernels[name], FIRST_CASE + len(cases)
+            body, case = bodies.kernels[name], FIRST_CASE + len(cases)
             passed = form.passed
             if body.shared:
                 teams = items // kernels[unit, name] if barrier.has_teams and body.may_be_team else 1
-                structs.append(f"{body.struct}__{index} of_{first}[{max(teams, 1)}];")
-                passed += f", its_locals.of_{first}"
-            for which, numbers in enumerate(known[name]):
-                cases[unit, name, numbers] = first + which
-                lines.append(f"case {first + which}: {_reader_name(name, which)}__{index}({passed}); break;")
+                structs.append(f"{body.struct}__{index} of_{case}[{max(teams, 1)}];")
+                passed += f", its_locals.of_{case}"
+            cases[unit, name] = case
+            lines.append(f"case {case}: {_reader_name(name)}__{index}({passed}); break;")
     words = _words(kernel, form, items, barrier, structs, lines)
     entry = ["optdb_entry"] if form.space == "__local" else []
     code = "".join(_CODE[name] for name in ("ADDRESS", *entry, "optdb_copy_tile", "optdb_fill_tile", form.function))
@@ -210,25 +185,14 @@ def _words(
     }
 
 
-def packed_numbers(arguments: Iterable[Any]) -> Constants:
-    """Return the packed numbers among the arguments of a launch, each as its bytes."""
-    contents = (np.asarray(x).tobytes() for x in arguments if isinstance(x, (np.ndarray, np.void)))
-    return tuple(content for content in contents if len(content) == _PACKED_NBYTES)
+def _reader_name(name: str) -> str:
+    """Return what a function is called that reads the arguments of a kernel."""
+    return f"{name}_listed"
 
 
-def _reader_name(name: str, which: int) -> str:
-    """Return what a function is called that reads the arguments of a kernel, for some of its constants."""
-    return f"{name}_listed_{which}" if which else f"{name}_listed"
-
-
-def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool, which: int, constants: Constants) -> str:
+def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
     """Return a function that reads a kernel's arguments from an entry and calls its body."""
-    left = list(constants)
-    lines = ["uint its_word = 8;"]
-    for kind, name in kernel.params:
-        kind = " ".join(kind.split())
-        is_known = bool(left) and re.sub(r"\bconst\b", "", kind).strip() == _PACKED
-        lines.append(_taken(form, kind, name, _literal(left.pop(0)) if is_known else None))
+    lines = ["uint its_word = 8;", *(_taken(form, " ".join(kind.split()), name) for kind, name in kernel.params)]
     queries = [query.split() for _, query in kernel.queries]
     values = [form.value_of_query(word, int(dim)) for word, dim in queries]
     is_team = has_teams and kernel.may_be_team
@@ -238,7 +202,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool, which: 
     if kernel.shared:
         values.append("its_locals + its_team" if is_team else "its_locals")
     words = {
-        form.reader: _reader_name(kernel.name, which),
+        form.reader: _reader_name(kernel.name),
         "ATTRIBUTE": NOINLINE,
         "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
@@ -251,19 +215,12 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool, which: 
     return filled(_CODE[form.reader], **words)
 
 
-def _literal(content: bytes) -> str:
-    """Return packed numbers as an expression. The smallest one of 64 bits has no literal."""
-    numbers = np.frombuffer(content, np.int64).tolist()
-    return f"({_PACKED})({', '.join('LONG_MIN' if x == np.iinfo(np.int64).min else f'{x}L' for x in numbers)})"
-
-
-def _taken(form: Form, kind: str, name: str, literal: str | None) -> str:
-    """Return code that reads a parameter from the word of an entry where it is aligned, or has a literal instead."""
+def _taken(form: Form, kind: str, name: str) -> str:
+    """Return code that reads a parameter from the word of an entry where it is aligned."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
         return f"{kind} {name} = ({kind})its_list[its_word++];"
     kind = re.sub(r"\bconst\b", "", kind).strip()
     words = f"((uint)(sizeof({kind}) + 7) / 8)"
     aligned = f"its_word = (its_word + {words} - 1) / {words} * {words};"
-    value = literal or f"*(const {form.space} {kind} *)(its_list + its_word)"
-    return f"{aligned} const {kind} {name} = {value}; its_word += {words};"
+    return f"{aligned} const {kind} {name} = *(const {form.space} {kind} *)(its_list + its_word); its_word += {words};"

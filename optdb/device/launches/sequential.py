@@ -132,7 +132,7 @@ class SequenceProgram:
 
     def supports(self, command: Any) -> bool:
         """Tell whether the program can run a command."""
-        return not isinstance(command, EnqueueKernel) or (*known_origin(command.kernel), ()) in self._cases
+        return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def launch(self, run: Sequence[Any]) -> EnqueueKernel:
         """Return the launch that replaces a run of commands."""
@@ -148,7 +148,7 @@ class SequenceProgram:
         return EnqueueKernel(run[0].queue, kernel, (1,), (1,), args).prepare()
 
     def _case(self, command: Any) -> int:
-        return self._cases[(*known_origin(command.kernel), ())] if isinstance(command, EnqueueKernel) else 0
+        return self._cases[known_origin(command.kernel)] if isinstance(command, EnqueueKernel) else 0
 
 
 @dataclass(eq=False)

@@ -148,35 +148,6 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
     assert any(halved) == are_halved
 
 
-@pytest.mark.thorough_cases("gpu-21-1")
-@pytest.mark.slow
-@pytest.mark.parametrize(("often", "shapes"), [pytest.param(20, 2, marks=pytest.mark.thorough), (21, 1), (22, 0)])
-def test_the_compiler_knows_the_products_of_loops(each_device_kind, persist, monkeypatch, often, shapes):
-    if each_device_kind != "gpu":
-        pytest.skip("a processor has other kernels")
-    programs = []
-    make = persistent.PersistentProgram
-    monkeypatch.setattr(persistent, "PersistentProgram", lambda *args: programs.append(make(*args)) or programs[-1])
-    monkeypatch.setattr(persistent, "_OFTEN", often)
-    context = get_context("dev0")
-    monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
-    x, rng = tt.fmatrix("x"), np.random.RandomState(0)
-    wide, tall = (theano.shared(rng.uniform(-0.3, 0.3, shape).astype("float32")) for shape in ((32, 64), (64, 32)))
-    states, _ = theano.scan(lambda h: tt.tanh(tt.tanh(h.dot(wide)).dot(tall)), outputs_info=x, n_steps=20)
-    data, got = rng.uniform(-1, 1, (33, 32)).astype("float32"), {}
-    for wish in ("never", "split"):
-        persist(wish)
-        f, sim = simulated([x], [states, states[-1].dot(wide)])
-        for _ in range(CALLS):
-            got[wish] = sim(data)
-    for one, other, host in zip(got["split"], got["never"], f(data)):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, host, atol=1e-4)
-    (program,) = programs
-    # One product is computed by each of 20 steps, the other one by the last line, too: by whole tiles and by halves.
-    assert sum(bool(numbers) for _, name, numbers in program._cases if "quads" in name) == 2 * shapes
-
-
 @pytest.mark.slow
 def test_copies_to_parts_of_an_array_are_independent(persist):
     persist("split")
