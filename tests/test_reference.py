@@ -8,9 +8,10 @@ import types
 import pytest
 
 import optdb
+from optdb.device.futures import Future
 from optdb.distributed.data_parallel import StepFuture
 from optdb.lifters.explain import Explanation
-from optdb.opencl.simulator.device_function import DeviceFunction, Future
+from optdb.opencl.simulator.device_function import DeviceFunction
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport
 from optdb.opencl.simulator.diagnostics.memory import MemoryReport
 from optdb.opencl.simulator.diagnostics.profile_report import ProfileReport
@@ -56,7 +57,7 @@ RAISING = {
     "optdb.opencl.simulator.device_function.DeviceFunction.profile",
     "optdb.opencl.simulator.device_function.DeviceFunction.report",
     "optdb.opencl.simulator.device_function.DeviceFunction.run_async",
-    "optdb.opencl.simulator.device_function.Future.wait",
+    "optdb.device.futures.Future.wait",
     "optdb.opencl.simulator.simulator.SimulatorOCL",
     "optdb.opencl.simulator.simulator.SimulatorOCL.add_method",
     "optdb.opencl.simulator.simulator.SimulatorOCL.export",

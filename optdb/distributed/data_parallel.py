@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.device.progress import shows_progress, started_bar
 from optdb.distributed import checkpoints
 from optdb.distributed.batches import axes_of, bound, parts_of
 from optdb.distributed.plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
@@ -20,7 +21,6 @@ from optdb.host.api.graph import Variable
 from optdb.host.api.variables import SharedVariable
 from optdb.host.theano.functions.compiled import Function
 from optdb.host.theano.functions.originals import original_of
-from optdb.opencl.simulator.progress import shows_progress, started_bar
 from optdb.runtime.sigint import without_sigint
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@
 - ``diagnostics``: a call's nodes are computed one by one (``stepping``), each is compared with the host's
   (``checking``), each is timed (``profiling``); ``memory`` tells what a call takes.
 - ``packing`` lays shared variables next to each other, so that one transfer moves all of them.
-- A ``device_function`` is called as the original is; a ``simulator`` is what users have; ``progress`` is the bar of
-  long runs.
+- A ``device_function`` is called as the original is; a ``simulator`` is what users have.
 """
 
 from optdb.host.theano.functions.compiled import optimize

@@ -1,6 +1,6 @@
 """Runs a compiled function on a device; checks, profiles and reports on its calls.
 
-`DeviceFunction.run_async` returns a :class:`Future` before the device is done.
+`DeviceFunction.run_async` returns a :class:`~optdb.device.futures.Future` before the device is done.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import copy
 import functools
 import keyword
 import operator
-import time
 from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from optdb.device.futures import Future
+from optdb.device.progress import in_chunks, shows_progress
 from optdb.host.theano.functions.compiled import (
     Container,
     Function,
@@ -31,18 +32,14 @@ from optdb.opencl.simulator.diagnostics.profiling import profile
 from optdb.opencl.simulator.diagnostics.stepping import count_moves
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
-from optdb.opencl.simulator.progress import in_chunks, shows_progress
-from optdb.runtime.timing import CommandRange, Times
+from optdb.runtime.timing import CommandRange
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
-__all__ = ["DeviceFunction", "Future"]
+__all__ = ["DeviceFunction"]
 
 T = TypeVar("T")
-
-#: Seconds between two polls of the device, in a wait with a timeout.
-_PATIENCE = 2e-4
 
 
 class DeviceFunction:
@@ -346,66 +343,6 @@ class DeviceFunction:
     def _release(self) -> None:
         """Release the executable and its memory; the simulator is closed."""
         self._taker = self._executable = self._checker = None  # type: ignore[assignment]  # no closed method is used
-
-
-class Future:
-    """A call that the device may not have finished."""
-
-    def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
-        #: Its host arrays may not have been filled yet.
-        self._returned = returned
-        #: The commands that the call has enqueued.
-        self._span = span
-        #: Events of the pending uploads and downloads.
-        self._events = events
-
-    def done(self) -> bool:
-        """Tell whether the outputs are there.
-
-        Returns
-        -------
-        bool
-            Whether `wait` would return at once.
-        """
-        return self._span.done
-
-    def wait(self, timeout: float | None = None) -> Any:
-        """Wait for the outputs, and return them as the call itself does; each time the same ones.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds; as long as it takes if it is None.
-
-        Returns
-        -------
-        numpy.ndarray, list, dict or None
-            The results, as the function returns them.
-
-        Raises
-        ------
-        TimeoutError
-            If they are not ready by then. The device continues; wait again.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        while end is not None and not self._span.done:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"the device is not done after {timeout:g} seconds, and continues: wait again")
-            time.sleep(min(_PATIENCE, left))
-        self._span.wait()
-        for event in self._events:
-            event.wait()
-        self._events.clear()
-        return self._returned
-
-    @property
-    def times(self) -> Times:
-        """When the device did the call, in nanoseconds by its own clock; waits until it has done it."""
-        return self._span.times()
-
-    def __repr__(self) -> str:
-        return f"<call of a simulator, {'done' if self.done() else 'at work'}>"
 
 
 def _executable(function: Function, taker: Function, state: State) -> Executable:

@@ -1,0 +1,73 @@
+"""Calls that a device may not have finished."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from optdb.runtime.timing import CommandRange, Times
+
+__all__ = ["Future"]
+
+#: Seconds between two polls of the device, in a wait with a timeout.
+_PATIENCE = 2e-4
+
+
+class Future:
+    """A call that the device may not have finished."""
+
+    def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
+        #: Its host arrays may not have been filled yet.
+        self._returned = returned
+        #: The commands that the call has enqueued.
+        self._span = span
+        #: Events of the pending uploads and downloads.
+        self._events = events
+
+    def done(self) -> bool:
+        """Tell whether the outputs are there.
+
+        Returns
+        -------
+        bool
+            Whether `wait` would return at once.
+        """
+        return self._span.done
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the outputs, and return them as the call itself does; each time the same ones.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; as long as it takes if it is None.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the function returns them.
+
+        Raises
+        ------
+        TimeoutError
+            If they are not ready by then. The device continues; wait again.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not self._span.done:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the device is not done after {timeout:g} seconds, and continues: wait again")
+            time.sleep(min(_PATIENCE, left))
+        self._span.wait()
+        for event in self._events:
+            event.wait()
+        self._events.clear()
+        return self._returned
+
+    @property
+    def times(self) -> Times:
+        """When the device did the call, in nanoseconds by its own clock; waits until it has done it."""
+        return self._span.times()
+
+    def __repr__(self) -> str:
+        return f"<call on a device, {'done' if self.done() else 'at work'}>"
