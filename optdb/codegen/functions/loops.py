@@ -22,6 +22,7 @@ from optdb.codegen.functions.targets import (
     ElementStore,
     Fold,
     Scatter,
+    ScatterStore,
     Target,
     TargetCode,
     atomic_addition,
@@ -97,6 +98,23 @@ class LoopKernel:
     def accumulates(self) -> bool:
         """Whether items have parts of their own."""
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
+
+    def overwritable(self, stored: Buffer) -> set[Buffer]:
+        """Return the buffers that may be where a buffer is stored: a point reads the elements that it stores alone."""
+        if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
+            return set()
+        sources, targets = self.lowering.sources, self.targets
+        loads = [source for source in sources if isinstance(source, Load)]
+        anywhere = {*self.lowering.tables, *(target.matrix for target in targets if isinstance(target, ColumnSum))}
+        anywhere.update(
+            x for source in sources if isinstance(source, RowProduct) for x in (source.matrix, source.vector)
+        )
+        if not self.is_scalar:  # one point loads all before it stores anything
+            places = {
+                target.index for target in targets if isinstance(target, ElementStore) and target.buffer is stored
+            }
+            anywhere.update(load.buffer for load in loads if load.index not in places)
+        return {load.buffer for load in loads} - anywhere
 
     def kernel(self) -> Kernel:
         """Return the kernel, whose parameters are the number of points, the chunk, the number of parts, and buffers."""

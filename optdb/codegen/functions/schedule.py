@@ -101,6 +101,11 @@ class Schedule:
         self.stored[found] = region
         return region
 
+    def store_late(self, tensor: Tensor, region: Stored) -> None:
+        """Add the units that store a tensor in a region, after all else has been computed."""
+        for unit in self._store_into(tensor, region):
+            unit.is_late = True
+
     def lowering(self, domain: Sequence[int]) -> Lowering:
         """Return what writes the body of a kernel over a domain."""
         return Lowering(self.stored, domain, self._takes_rows)

@@ -28,6 +28,8 @@ class WorkUnit:
         self.reads: set[Buffer] = set()
         self.after: list[WorkUnit] = []
         self.writes: list[Buffer] = []
+        #: Whether all units that are not late come before it.
+        self.is_late = False
 
 
 #: What has to come before each unit.
@@ -106,6 +108,7 @@ def ordered_steps(
         ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
         if not ready:
             raise AssertionError("units of a schedule wait for each other")
+        ready = [unit for unit in ready if not unit.is_late] or ready
         operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
         loops = [] if operations else _next_loops(ready, pending, needs)
         for done in (*operations, *loops):
@@ -131,8 +134,10 @@ def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Nee
             count += not _reaches(unit, set(classes[key]), pending, needs)
         return count
 
-    key = min(classes, key=lambda key: (blocked(key), math.prod(key[0])))
-    return classes[key]
+    if all(unit.is_late for unit in ready):
+        # What few points read and write may be needed by many, which read it where it is overwritten.
+        return classes[max(classes, key=lambda key: math.prod(key[0]))]
+    return classes[min(classes, key=lambda key: (blocked(key), math.prod(key[0])))]
 
 
 def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> bool:

@@ -87,6 +87,10 @@ class CompiledLoop:
         """The buffers that the kernel writes."""
         return list(dict.fromkeys(buffer for unit in self.step.units for buffer in unit.writes))
 
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return the buffers that may be where a written one is."""
+        return self.step.kernel.overwritable(written)
+
     def run(self, memory: FunctionMemory) -> None:
         """Launch the kernel."""
         grid, kernel = self.step.grid, self.step.kernel
@@ -114,6 +118,10 @@ class CompiledOperation:
     def written(self) -> list[Buffer]:
         """The buffers that the operation writes."""
         return self.unit.writes
+
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return no buffers: an operation may read any element after it has written another one."""
+        return set()
 
     def run(self, memory: FunctionMemory) -> None:
         """Run the operation, and leave its outputs where they are to be."""
@@ -162,4 +170,5 @@ def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
         list(step.written),
         functools.partial(step.run, memory),
         is_repeatable=True,
+        overwritable={buffer: frozenset(step.overwritable(buffer)) for buffer in step.written},
     )

@@ -4,7 +4,8 @@ A call changes a shared variable wholly or not at all: a next value is computed 
 Two kinds need neither:
 
 - A value that is not written before the plan's *final* part, in which nothing raises, and after the last command that
-  reads the present one. Where no step of a plan computes in Python, all of it is final.
+  reads the present one; or by that command, if it reads each element before it overwrites that one. Where no step of
+  a plan computes in Python, all of it is final.
 - The next value of a *scratch* variable. No function reads what an earlier call of the same function has left there, so
   it may be written at any time of a call.
 """
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from optdb.device.plans.graph import ValueId
+from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.recording import Recording
 from optdb.runtime.arrays import lies_in_order, root_of
 from optdb.runtime.buffer_assignment import Liveness
@@ -88,6 +89,10 @@ class _Values:
         return {*self._recording.linked.outputs, *(var for _, node in path.steps for var in path.inputs_of(node))}
 
     @functools.cached_property
+    def _nodes(self) -> list[Node]:
+        return [node for _, node, _ in self._recording.steps]
+
+    @functools.cached_property
     def _spans(self) -> dict[Memory, tuple[int, int]]:
         """The first and the last step that uses a memory."""
         spans: dict[Memory, tuple[int, int]] = {}
@@ -127,7 +132,9 @@ class _Values:
         unused = -1, -1
         first, _ = self._spans.get(self._memory(following), unused)
         _, last_read = self._spans.get(self._memory(var), unused)
-        return first >= self.final and last_read < first
+        if first < self.final or last_read > first:
+            return False
+        return last_read < first or var in self._nodes[first].overwritable.get(following, ())
 
     def _fits(self, var: ValueId, following: ValueId) -> bool:
         """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""

@@ -42,6 +42,8 @@ class Node:
     is_pure: bool = False
     #: Whether it may overwrite an input.
     is_inplace: bool = False
+    #: Output to the inputs that may be in its memory: the elements that are read are those that are written next.
+    overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
     #: Whether it is a loop, whose steps release the memory that they allocate.
     is_loop: bool = False
     #: Whether its kernels see values of the host only in lookup tables (see ``tables``).
