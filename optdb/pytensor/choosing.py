@@ -24,12 +24,14 @@ import pytensor
 from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
+from optdb.device.functions.shared_values import Cell, fetched
 from optdb.pytensor.graph_digests import graph_digest
 from optdb.pytensor.host_groups import compile_errors
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
 from optdb.pytensor.sources import mode_of_linker, source_of
 from optdb.runtime import tuning
 from optdb.runtime.context import Context
+from optdb.runtime.sigint import without_sigint
 from optdb.user_cache import warn_unwritable
 
 __all__ = ["DEFAULT", "DEVICE", "ChoosingFunction", "ChoosingLinker", "DifferingValuesWarning", "SideChoice"]
@@ -50,6 +52,9 @@ _WORTHWHILE = 0.95
 _MOST_CHOICES = 8
 #: How far values may differ, relative to the largest number of an array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
+
+#: Returns the outputs for inputs in cells, which get their next values.
+CellFunction = Callable[[Sequence[Cell]], Any]
 
 
 class DifferingValuesWarning(UserWarning):
@@ -88,70 +93,84 @@ class Trial:
     Parameters
     ----------
     run : callable
-        Returns what computes a call by a side.
+        Returns what computes a call by a side, for the inputs in cells.
     overwritable : sequence of int
         The inputs that the default may overwrite.
+    updates : mapping
+        The number of an output to the position of the input whose next value it is.
     """
 
-    def __init__(self, run: Callable[[str], Callable[..., Any]], overwritable: Sequence[int]) -> None:
+    def __init__(
+        self, run: Callable[[str], CellFunction], overwritable: Sequence[int], updates: Mapping[int, int]
+    ) -> None:
         self._run = run
         self._overwritable = overwritable
+        self._updates = updates
         self._calls = 0
         self._is_compared = False
         self._times_s: dict[str, list[float]] = {DEFAULT: [], DEVICE: []}
         self.choice: SideChoice | None = None
 
-    def call(self, inputs: Sequence[Any]) -> Any:
+    def call(self, cells: Sequence[Cell]) -> Any:
         """Compute a call, and decide if enough of them are known."""
         self._calls += 1
         if self._calls == 1:
-            return self._first(inputs)
+            return self._first(cells)
         if not self._is_compared:
-            return self._compared(inputs)
+            return self._compared(cells)
         side = DEVICE if self._calls % 2 else DEFAULT
         begin = time.perf_counter()
-        results = self._on_device(inputs) if side == DEVICE else self._run(side)(*inputs)
+        results = self._on_device(cells) if side == DEVICE else self._run(side)(cells)
         if self._calls > 2 * _WARMUP_CALLS and self.choice is None:
             self._times_s[side].append(time.perf_counter() - begin)
             self._decide()
         return results
 
-    def _first(self, inputs: Sequence[Any]) -> Any:
+    def _first(self, cells: Sequence[Cell]) -> Any:
         """Compute a call by the default; on the device, if the default cannot compile the graph."""
-        kept = [copy.deepcopy(value) if n in self._overwritable else value for n, value in enumerate(inputs)]
+        kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
         except Exception as error:
-            return self._without_default(kept, error)
+            return self._without_default(cells, error)
         try:
-            return run(*inputs)
+            return run(cells)
         except compile_errors() as error:
-            return self._without_default(kept, error)
+            for cell, value in kept:
+                cell[0] = value
+            return self._without_default(cells, error)
 
-    def _without_default(self, inputs: Sequence[Any], error: Exception) -> Any:
+    def _without_default(self, cells: Sequence[Cell], error: Exception) -> Any:
         """Compute a call on the device, and all calls after it, since the default cannot be compiled."""
         try:
-            results = self._run(DEVICE)(*inputs)
+            results = self._run(DEVICE)(cells)
         except Exception:
             raise error from None
         self.choice = SideChoice(DEVICE, f"the default is not compiled: {_summary(error)}")
         return results
 
-    def _on_device(self, inputs: Sequence[Any]) -> Any:
+    def _on_device(self, cells: Sequence[Cell]) -> Any:
         """Compute a call on the device, which does not overwrite inputs; by the default, if only the device fails."""
         try:
-            return self._run(DEVICE)(*inputs)
+            return self._run(DEVICE)(cells)
         except Exception as error:
-            results = self._run(DEFAULT)(*inputs)
+            results = self._run(DEFAULT)(cells)
             self.choice = SideChoice(DEFAULT, f"the device fails: {_summary(error)}")
             return results
 
-    def _compared(self, inputs: Sequence[Any]) -> Any:
-        """Compute a call by both sides."""
-        computed = self._on_device(inputs)
-        if self.choice is not None:
-            return computed
-        expected = self._run(DEFAULT)(*inputs)
+    def _compared(self, cells: Sequence[Cell]) -> Any:
+        """Compute a call by both sides; the inputs get their next values from the default."""
+        updated = self._updates.values()
+        apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
+        try:
+            computed = list(self._run(DEVICE)(apart))
+        except Exception as error:
+            results = self._run(DEFAULT)(cells)
+            self.choice = SideChoice(DEFAULT, f"the device fails: {_summary(error)}")
+            return results
+        for number, position in self._updates.items():
+            computed[number] = fetched(apart[position])
+        expected = self._run(DEFAULT)(cells)
         self._is_compared = True
         if not agree(expected, computed):
             self.choice = SideChoice(DEFAULT, "the device computes other values")
@@ -219,38 +238,40 @@ class ChoosingFunction:
         self._varying = [n for n, var in enumerate(fgraph.inputs) if None in getattr(var.type, "shape", ())]
         protected = set(fgraph._supervisor.protected)
         self._overwritable = [n for n, var in enumerate(fgraph.inputs) if var not in protected]
+        #: The number of an output to the position of the input whose next value it is.
+        self._updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         self._lock = threading.RLock()
-        self._default: Callable[..., Any] | None = None
+        self._default: CellFunction | None = None
         #: What runs calls on the device, as long as one may run there.
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of inputs whose lengths vary.
         self.choices: dict[Any, SideChoice] = {}
         #: Shapes of inputs, and what computes calls that have them.
-        self._current: tuple[Sequence[tuple[int, Any]], Callable[..., Any]] = ((), self._choose)
+        self._current: tuple[Sequence[tuple[int, Any]], CellFunction] = ((), self._choose)
 
     @functools.cached_property
     def _digest(self) -> str:
         return graph_digest(self.fgraph)
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Return the outputs."""
+    def run(self, cells: Sequence[Cell]) -> Any:
+        """Return the outputs for inputs in cells, which get their next values; anything stands for each of these."""
         shapes, run = self._current
         for number, shape in shapes:
-            if inputs[number].shape != shape:
-                return self._choose(*inputs)
-        return run(*inputs)
+            if cells[number][0].shape != shape:
+                return self._choose(cells)
+        return run(cells)
 
-    def _choose(self, *inputs: Any) -> Any:
+    def _choose(self, cells: Sequence[Cell]) -> Any:
         """Compute a call of other shapes than the last one, or one that is part of a trial."""
-        shapes = tuple([inputs[number].shape for number in self._varying])
+        shapes = tuple([cells[number][0].shape for number in self._varying])
         with self._lock:
             choice = self.choices.get(shapes) or self._known(shapes)
             if choice is not None:
                 self._keep(shapes, choice)
-                return self._run(choice.side)(*inputs)
-            trial = self._trials.setdefault(shapes, Trial(self._run, self._overwritable))
-            results = trial.call(inputs)
+                return self._run(choice.side)(cells)
+            trial = self._trials.setdefault(shapes, Trial(self._run, self._overwritable, self._updates))
+            results = trial.call(cells)
             if trial.choice is not None:
                 self._keep(shapes, trial.choice)
                 self._save(shapes, trial.choice)
@@ -299,15 +320,16 @@ class ChoosingFunction:
             **packages,
         }
 
-    def _run(self, side: str) -> Callable[..., Any]:
+    def _run(self, side: str) -> CellFunction:
         """Return what computes calls by a side, which is compiled if it has not been."""
         if side == DEFAULT:
             if self._default is None:
-                self._default = self._compiled()
+                compiled = self._compiled()
+                self._default = functools.partial(run_by_values, compiled, list(self._updates.items()))
             return self._default
         if self.device is None:
             self.device = OpenCLFunction(self.fgraph, self._context(), warns=False)
-        return self.device
+        return self.device.run
 
     def _compiled(self) -> Callable[..., Any]:
         """Return the graph compiled by PyTensor's default linker, as it would be without this mode."""
@@ -323,6 +345,18 @@ class ChoosingFunction:
         )
         compiled: Callable[..., Any] = getattr(function.vm, "jit_fn", function)
         return compiled
+
+
+def run_by_values(compiled: Callable[..., Any], updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
+    """Return the outputs of a function that takes values; give the inputs in cells their next values, all or none."""
+    outputs = compiled(*[fetched(cell) for cell in cells])
+    return without_sigint(_stored, outputs, updates, cells) if updates else outputs
+
+
+def _stored(outputs: Any, updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
+    for number, position in updates:
+        cells[position][0] = outputs[number]
+    return outputs
 
 
 def _choice_of(found: Mapping[str, Any]) -> SideChoice | None:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from optdb.device.functions.function import TracedFunction
+from optdb.device.functions.shared_values import Cell
 from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote"]
@@ -43,13 +44,13 @@ class HostNote:
         self._calls = 0
         self._total_s = self._host_s = 0.0
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
+    def __call__(self, cells: Sequence[Cell]) -> list[Any]:
         """Return the results of a call."""
         if self._calls == _WARMUP_CALLS + _TIMED_CALLS or not self._host.reasons:
-            return self._function(args)
+            return self._function.run(cells)
         self._calls += 1
         begin, host_before_s = time.perf_counter(), self._on_host_s()
-        results = self._function(args)
+        results = self._function.run(cells)
         if self._calls > _WARMUP_CALLS:
             self._total_s += time.perf_counter() - begin
             self._host_s += self._on_host_s() - host_before_s

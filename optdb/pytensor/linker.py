@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.configdefaults import config
 from pytensor.link.basic import JITLinker
+from pytensor.link.utils import raise_with_op
 
 from optdb.device.functions.function import FunctionTracer, TracedFunction, Value
+from optdb.device.functions.paired_buffers import is_same_memory
+from optdb.device.functions.shared_values import Cell, ValueOnDevice
 from optdb.pytensor import (  # noqa: F401  they register how ops are described
     blas,
     creation,
@@ -27,6 +30,7 @@ from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.host_groups import HostNodes
 from optdb.pytensor.host_notes import HostNote
 from optdb.pytensor.narrowing import narrowed
+from optdb.pytensor.shared_variables import let_hosts_fetch
 from optdb.pytensor.size_notes import SizeNote
 from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
@@ -72,17 +76,67 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         """The context of the linker's device."""
         return default_context() if self.device is None else _context_of(self.device)
 
-    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Callable[..., Any]:
+    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Computation:
         """Return what computes a graph's outputs of its inputs."""
         return OpenCLFunction(fgraph, self.context)
 
-    def jit_compile(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def jit_compile(self, fn: Computation) -> Computation:
         """Return the function: each call of new shapes compiles what it needs."""
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
         """Return the storage of the graph's inputs."""
         return [storage_map[var] for var in self.fgraph.inputs]
+
+    def create_jitable_thunk(
+        self, compute_map: Any, order: Any, input_storage: Any, output_storage: Any, storage_map: dict[Any, list[Any]]
+    ) -> tuple[list[Any], list[Any], Computation]:
+        """Return the one thunk, the node that its errors name, and what computes."""
+        computation = self.fgraph_convert(self.fgraph)
+        thunk = DeviceThunk(self.fgraph, computation, self.create_thunk_inputs(storage_map))
+        return [thunk], thunk.nodes, computation
+
+
+class Computation(Protocol):
+    """What computes the calls of a function."""
+
+    def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
+        """Return the outputs for inputs in cells, which get their next values; anything stands for each of these."""
+
+
+class DeviceThunk:
+    """Computes a function's graph, and gives its inputs their next values: what PyTensor's function calls.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    computation : Computation
+        What computes it.
+    cells : sequence of list
+        The storage of its inputs.
+    """
+
+    #: PyTensor's function leaves updates to the thunk.
+    need_update_inputs = False
+    lazy = False
+
+    def __init__(self, fgraph: Any, computation: Computation, cells: Sequence[Cell]) -> None:
+        self._fgraph = fgraph
+        #: What a call does with the cells.
+        self.run = computation.run
+        self.inputs = cells
+        self.outputs: list[Cell] = []
+        #: The node that errors name: one of the last ones.
+        self.nodes = [var.owner for var in fgraph.outputs if var.owner is not None][:1]
+
+    def __call__(self) -> Sequence[Any]:
+        try:
+            return self.run(self.inputs)
+        except Exception:
+            if self.nodes:
+                raise_with_op(self._fgraph, self.nodes[0], self)
+            raise
 
 
 @functools.cache
@@ -104,30 +158,49 @@ class OpenCLFunction:
     """
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True) -> None:
+        #: The number of an output to the position of the input whose next value it is.
+        self.updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         reason = context.unsupported_reason("float64")
         if reason is not None and config.floatX == "float32":
             fgraph = narrowed(fgraph, reason)
         self.fgraph = fgraph
-        updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
-        resident = [
-            isinstance(var, SharedVariable) and position not in updated for position, var in enumerate(fgraph.inputs)
-        ]
+        updated = set(self.updates.values())
+        self._is_updated = [position in updated for position in range(len(fgraph.inputs))]
+        if not is_same_memory(context):
+            let_hosts_fetch()
+        resident = [isinstance(var, SharedVariable) for var in fgraph.inputs]
         #: The nodes that run on the host.
         self.host = HostNodes(source_of(fgraph))
-        self._dtypes = [np.dtype(var.type.dtype) if is_array(var) else None for var in fgraph.inputs]
-        self.function = TracedFunction(context, self._trace, resident)
+        #: The positions of arrays, and their dtypes.
+        self._arrays = [(n, np.dtype(var.type.dtype)) for n, var in enumerate(fgraph.inputs) if is_array(var)]
+        self.function = TracedFunction(context, self._trace, resident, updates=self.updates)
         self._note = SizeNote(HostNote(self.function, self.host))
         self._note.done = not warns
 
     def _trace(self, tracer: FunctionTracer) -> Sequence[Value]:
         return GraphTrace(tracer, self.fgraph, self.host).outputs(self.fgraph)
 
-    def __call__(self, *inputs: Any) -> list[Any]:
-        args = [
-            value if dtype is None or type(value) is np.ndarray else np.asarray(value, dtype)
-            for value, dtype in zip(inputs, self._dtypes)
-        ]
-        return self.function(args) if self._note.done else self._note.call(args)
+    def run(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return the outputs for inputs in cells, which get their next values; None for each of these."""
+        cells = self._taken(cells)
+        return self.function.run(cells) if self._note.done else self._note.call(cells)
+
+    def call_n_times(self, cells: Sequence[Cell], times: int) -> list[Any]:
+        """Call the function several times; return the outputs of the last call."""
+        return self.function.call_n_times(self._taken(cells), times)
+
+    def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
+        """Begin a call; return its outputs, which may not be computed yet, and the events that they wait for."""
+        return self.function.begin(self._taken(cells))
+
+    def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return cells that another thread's call does not fill: new ones, but for inputs that get next values."""
+        taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
+        for position, dtype in self._arrays:
+            value = taken[position][0]
+            if type(value) is not np.ndarray and type(value) is not ValueOnDevice:
+                taken[position][0] = np.asarray(value, dtype)
+        return taken
 
 
 processes.install(OpenCLLinker)

@@ -37,7 +37,8 @@ class Sides:
         monkeypatch.setattr(choosing.time, "perf_counter", lambda: self.now)
 
     def __call__(self, side):
-        def compute(x):
+        def compute(cells):
+            ((x,),) = cells
             self.calls.append(side)
             if side in self.failing:
                 raise self.failing[side]
@@ -47,11 +48,11 @@ class Sides:
         return compute
 
     def trial(self, calls=MANY):
-        trial = Trial(self, [])
+        trial = Trial(self, [], {})
         for number in range(calls):
             if trial.choice is not None:
                 break
-            assert trial.call([float(number)]) == [number + 1.0]
+            assert trial.call([[float(number)]]) == [number + 1.0]
         return trial
 
 
@@ -87,10 +88,10 @@ def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
     def run(side):
         if side == DEFAULT:
             raise TypeError("no code")
-        return lambda x: [np.asarray(x)]
+        return lambda cells: [np.asarray(cells[0][0])]
 
-    trial = Trial(run, [])
-    assert trial.call([1.0]) == [1.0]
+    trial = Trial(run, [], {})
+    assert trial.call([[1.0]]) == [1.0]
     assert trial.choice == SideChoice(DEVICE, "the default is not compiled: TypeError: no code")
 
 
@@ -101,19 +102,19 @@ def test_an_error_of_the_default_is_raised_and_decides_nothing(monkeypatch):
         sides.failing = {DEFAULT: IndexError("out of bounds"), DEVICE: ValueError("other words")}
         for _ in range(2):
             with pytest.raises(IndexError):
-                trial.call([1.0])
+                trial.call([[1.0]])
         sides.failing = {}
-        assert trial.choice is None and trial.call([1.0]) == [2.0]
+        assert trial.choice is None and trial.call([[1.0]]) == [2.0]
 
 
 def test_other_values_are_told_and_left_to_the_default():
     def run(side):
-        return lambda x: [np.asarray(x if side == DEFAULT else x * 1.001)]
+        return lambda cells: [np.asarray(cells[0][0] * (1 if side == DEFAULT else 1.001))]
 
-    trial = Trial(run, [])
-    trial.call([2.0])
+    trial = Trial(run, [], {})
+    trial.call([[2.0]])
     with pytest.warns(optdb.pytensor.DifferingValuesWarning, match="other values"):
-        assert trial.call([2.0]) == [2.0]
+        assert trial.call([[2.0]]) == [2.0]
     assert trial.choice == SideChoice(DEFAULT, "the device computes other values")
 
 

@@ -6,13 +6,16 @@ shapes that no earlier call had, and computes that call. What it computed become
 
 A trace may ask for a value (`FunctionTracer.concrete`), such as a length. Traced calls that depend on a value serve
 only calls that have the same one.
+
+A call gives the inputs of the function's updates their next values: all of them at its end, or none if it raises. Those
+on the device stay there (`optdb.device.functions.shared_values`).
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,18 +25,20 @@ from optdb.codegen.functions.schedule import Schedule
 from optdb.codegen.functions.stored import Buffer, Stored
 from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
 from optdb.codegen.kernels.programs import one_program
-from optdb.device.functions.paired_buffers import PairedBuffer, Resident
+from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish_work, is_at_work
+from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument, ValueOnDevice, is_array
 from optdb.device.functions.steps import CompiledStep, FunctionMemory, compiled, device_node
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
 from optdb.device.plans.plan import Plan
+from optdb.device.plans.updates import commit
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
+from optdb.runtime.run_ahead import RunAhead
+from optdb.runtime.sigint import commit_point, defer_sigint, without_sigint
 
 __all__ = ["FunctionTracer", "HostStep", "HostValue", "HostWork", "Retrace", "TracedCall", "TracedFunction"]
 
-#: Arguments of more bytes stay on the device from call to call, if they are the same array.
-_RESIDENT_BYTES = 1 << 16
 #: The most traced calls of a function: then it starts anew.
 _MOST_TRACED = 64
 
@@ -95,8 +100,11 @@ class HostStep:
         for x in self.inputs:
             if isinstance(x, _Download):
                 values.append(x.mailbox.take(x.stored.shape))
+            elif isinstance(x, int):
+                value = self.memory.cells[x][0]
+                values.append(np.asarray(value) if isinstance(value, ValueOnDevice) else value)
             else:
-                values.append(x if isinstance(x, np.ndarray) else self.memory.cells[x][0])
+                values.append(x)
         begin = time.perf_counter()
         results = list(self.work(values))
         self.total_s += time.perf_counter() - begin
@@ -151,6 +159,30 @@ class _Guard:
         return Node(self, [self.download.stored.buffer], [token], self.run)
 
 
+@dataclass(eq=False)
+class _Conditions:
+    """Conditions that have to hold before a call gives any input its next value."""
+
+    values: PairedBuffer
+    errors: Sequence[Callable[[], Exception]]
+    context: Context
+
+    def run(self) -> None:
+        """Raise the error of the first one that does not hold."""
+        self.values.request()
+        self.context.queue.finish()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error of the first one that does not hold; the values are on the host."""
+        if not self.values.host.all():
+            raise self.errors[int(np.argmin(self.values.host))]()
+
+    def node(self, buffer: Buffer, token: ValueId) -> Node:
+        """Return the check as plans take it; `token` stands for its result."""
+        return Node(self, [buffer], [token], self.run)
+
+
 def _fetch(context: Context, downloads: Sequence[_Download]) -> None:
     if not downloads:
         return
@@ -167,31 +199,52 @@ class TracedCall:
     memory: FunctionMemory
     options: PlanOptions
     #: For each argument, how it reaches the device; None if it is no array.
-    arguments: list[PairedBuffer | Resident | None] = field(default_factory=list)
+    arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
     #: The buffers of these.
     buffers: list[Buffer | None] = field(default_factory=list)
     #: Values that the arguments must have, by position.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     #: Where each output is: a buffer and its mailbox with its shape, a cell of the host, or a value that never changes.
-    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=list)
-    #: Conditions that have to hold, and the errors to raise where one does not.
-    conditions: PairedBuffer | None = None
-    errors: list[Callable[[], Exception]] = field(default_factory=list)
+    #: None for next values.
+    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
+    #: The buffers of next values that take the places of the present ones, by position of the argument.
+    updates: dict[int, Buffer] = field(default_factory=dict)
+    #: The other next values, such as those of other lengths: as outputs.
+    next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
+    #: Conditions that have to hold, where no update waits for them.
+    conditions: _Conditions | None = None
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
+    #: What `send` goes through: arguments that each call copies, and shared variables.
+    _copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
+    _shared: list[tuple[SharedArgument | UpdatedArgument, int, Buffer]] = field(default_factory=list)
+    #: The buffers that the host reads after a call, and that are not its own memory.
+    _requested: list[PairedBuffer] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Tell whether the arguments have the values that were traced."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
+    def take_arguments(self) -> None:
+        """Note how the arguments reach the device."""
+        for position, (argument, buffer) in enumerate(zip(self.arguments, self.buffers, strict=True)):
+            if isinstance(argument, PairedBuffer):
+                self._copied.append((argument, position))
+            elif argument is not None and buffer is not None:
+                self._shared.append((argument, position, buffer))
+
     def link(self) -> None:
         """Let plans compute further calls."""
+        read_back = [x[0] for x in (*self.outputs, *self.next_values.values()) if isinstance(x, tuple)]
+        if self.conditions is not None:
+            read_back.append(self.conditions.values)
+        self._requested = [mailbox for mailbox in read_back if not mailbox.is_shared]
         bound, cells = self.memory.bound, self.memory.cells
         writers = Counter(value for node in self.nodes for value in node.outputs)
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
-        returned = {output for output in self.outputs if isinstance(output, int)}
+        returned = {output for output in (*self.outputs, *self.next_values.values()) if isinstance(output, int)}
         read = {value for node in self.nodes for value in node.inputs if isinstance(value, int)}
         for position in range(len(self.arguments)):
             if position in read | returned:
@@ -200,57 +253,136 @@ class TracedCall:
                 cells[position][0] = None
         # What the host computes is computed in each call, and so is what several steps write.
         shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
+        updates: dict[ValueId, ValueId] = {self.buffers[n]: following for n, following in self.updates.items()}
         linked = LinkedFunction(
             nodes=self.nodes,
             cells=cells,
             inputs=inputs,
-            outputs=[value for value in writers if value in bound or value in returned],
+            outputs=[*(value for value in writers if value in bound or value in returned), *updates.values()],
             contexts={value: self.context for value in cells if isinstance(value, Buffer)},
             constants=bound.keys() - writers.keys() - set(inputs),
             exposed={*inputs, *bound, *shared},
             overwritten=shared,
+            updates=updates,
+            clear_before=[cells[following] for following in updates.values()],
             repeats_commands=True,
             options=lambda: self.options,
             describe=_described,
         )
-        self._machine = PlannedMachine(linked)
+        if self.device_steps:
+            self._machine = PlannedMachine(linked)
 
-    def send(self, args: Sequence[Any]) -> None:
-        """Move the arguments of a call to the device."""
+    def send(self, cells: Sequence[Cell]) -> list[Any]:
+        """Move the arguments of a call to the device; return the events of copies, if it is at work with others."""
         for position in self.on_host:
-            self.memory.cells[position][0] = args[position]
-        for argument, value, buffer in zip(self.arguments, args, self.buffers):
-            if isinstance(argument, PairedBuffer):
-                argument.send(value)
-            elif argument is not None and buffer is not None:
-                array = argument.update(value)
-                if array is not None:
-                    self.memory.bind(buffer, array)
+            self.memory.cells[position][0] = cells[position][0]
+        events: list[Any] = []
+        if is_at_work(self.context):
+            events += [paired.enqueue_send(cells[position][0]) for paired, position in self._copied]
+        else:
+            for paired, position in self._copied:
+                paired.send(cells[position][0])
+        for argument, position, buffer in self._shared:
+            cell = cells[position]
+            array = argument.update(cell if isinstance(argument, UpdatedArgument) else cell[0])
+            if array is not None:
+                self.memory.bind(buffer, array)
+        return events
 
-    def call(self, args: Sequence[Any]) -> list[Any]:
+    @property
+    def machine(self) -> PlannedMachine:
+        """What computes further calls, if the device takes part."""
+        assert self._machine is not None, "nothing is computed on the device"
+        return self._machine
+
+    def call(self, cells: Sequence[Cell]) -> list[Any]:
         """Compute a call like the traced one; raise _Mismatch if it is none."""
-        self.send(args)
-        assert self._machine is not None, "a traced call is linked when its trace ends"
-        self._machine()
-        return self.results()
+        finish_work(self.context)
+        self.send(cells)
+        if self._machine is None:
+            for node in self.nodes:
+                node.compute()
+        else:
+            self._machine()
+        return self.end(cells)
+
+    def commit(self) -> None:
+        """Give inputs on the device their next values, after the traced call."""
+        commit_point()
+        if self.updates:
+            commit(self.machine.linked)
+
+    def end(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return the results of a call that has been enqueued; note the next values in the cells of the inputs."""
+        results = self.results()
+        if self.next_values:
+            for position, value in zip(self.next_values, self._taken(list(self.next_values.values()))):
+                cells[position][0] = value
+        self.note_updates(cells, is_done=True)
+        return results
+
+    def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
+        """Let cells stand for the values on the device, which may not be done with them."""
+        for position in self.updates:
+            argument = self.arguments[position]
+            assert isinstance(argument, UpdatedArgument) and argument.shared is not None
+            cells[position][0] = argument.shared.stand_in(is_done)
 
     def results(self) -> list[Any]:
         """Return the results of a call that is computed; raise its error, if a condition does not hold."""
-        for output in self.outputs:
-            if isinstance(output, tuple):
-                output[0].request()
-        if self.conditions is not None:
-            self.conditions.request()
+        for mailbox in self._requested:
+            mailbox.request()
         self.context.queue.finish()
-        if self.conditions is not None and not self.conditions.host.all():
-            raise self.errors[int(np.argmin(self.conditions.host))]()
+        if self.conditions is not None:
+            self.conditions.check()
+        return self._taken(self.outputs)
+
+    def _taken(self, outputs: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
-        for output in self.outputs:
+        for output in outputs:
             if isinstance(output, tuple):
                 found.append(output[0].take(output[1]))
+            elif output is None:
+                found.append(None)
             else:
                 found.append(output.copy() if isinstance(output, np.ndarray) else self.memory.cells[output][0])
         return found
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether the host takes part in each call, beside arguments and results."""
+        return (
+            self._machine is None
+            or bool(self.next_values)
+            or any(not isinstance(node.origin, CompiledStep) for node in self.nodes)
+        )
+
+    def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
+        """Compute several calls that do not need the host; return the results of the last one."""
+        finish_work(self.context)
+        self.send(cells)
+        try:
+            self.machine.repeat(times, RunAhead(self.context.queue))
+        finally:
+            # After an interrupt, the inputs have the values of the last whole step.
+            results = without_sigint(self.end, cells)
+        return results
+
+    def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
+        """Enqueue a call that does not need the host; return arrays for its results, and events that they wait for."""
+        events = self.send(cells)
+        begin_work(self.context)
+        self.machine()
+        self.note_updates(cells, is_done=False)
+        found: list[Any] = []
+        for output in self.outputs:
+            if isinstance(output, tuple):
+                mailbox, shape = output
+                found.append(np.empty(shape, mailbox.host.dtype))
+                events.append(mailbox.enqueue_take(found[-1]))
+            else:
+                found += self._taken([output])
+        return found, [event for event in events if event is not None]
 
     @property
     def plans(self) -> list[Plan]:
@@ -291,41 +423,57 @@ class FunctionTracer:
     ----------
     context : Context
         Where the function runs.
-    args : sequence
-        The call's arguments: arrays of NumPy, and other values.
+    cells : sequence of list
+        The call's arguments, each in a list of one element: arrays of NumPy, values on the device, and other values.
     resident : sequence of bool
         Which of them are likely to be the same array in the next call.
     options : PlanOptions, optional
         How later calls run.
+    updates : mapping, optional
+        The number of an output to the position of the argument whose next value it is.
     """
 
     def __init__(
-        self, context: Context, args: Sequence[Any], resident: Sequence[bool], options: PlanOptions | None = None
+        self,
+        context: Context,
+        cells: Sequence[Cell],
+        resident: Sequence[bool],
+        options: PlanOptions | None = None,
+        updates: Mapping[int, int] | None = None,
     ) -> None:
         self.context = context
-        self._args = args
+        self._cells = cells
+        self._updates = updates or {}
+        self._args = args = [cell[0] for cell in cells]
         self._memory = FunctionMemory(context)
         self._memory.cells.update({position: [value] for position, value in enumerate(args)})
         self.traced = TracedCall(context, self._memory, options or PlanOptions())
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
+        self._errors: list[Callable[[], Exception]] = []
+        #: The shapes of the arguments, which have their next values at the end.
+        self.shapes = _shapes(cells)
         #: Where results of the host are.
         self._from_host: dict[Tensor, PairedBuffer] = {}
         #: The values of the arguments, as tensors where they are arrays.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
-        self.traced.send(args)
+        finish_work(context)
+        self.traced.take_arguments()
+        self.traced.send(cells)
 
     def _argument(self, position: int, value: Any, resident: bool) -> Value:
-        if not isinstance(value, np.ndarray):
+        if not is_array(value):
             self.traced.arguments.append(None)
             self.traced.buffers.append(None)
             return HostValue(position)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(tensor.size, tensor.dtype, f"argument {position}")
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        argument: PairedBuffer | Resident
-        if resident and value.nbytes >= _RESIDENT_BYTES:
-            argument = Resident(self.context)
+        argument: PairedBuffer | SharedArgument | UpdatedArgument
+        if position in self._updates.values():
+            argument = UpdatedArgument(self.context)
+        elif resident:
+            argument = SharedArgument(self.context)
         else:
             argument = PairedBuffer(self.context, tensor.size, tensor.dtype)
             self._memory.bind(buffer, argument.array)
@@ -359,7 +507,7 @@ class FunctionTracer:
         """Add a condition: a call raises the error if not all its elements are true."""
         whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
         self._conditions.append(reshaped(whole, (1,)))
-        self.traced.errors.append(error)
+        self._errors.append(error)
 
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
         """Compute values on the host, from values of the host or the device."""
@@ -397,24 +545,58 @@ class FunctionTracer:
 
     def finish(self, outputs: Sequence[Value]) -> list[Any]:
         """Compute the outputs, and return their values."""
-        for output in outputs:
-            if isinstance(output, HostValue):
-                self.traced.outputs.append(output.number)
-            elif isinstance(output, Constant):
-                self.traced.outputs.append(output.value)
-            else:
-                mailbox = self._from_host.get(output) or self._download(output).mailbox
-                self.traced.outputs.append((mailbox, output.shape))
-        if self._conditions:
-            mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
-            buffer = Buffer(len(self._conditions), "bool", "conditions")
-            self._memory.bind(buffer, mailbox.array)
-            for number, condition in enumerate(self._conditions):
-                self._schedule.store(condition, Stored(buffer, (1,), number))
-            self.traced.conditions = mailbox
+        for number, output in enumerate(outputs):
+            position = self._updates.get(number)
+            if position is None:
+                self.traced.outputs.append(self._returned(output))
+                continue
+            self.traced.outputs.append(None)
+            self._update(position, output)
+        conditions = self._stored_conditions() if self._conditions else None
         self._flush()
+        if conditions is not None:
+            self._check_conditions(*conditions)
         self.traced.link()
-        return self.traced.results()
+        self.traced.commit()
+        return self.traced.end(self._cells)
+
+    def _returned(self, output: Value) -> tuple[PairedBuffer, tuple[int, ...]] | int | HostArray:
+        """Store an output where the host finds it."""
+        if isinstance(output, HostValue):
+            return output.number
+        if isinstance(output, Constant):
+            return output.value
+        mailbox = self._from_host.get(output) or self._download(output).mailbox
+        return mailbox, output.shape
+
+    def _update(self, position: int, following: Value) -> None:
+        """Store a next value: on the device, if it fits where the present one is."""
+        present = self.arguments[position]
+        if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
+            self.traced.next_values[position] = self._returned(following)
+        elif following.size:
+            buffer = Buffer(following.size, following.dtype, f"the next value of argument {position}")
+            self.traced.updates[position] = buffer
+            self._schedule.store_late(following, Stored(buffer, following.shape))
+
+    def _stored_conditions(self) -> tuple[_Conditions, Buffer]:
+        """Store the conditions where the host reads them."""
+        mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
+        buffer = Buffer(len(self._conditions), "bool", "conditions")
+        self._memory.bind(buffer, mailbox.array)
+        for number, condition in enumerate(self._conditions):
+            self._schedule.store(condition, Stored(buffer, (1,), number))
+        return _Conditions(mailbox, self._errors, self.context), buffer
+
+    def _check_conditions(self, conditions: _Conditions, buffer: Buffer) -> None:
+        """Have the conditions checked in each call: with its results, or before its updates."""
+        if not self._updates:
+            self.traced.conditions = conditions
+            return
+        conditions.run()
+        token = object()
+        self._memory.cells[token] = [None]
+        self.traced.nodes.append(conditions.node(buffer, token))
 
     def _download(self, tensor: Tensor) -> _Download:
         """Store a tensor where the host reads it."""
@@ -453,15 +635,23 @@ class TracedFunction:
         Which arguments are likely to be the same array in each call.
     options : PlanOptions, optional
         How its plans merge launches, and what memory they may take.
+    updates : mapping, optional
+        The number of an output to the position of the input whose next value it is.
     """
 
     def __init__(
-        self, context: Context, trace: Trace, resident: Sequence[bool], options: PlanOptions | None = None
+        self,
+        context: Context,
+        trace: Trace,
+        resident: Sequence[bool],
+        options: PlanOptions | None = None,
+        updates: Mapping[int, int] | None = None,
     ) -> None:
         self.context = context
         self._options = options or PlanOptions()
         self._trace = trace
         self._resident = tuple(resident)
+        self._updates = dict(updates or {})
         self._traced_calls: dict[Any, list[TracedCall]] = {}
         self._count = 0
 
@@ -471,23 +661,56 @@ class TracedFunction:
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs for arguments: arrays of NumPy of the declared dtypes, and other values."""
-        key = tuple([getattr(value, "shape", None) for value in args])
-        with self.context.turn():
-            calls = self._traced_calls.get(key) or []
-            for traced in calls:
-                if traced.values and not traced.fits(args):
-                    continue
-                try:
-                    return traced.call(args)
-                except _Mismatch:
-                    calls.remove(traced)
-                    break
-            return self._compute_traced(key, args)
+        """Return the outputs of a function without updates for arguments.
 
-    def _compute_traced(self, key: Any, args: Sequence[Any]) -> list[Any]:
+        Arguments are arrays of NumPy of the declared dtypes, and other values.
+        """
+        return self.run([[value] for value in args])
+
+    def run(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return the outputs for the arguments in cells, which get their next values; None for each of these.
+
+        Arguments are arrays of NumPy of the declared dtypes, values on the device, and other values.
+        """
+        with self.context.turn():
+            return defer_sigint(self._run, cells) if self._updates else self._run(cells)
+
+    def call_n_times(self, cells: Sequence[Cell], times: int) -> list[Any]:
+        """Call the function several times; return the outputs of the last call."""
+        with self.context.turn():
+            traced = self._fitting(cells)
+            if traced is None and times > 1:
+                # The first call traces; what it updates may have other lengths then.
+                self.run(cells)
+                return self.call_n_times(cells, times - 1)
+            if traced is not None and not traced.needs_host:
+                return traced.repeat(cells, times)
+            for _ in range(times - 1):
+                self.run(cells)
+            return self.run(cells)
+
+    def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
+        """Begin a call; return its outputs, which may not be computed yet, and the events that they wait for."""
+        with self.context.turn():
+            traced = self._fitting(cells)
+            if traced is None or traced.needs_host or traced.conditions is not None:
+                return self.run(cells), []
+            return defer_sigint(traced.begin, cells)
+
+    def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
+        """Return the traced call that serves arguments; None if there is none."""
+        calls = self._traced_calls.get(_shapes(cells), ())
+        return next((traced for traced in calls if not traced.values or traced.fits([cell[0] for cell in cells])), None)
+
+    def _run(self, cells: Sequence[Cell]) -> list[Any]:
+        traced = self._fitting(cells)
+        if traced is not None:
+            try:
+                return traced.call(cells)
+            except _Mismatch:
+                self._traced_calls[_shapes(cells)].remove(traced)
         while True:
-            tracer = FunctionTracer(self.context, args, self._resident, self._options)
+            tracer = FunctionTracer(self.context, cells, self._resident, self._options, self._updates)
             try:
                 results = tracer.finish(self._trace(tracer))
                 break
@@ -496,6 +719,10 @@ class TracedFunction:
         if self._count >= _MOST_TRACED:
             self._traced_calls.clear()
             self._count = 0
-        self._traced_calls.setdefault(key, []).append(tracer.traced)
+        self._traced_calls.setdefault(tracer.shapes, []).append(tracer.traced)
         self._count += 1
         return results
+
+
+def _shapes(cells: Sequence[Cell]) -> tuple[tuple[int, ...] | None, ...]:
+    return tuple([getattr(cell[0], "shape", None) for cell in cells])

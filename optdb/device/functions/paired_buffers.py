@@ -16,16 +16,19 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
 
+def is_same_memory(context: Context) -> bool:
+    """Tell whether paired buffers of a device, and their arrays of the host, are the same memory."""
+    profile = context.profile
+    return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
+
+
 class PairedBuffer:
     """An array of one axis on the device, and its values on the host."""
 
     def __init__(self, context: Context, size: int, dtype: str) -> None:
         self._queue = context.queue
         self.host = np.zeros(size, dtype)
-        profile = context.profile
-        self._is_shared = bool(
-            size and profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
-        )
+        self._is_shared = bool(size) and is_same_memory(context)
         if self._is_shared:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             buffer = cl.Buffer(context.cl_context, flags, hostbuf=self.host)
@@ -34,13 +37,29 @@ class PairedBuffer:
             self.array = empty(context, (size,), self.host.dtype)
         self._event: Any = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the host's array is the device's memory."""
+        return self._is_shared
+
+    def holds(self, value: HostArray) -> bool:
+        """Tell whether it has been sent the very numbers of an array."""
+        return np.array_equal(self.host.reshape(value.shape), value)
+
     def send(self, value: HostArray) -> None:
-        """Move values to the device; they may be changed as soon as this returns."""
+        """Move values to the device, which must not be at work with the present ones; they may be changed then."""
         if self._event is not None:
             self._event.wait()
         self.host.reshape(value.shape)[...] = value
         if not self._is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
+
+    def enqueue_send(self, value: HostArray) -> Any:
+        """Let the device take values when it is done with its work; they may be changed. Return an event, if any."""
+        if not self.host.size:
+            return None
+        own = np.array(value, self.host.dtype, order="C")
+        return cl.enqueue_copy(self._queue, self.array.base_data, own, is_blocking=False)
 
     def request(self) -> None:
         """Begin to move the device's values to the host; they are there when the queue is done."""
@@ -50,6 +69,12 @@ class PairedBuffer:
     def take(self, shape: tuple[int, ...]) -> HostArray:
         """Return a copy of the values on the host."""
         return self.host.reshape(shape).copy()
+
+    def enqueue_take(self, out: HostArray) -> Any:
+        """Let the device copy its values into an array when it is done with its work; return an event, if any."""
+        if not self.host.size:
+            return None
+        return cl.enqueue_copy(self._queue, out, self.array.base_data, is_blocking=False)
 
 
 class Resident:
@@ -62,21 +87,50 @@ class Resident:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._source: HostArray | None = None
+        self._array: Array | None = None
 
-    def update(self, value: HostArray) -> Array | None:
-        """Hold an array on the device; return it if it is another one than before, else None."""
-        if value is self._source:
-            return None
+    @property
+    def array(self) -> Array:
+        """The array of one axis on the device, once it has been sent."""
+        assert self._array is not None, "an argument is sent before it is used"
+        return self._array
+
+    def holds(self, value: HostArray) -> bool:
+        """Tell whether the device sees what an array has now."""
+        return value is self._source
+
+    def send(self, value: HostArray) -> None:
+        """Hold an array on the device."""
         from optdb.runtime.arrays import from_host
         from optdb.runtime.host_buffers import wrap_host_array
 
         flat = np.ascontiguousarray(value).reshape(-1)
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
-            copy = from_host(self._context, flat)
+            self._array = from_host(self._context, flat)
             # Without a buffer in the host's memory, changes of the array itself are not seen where that is possible.
             self._source = None if self._context.profile.shares_host_memory else value
-            return copy
-        wrapped = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
+            return
+        self._array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
-        return wrapped
+
+
+#: The contexts with calls that nobody has waited for.
+_AT_WORK: set[Context] = set()
+
+
+def begin_work(context: Context) -> None:
+    """Note that a call ends before the device is done."""
+    _AT_WORK.add(context)
+
+
+def is_at_work(context: Context) -> bool:
+    """Tell whether the device may be at work with values of earlier calls."""
+    return context in _AT_WORK
+
+
+def finish_work(context: Context) -> None:
+    """Wait for the calls that nobody has waited for."""
+    if _AT_WORK and context in _AT_WORK:
+        context.queue.finish()
+        _AT_WORK.discard(context)

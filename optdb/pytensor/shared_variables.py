@@ -1,0 +1,55 @@
+"""Lets all that reads PyTensor's shared variables on the host find values that are on a device.
+
+On a device that shares the host's memory, values are in both places between calls, and nothing of this is installed.
+Elsewhere, and once a call has begun that nobody has waited for, a shared variable's storage may have a
+:class:`~optdb.device.functions.shared_values.ValueOnDevice`. `get_value`, pickles and copies fetch it, and so does a
+function of another mode before it runs. There, a device has copies of arrays, and takes another array for another
+value: so `set_value` stores an array that was edited in place as a new one, of the same memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.link.basic import Container
+
+from optdb.device.functions.shared_values import ValueOnDevice, fetched
+
+__all__ = ["let_hosts_fetch"]
+
+
+@functools.cache
+def let_hosts_fetch() -> None:
+    """Let containers and functions fetch values from devices, from now on."""
+    Container.value = Container.data = property(_fetched_value, functools.partial(_set_value, Container.value.fset))
+    Function.__call__ = _fetching(Function.__call__)
+
+
+def _fetched_value(self: Container) -> Any:
+    """Return the value of a container."""
+    return fetched(self.storage)
+
+
+def _set_value(set_value: Any, self: Container, value: Any) -> None:
+    """Set the value of a container; an array that was there before becomes another one of the same memory."""
+    before = self.storage[0]
+    set_value(self, value)
+    if isinstance(before, np.ndarray) and self.storage[0] is before:
+        self.storage[0] = before.view()
+
+
+def _fetching(call: Any) -> Any:
+    """Return a function's call that first fetches what the function cannot read on a device."""
+
+    @functools.wraps(call)
+    def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self.vm, "need_update_inputs", True) or not hasattr(self.vm, "run"):
+            for cell in self._input_storage_data:
+                if type(cell[0]) is ValueOnDevice:
+                    fetched(cell)
+        return call(self, *args, **kwargs)
+
+    return fetch_and_call
