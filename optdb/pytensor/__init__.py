@@ -8,6 +8,9 @@
 What a function computes is described to ``optdb.device.functions``, which fuses it into few kernels and repeats them.
 PyMC starts the processes that it samples in afresh for this mode, since OpenCL does not survive a fork (`processes`).
 
+Shared variables that a function updates stay on the device between calls. `call_n_times` calls a function many times,
+`run_async` does not wait for it.
+
 In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.
 
 `enable` lets optdb's engine rewrite the graphs of all modes (`switch`, `rewriting`).
@@ -26,6 +29,7 @@ from optdb.pytensor.host_notes import HostNodesWarning
 from optdb.pytensor.linker import OpenCLLinker
 from optdb.pytensor.modes import OPENCL, IgnoredModeWarning, opencl_mode
 from optdb.pytensor.nutpie_models import compile_nutpie
+from optdb.pytensor.repeated_calls import call_n_times, run_async
 from optdb.pytensor.reports import explain
 from optdb.pytensor.size_notes import TooSmallWarning
 from optdb.pytensor.switch import disable, enable, enable_as_told, is_enabled
@@ -37,6 +41,7 @@ __all__ = [
     "IgnoredModeWarning",
     "OpenCLLinker",
     "TooSmallWarning",
+    "call_n_times",
     "compile_nutpie",
     "disable",
     "enable",
@@ -45,6 +50,7 @@ __all__ = [
     "export",
     "is_enabled",
     "opencl_mode",
+    "run_async",
 ]
 
 enable_as_told()

@@ -1,0 +1,111 @@
+"""Many calls of a function as one, and calls that return before the device is done."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from optdb.device.futures import Future
+from optdb.device.progress import in_chunks, shows_progress
+from optdb.pytensor.compiled import device_function
+from optdb.pytensor.linker import DeviceThunk
+from optdb.pytensor.shared_variables import let_hosts_fetch
+from optdb.runtime.timing import CommandRange
+
+__all__ = ["call_n_times", "run_async"]
+
+
+def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function several times with the same arguments, and return what the last call returns.
+
+    The arguments go to the device once, and only the last outputs come back. As far as no node needs the host, a step
+    is nothing but its commands. Ctrl-C stops the run after a whole step. A run that takes long shows a progress bar on
+    standard error, if that is a terminal.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        Compiled in mode OPENCL.
+    times : int
+        The number of calls, 1 or more.
+    *args, **kwargs : array_like
+        The arguments of each call.
+
+    Returns
+    -------
+    ndarray, list or None
+        The results of the last call.
+
+    Raises
+    ------
+    ValueError
+        If `times` is not positive.
+    TypeError
+        If `f` is of another mode, or the arguments do not fit it, as PyTensor raises it.
+    """
+    compiled = device_function(f)
+    times = operator.index(times)
+    if times < 1:
+        raise ValueError(f"a function can be called 1 time or more, not {times}")
+    with_bar = shows_progress(None)
+    if any(given.update is not None and not given.implicit for given in f.maker.inputs):
+        # Each call takes the value that is passed, and gives the input another one.
+        def call(steps: int) -> Any:
+            for _ in range(steps - 1):
+                f(*args, **kwargs)
+            return f(*args, **kwargs)
+
+        return in_chunks(call, times, with_bar)
+
+    def repeat(cells: Any) -> Any:
+        return in_chunks(functools.partial(compiled.call_n_times, cells), times, with_bar)
+
+    return _called_by(f.vm, repeat, f, args, kwargs)
+
+
+def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
+    """Begin a call, and return before the device is done with it, as far as no node needs the host.
+
+    Later calls run after it, and see its updates; the caller may change the arguments.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        Compiled in mode OPENCL.
+    *args, **kwargs : array_like
+        The arguments, as for a call.
+
+    Returns
+    -------
+    Future
+        ``wait()`` returns the results. Those on the host have no values before.
+
+    Raises
+    ------
+    TypeError
+        If `f` is of another mode, or the arguments do not fit it, as PyTensor raises it.
+    """
+    compiled = device_function(f)
+    let_hosts_fetch()
+    events: list[Any] = []
+
+    def begin(cells: Any) -> Any:
+        outputs, pending = compiled.begin(cells)
+        events.extend(pending)
+        return outputs
+
+    with compiled.function.context.turn():
+        span = CommandRange(compiled.function.context)
+        returned = _called_by(f.vm, begin, f, args, kwargs)
+        span.stop()
+    return Future(returned, span, events)
+
+
+def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function whose thunk computes otherwise meanwhile."""
+    usual, thunk.run = thunk.run, run
+    try:
+        return f(*args, **kwargs)
+    finally:
+        thunk.run = usual
