@@ -29,7 +29,7 @@ DEMO_MINUTES := 1
 TEST_MINUTES := 4
 TEST_ALL_MINUTES := 35
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states fuzz-tiers clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
 
 ## This list
 help:
@@ -149,6 +149,10 @@ fuzz-states: $(STAMP)
 ## Functions with tiers in every state, called in threads and with interrupts
 fuzz-tiers: $(STAMP)
 	nice -n 10 $(RUN) -m fuzzing.tiers --runs 2000
+
+## Shared variables of PyTensor's used by functions of all modes in turn, against PyTensor's Python
+fuzz-pytensor: pytensor
+	nice -n 10 .venv-pytensor/bin/python -m fuzzing.pytensor --runs 2000
 
 ## Functions whose types claim what values break, and odd arguments, on a device, against Theano's Python
 fuzz-claims: $(STAMP)

@@ -1,0 +1,35 @@
+"""The command line: ``python -m fuzzing.pytensor``."""
+
+from __future__ import annotations
+
+import functools
+
+import click
+
+from fuzzing.machines import Runs, report_runs, seeds
+from fuzzing.runner import run_worker
+
+
+@click.command()
+@click.option("--runs", default=500, show_default=True, help="How many.")
+@click.option("--steps", default=20, show_default=True, help="The most steps of a run.")
+@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
+@click.option("--processes", default=1, show_default=True, help="How many at a time.")
+@click.option("--timeout", default=1800.0, show_default=True, help="Seconds that one process may take.")
+def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
+    """Use shared variables of PyTensor's by functions of all modes in turn.
+
+    The exit status is 1 where a run differs; the shortest one of each process is printed, as a program.
+    """
+    chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
+    failures = report_runs(chunks, functools.partial(_run, timeout=timeout), processes, runs)
+    raise SystemExit(1 if failures else 0)
+
+
+def _run(chunk: Runs, timeout: float) -> str:
+    """Make some runs in a process; return what it prints if it fails."""
+    return run_worker("fuzzing.pytensor.worker", (chunk.seed, chunk.runs, chunk.steps), timeout).trouble
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Random functions of shared variables: what they compute, and the modes that compile them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from hypothesis import strategies as st
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.raise_op import Assert
+
+import optdb.pytensor
+from optdb.runtime.context import Context
+
+__all__ = ["LIMIT", "MODES", "SHAPES", "VARIABLES", "Failure", "OnHost", "Spec", "compiled", "mode_of", "specs"]
+
+#: How many variables of one shape there are, and of which shapes.
+VARIABLES = 3
+SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
+#: Arguments with a larger sum break a condition.
+LIMIT = 1e6
+#: How functions are compiled: on devices that share the host's memory or do not, with the kernels of each kind, and by
+#: PyTensor, with overwritten inputs.
+MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
+#: An expression: the name of what it does, and its operands.
+Expression = tuple[Any, ...]
+
+
+class Failure(Exception):
+    """What a step of the host raises if it is told to."""
+
+
+class OnHost(Op):
+    """Adds one on the host, or raises."""
+
+    __props__ = ()
+    #: Whether calls raise.
+    fails = False
+
+    def make_node(self, x: Any) -> Apply:
+        """Return the node."""
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
+        """Compute."""
+        if OnHost.fails:
+            raise Failure
+        output_storage[0][0] = np.asarray(inputs[0] + 1)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A function: its outputs, and the next value of each variable, if it has one."""
+
+    outputs: tuple[Expression, ...]
+    updates: tuple[Expression | None, ...]
+    #: Whether it draws random numbers, makes the list longer, checks its argument, and computes on the host.
+    draws: bool
+    grows: bool
+    checks: bool
+    on_host: bool
+
+
+def _expressions() -> st.SearchStrategy[Expression]:
+    variables = st.tuples(st.just("variable"), st.integers(0, VARIABLES - 1))
+    leaves = st.one_of(
+        variables,
+        variables,
+        st.just(("argument",)),
+        st.tuples(st.just("constant"), st.sampled_from([0.0, 0.5, -1.0])),
+    )
+
+    def larger(operands: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        return st.one_of(
+            st.tuples(st.sampled_from(["add", "subtract", "product"]), operands, operands),
+            st.tuples(st.sampled_from(["tanh", "reversed", "mean", "rolled", "zeroed", "transposed"]), operands),
+        )
+
+    return st.recursive(leaves, larger, max_leaves=5)
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """Return a strategy of functions."""
+    rarely = st.integers(0, 4).map(lambda number: number == 0)
+    return st.builds(
+        Spec,
+        st.lists(_expressions(), max_size=2).map(tuple),
+        st.tuples(*[st.one_of(st.none(), _expressions(), _expressions())] * VARIABLES),
+        rarely,
+        rarely,
+        rarely,
+        rarely,
+    )
+
+
+def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> Any:
+    kind, *operands = expression
+    if kind == "variable":
+        return variables[operands[0]]
+    if kind == "argument":
+        return argument
+    if kind == "constant":
+        return argument * 0 + operands[0]
+    x, *others = [_built(operand, variables, argument) for operand in operands]
+    match kind:
+        case "add":
+            return x + others[0]
+        case "subtract":
+            return x - others[0]
+        case "product":
+            # Values stay finite.
+            return pt.tanh(x) * others[0]
+        case "tanh":
+            return pt.tanh(x)
+        case "mean":
+            return x * 0.5 + pt.sum(x) / 16384.0
+    if not x.ndim:
+        return -x
+    match kind:
+        case "reversed":
+            return x[::-1]
+        case "rolled":
+            return pt.concatenate([x[1:], x[:1]])
+        case "zeroed":
+            return pt.set_subtensor(x[:1], 0.0)
+    return x.T.reshape(x.shape) if x.ndim > 1 else x * 2
+
+
+def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode: Any) -> Any:
+    """Compile a function of shared variables.
+
+    Parameters
+    ----------
+    spec
+        What it computes.
+    variables, rng, history
+        Shared: arrays of one shape, a random generator, and a vector that gets longer.
+    mode
+        Of PyTensor.
+    """
+    x = variables[0].type("x")
+    argument = x
+    if spec.checks:
+        argument = Assert("too large")(x, pt.lt(pt.sum(x), LIMIT))
+    if spec.on_host:
+        argument = OnHost()(argument)
+    updates = {
+        variable: _like(_built(expression, variables, argument), variable)
+        for variable, expression in zip(variables, spec.updates, strict=True)
+        if expression is not None
+    }
+    outputs = [_built(expression, variables, argument) for expression in spec.outputs]
+    if spec.draws:
+        updates[rng], draws = pt.random.normal(size=(2,), rng=rng, return_next_rng=True)
+        outputs.append(draws)
+    if spec.grows:
+        updates[history] = pt.concatenate([history, history[-1:] + pt.sum(argument)])
+    return pytensor.function([x], outputs, updates=updates, mode=mode, on_unused_input="ignore")
+
+
+def _like(value: Any, variable: Any) -> Any:
+    return pt.specify_shape(value, variable.type.shape) if value.type != variable.type else value
+
+
+@functools.cache
+def mode_of(name: str) -> Any:
+    """Return the mode of one of `MODES`."""
+    if name == "python":
+        return Mode("py", "fast_run")
+    return Mode(_Linker(name), optdb.pytensor.OPENCL.provided_optimizer)
+
+
+class _Linker(optdb.pytensor.OpenCLLinker):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    @property
+    def context(self) -> Context:
+        return _context_of(self.name)
+
+
+@functools.cache
+def _context_of(name: str) -> Context:
+    context = Context("opencl")
+    if name == "own memory":
+        context.profile = replace(context.profile, shares_host_memory=False)
+    if name == "gpu kernels":
+        context.profile = context.profile.as_kind("gpu")
+    return context

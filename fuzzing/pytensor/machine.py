@@ -1,0 +1,265 @@
+"""The rules of the state machine, and what holds after each step.
+
+Each function is compiled twice: in a mode, and by PyTensor's Python without rewriting, of variables of its own. What is
+done to the variables of the one is done to those of the other, and outputs and values have to agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+import signal
+from typing import Any
+
+import numpy as np
+import pytensor
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from pytensor.compile.mode import Mode
+
+import optdb.pytensor
+from fuzzing.interrupts import interrupt_at
+from fuzzing.pytensor.functions import LIMIT, MODES, SHAPES, VARIABLES, Failure, OnHost, Spec, compiled, mode_of, specs
+from optdb.device.plans import PlanOptions
+
+__all__ = ["UpdatedVariables"]
+
+#: The most functions of a run.
+MOST_FUNCTIONS = 4
+#: An interrupt comes at one of so many Python events of a call that is repeated, and of one that is traced.
+FEW_EVENTS, MANY_EVENTS = 150, 20_000
+_numbers = st.integers(0, MOST_FUNCTIONS)
+_positions = st.integers(0, VARIABLES - 1)
+_seeds = st.integers(0, 1000)
+_events = st.one_of(st.integers(1, FEW_EVENTS), st.integers(1, MANY_EVENTS))
+
+
+class Side:
+    """Shared variables, and functions of them."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        rng = np.random.default_rng(7)
+        self.variables = [
+            pytensor.shared(rng.normal(size=shape), f"v{number}", shape=shape) for number in range(VARIABLES)
+        ]
+        self.rng = pytensor.shared(np.random.default_rng(3))
+        self.history = pytensor.shared(np.zeros(2))
+        self.functions: list[Any] = []
+
+    @property
+    def shared(self) -> list[Any]:
+        """All shared variables."""
+        return [*self.variables, self.rng, self.history]
+
+    def values(self) -> list[Any]:
+        """Return copies of all values."""
+        return [variable.get_value() for variable in self.shared]
+
+    def set_values(self, values: list[Any]) -> None:
+        """Give all variables values."""
+        for variable, value in zip(self.shared, values, strict=True):
+            variable.set_value(value)
+
+
+class UpdatedVariables(RuleBasedStateMachine):
+    """Functions that update shared variables, in all modes."""
+
+    @initialize(shape=st.sampled_from(SHAPES), spec=specs(), mode=st.sampled_from(MODES))
+    def begin(self, shape: tuple[int, ...], spec: Spec, mode: str) -> None:
+        """Make the variables of both sides, and the first function."""
+        self.scopes = contextlib.ExitStack()
+        # A shell lets programs in the background ignore interrupts.
+        self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.shape = shape
+        self.specs: list[tuple[Spec, str]] = []
+        self.sides = Side(shape), Side(shape)
+        self.pending: list[tuple[Any, Any]] = []
+        self.compile(spec, mode)
+
+    def teardown(self) -> None:
+        """Compare all values at the end."""
+        OnHost.fails = False
+        if hasattr(self, "scopes"):
+            self.wait()
+            self.compare_values()
+            self.scopes.close()
+
+    @precondition(lambda self: len(self.specs) < MOST_FUNCTIONS)
+    @rule(spec=specs(), mode=st.sampled_from(MODES))
+    def compile(self, spec: Spec, mode: str) -> None:
+        """Compile a function."""
+        self.specs.append((spec, mode))
+        modes = mode_of(mode), Mode("py", None)
+        for side, chosen in zip(self.sides, modes, strict=True):
+            side.functions.append(compiled(spec, side.variables, side.rng, side.history, chosen))
+        if mode == "merged":
+            self.sides[0].functions[-1].vm.jit_fn.function._options = PlanOptions("always", "never")
+
+    # Calls
+
+    @rule(number=_numbers, seed=_seeds, times=st.integers(1, 7))
+    def call(self, number: int, seed: int, times: int) -> None:
+        """Call a function, often enough for a plan."""
+        for turn in range(times):
+            x = self._argument(seed + turn)
+            computed, expected = [function(x) for function in self._functions(number)]
+            self._compare(computed, expected)
+
+    @rule(number=_numbers, seed=_seeds, times=st.integers(1, 6))
+    def call_n_times(self, number: int, seed: int, times: int) -> None:
+        """Call a function several times at once."""
+        function, reference = self._functions(number)
+        x = self._argument(seed)
+        if self._is_on_device(number):
+            computed = optdb.pytensor.call_n_times(function, times, x)
+        else:
+            computed = [function(x) for _ in range(times)][-1]
+        self._compare(computed, [reference(x) for _ in range(times)][-1])
+
+    @rule(number=_numbers, seed=_seeds)
+    def begin_call(self, number: int, seed: int) -> None:
+        """Begin a call, and change its argument at once."""
+        if not self._is_on_device(number):
+            return
+        function, reference = self._functions(number)
+        x = self._argument(seed)
+        expected = reference(x)
+        future = optdb.pytensor.run_async(function, x)
+        x[...] = np.nan
+        self.pending.append((future, expected))
+
+    @rule()
+    def wait(self) -> None:
+        """Wait for all calls that have begun."""
+        for future, expected in self.pending:
+            self._compare(future.wait(), expected)
+        self.pending.clear()
+
+    @rule(number=_numbers, seed=_seeds, event=_events, times=st.sampled_from([1, 1, 3]), anew=st.booleans())
+    def interrupt(self, number: int, seed: int, event: int, times: int, anew: bool) -> None:
+        """Interrupt a call, of values that are set `anew` or not: all have their next values, or none has."""
+        function, reference = self._functions(number)
+        if self.specs[number % len(self.specs)][1] == "python":
+            return  # PyTensor's own functions promise nothing
+        before = self.sides[1].values()
+        if anew:
+            self.sides[0].set_values(copy.deepcopy(before))
+        x = self._argument(seed)
+        states = [before]
+        for _ in range(times):
+            reference(x)
+            states.append(self.sides[1].values())
+        try:
+            with interrupt_at(event):
+                if times == 1:
+                    function(x)
+                else:
+                    optdb.pytensor.call_n_times(function, times, x)
+        except KeyboardInterrupt:
+            pass
+        values = self.sides[0].values()
+        matching = [state for state in states if _agree(values, state)]
+        assert matching, ("half updated", values, states)
+        self.sides[1].set_values(copy.deepcopy(matching[-1]))
+
+    @rule(number=_numbers, seed=_seeds)
+    def fail(self, number: int, seed: int) -> None:
+        """Let a call raise: no variable changes."""
+        spec, mode = self.specs[number % len(self.specs)]
+        if mode == "python" or not (spec.checks or spec.on_host):
+            return
+        x = self._argument(seed)
+        if spec.checks:
+            if not x.size:
+                return
+            x = x + 2 * LIMIT
+        OnHost.fails = spec.on_host
+        try:
+            self._functions(number)[0](x)
+        except (Failure, AssertionError):
+            pass
+        else:
+            # What no result needs was left out of the graph, and not of the reference's.
+            self.sides[1].set_values(self.sides[0].values())
+        finally:
+            OnHost.fails = False
+
+    # Variables
+
+    @rule(position=_positions, seed=_seeds, borrow=st.booleans())
+    def set_value(self, position: int, seed: int, borrow: bool) -> None:
+        """Give a variable a value."""
+        for side in self.sides:
+            side.variables[position].set_value(self._argument(seed), borrow=borrow)
+
+    @precondition(lambda self: not self.pending)
+    @rule(giver=_positions, taker=_positions, seed=_seeds)
+    def hand_over(self, giver: int, taker: int, seed: int) -> None:
+        """Give a variable the very array of another one, which gets another value."""
+        for side in self.sides:
+            side.variables[taker].set_value(side.variables[giver].get_value(borrow=True), borrow=True)
+            side.variables[giver].set_value(self._argument(seed), borrow=True)
+
+    @rule(position=_positions)
+    def read_value(self, position: int) -> None:
+        """Compare a variable."""
+        values = [side.variables[position].get_value() for side in self.sides]
+        assert _agree(values[:1], values[1:]), values
+
+    @rule(position=_positions, borrow=st.booleans())
+    def edit_value(self, position: int, borrow: bool) -> None:
+        """Change a value in place, and give it back."""
+        for side in self.sides:
+            value = side.variables[position].get_value(borrow=borrow)
+            value[...] = value * 0.5
+            side.variables[position].set_value(value, borrow=borrow)
+
+    @rule()
+    def compare_values(self) -> None:
+        """Compare all variables."""
+        computed, expected = [side.values() for side in self.sides]
+        assert _agree(computed, expected), (computed, expected)
+
+    # Copies
+
+    @rule(number=_numbers, seed=_seeds)
+    def call_pickled(self, number: int, seed: int) -> None:
+        """Call a function that was pickled: it has variables of its own."""
+        x = self._argument(seed)
+        self._compare(*[pickle.loads(pickle.dumps(function))(x) for function in self._functions(number)])
+
+    @precondition(lambda self: len(self.specs) < MOST_FUNCTIONS)
+    @rule(number=_numbers)
+    def copy_function(self, number: int) -> None:
+        """Copy a function, which shares the variables."""
+        number %= len(self.specs)
+        self.specs.append(self.specs[number])
+        for side in self.sides:
+            side.functions.append(side.functions[number].copy())
+
+    def _functions(self, number: int) -> tuple[Any, Any]:
+        computed, reference = (side.functions[number % len(self.specs)] for side in self.sides)
+        return computed, reference
+
+    def _is_on_device(self, number: int) -> bool:
+        return self.specs[number % len(self.specs)][1] != "python"
+
+    def _argument(self, seed: int) -> Any:
+        return np.asarray(np.random.default_rng(seed).normal(size=self.shape))
+
+    @staticmethod
+    def _compare(computed: Any, expected: Any) -> None:
+        assert _agree(computed, expected), (computed, expected)
+
+
+def _agree(computed: Any, expected: Any) -> bool:
+    """Tell whether lists of values agree."""
+    pairs = zip(computed, expected, strict=True)
+    return all(_same(one, other) for one, other in pairs)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.random.Generator):
+        return bool(one.bit_generator.state == other.bit_generator.state)
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)

@@ -1,0 +1,54 @@
+"""Some runs in a process of their own: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
+
+It ends with status 1 where a run differs, and prints the shortest one that was found, as a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+
+from fuzzing.machines import end_with_failure, make_runs
+from fuzzing.pytensor.machine import UpdatedVariables
+from optdb.pytensor import host_groups
+
+__all__ = ["run"]
+
+
+def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
+    """Make random runs.
+
+    Parameters
+    ----------
+    number : int
+        The seed.
+    runs : int
+        How many.
+    steps : int
+        The most steps of a run.
+    shorten : bool
+        Whether to search for the shortest run that fails, which takes many times as long as to find one.
+
+    Raises
+    ------
+    Exception
+        What the shortest run that fails raises.
+    """
+    # An interrupt while modules are imported would leave half of them.
+    host_groups.compile_errors()
+    # Python compiles nothing.
+    host_groups.linkers = lambda: iter(["py"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make_runs(type("UpdatedVariables", (UpdatedVariables,), {}), number, runs, steps, shorten)
+
+
+def main() -> None:
+    """Run what the command line says."""
+    number, runs, steps = map(int, sys.argv[1:])
+    end_with_failure(functools.partial(run, number, runs, steps))
+
+
+if __name__ == "__main__":
+    main()
