@@ -13,7 +13,20 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from profiles import isolated
-from profiles.pytensor import cli, crossover, overhead, samplers, sampling, sides, speed, starts, values, workers
+from profiles.pytensor import (
+    cli,
+    crossover,
+    overhead,
+    samplers,
+    sampling,
+    sides,
+    speed,
+    starts,
+    training,
+    training_steps,
+    values,
+    workers,
+)
 from profiles.pytensor.speed import Evaluation
 from profiles.pytensor.starts import Start
 
@@ -310,3 +323,14 @@ def test_the_overhead_of_a_call_is_measured():
     assert result.exit_code == 0, result.output
     wall, cpu = (float(number) for number in re.findall(r"\d+\.\d", result.output))
     assert 0 < wall < 1e5 and 0 < cpu < 1e5
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_a_step_of_training_is_measured_on_each_side():
+    steps = training.measure("logistic", "adam", "small", turns=1, turn_s=0.01, settle_s=0.01)
+    assert [step.side for step in steps] == list(training_steps.SIDES)
+    assert all(step.cpu_us > 0 and step.wall_us > 0 for step in steps)
+    table = shown(training.render(steps))
+    assert "logistic" in table and "opencl, repeated" in table
+    assert CliRunner().invoke(training.main, ["--help"]).exit_code == 0

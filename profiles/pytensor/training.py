@@ -1,0 +1,186 @@
+"""Measures a step of training on a device, beside PyTensor's default and another checkout of optdb.
+
+``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, by gradient descent
+and by Adam. Each side has a process of its own, and the processes take turns. A time is the median of the turns, after
+steps that do not count: those compile, record and merge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from profiles import isolated, terminal
+from profiles.pytensor import training_steps
+from profiles.pytensor.cli import json_option, write_json
+
+__all__ = ["Step", "Training", "main", "measure"]
+
+#: How the other checkout is named.
+OTHER = "other checkout"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step takes on one side.
+
+    Parameters
+    ----------
+    model, updates, size, side
+        What was measured.
+    cpu_us, wall_us
+        Medians of the turns, in microseconds.
+    """
+
+    model: str
+    updates: str
+    size: str
+    side: str
+    cpu_us: float
+    wall_us: float
+
+
+class Training:
+    """A process that trains. Use it as a context: the process ends with it.
+
+    Parameters
+    ----------
+    model, updates, size, side
+        As of `training_steps.step_of`.
+    checkout
+        Whose optdb runs it.
+
+    Raises
+    ------
+    isolated.Failed
+        If the process ends by itself.
+    """
+
+    def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
+        python = checkout / ".venv-pytensor" / "bin" / "python"
+        program = str(python) if python.exists() else sys.executable
+        self._process = subprocess.Popen(
+            [program, "-P", training_steps.__file__, model, updates, size, side],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+        )
+        self._title = f"{model}, {updates}, {size}, {side}"
+        self._receive()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def turn(self, seconds: float) -> tuple[float, float]:
+        """Make steps for some seconds; return the CPU seconds and the seconds of the clock of one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return self._receive()
+
+    def _receive(self) -> tuple[float, float]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise isolated.Failed(f"{self._title}: the process ended with {self._process.wait()}")
+        cpu_s, wall_s = json.loads(line)
+        return cpu_s, wall_s
+
+
+def measure(
+    model: str,
+    updates: str,
+    size: str,
+    other: Path | None = None,
+    turns: int = 5,
+    turn_s: float = 0.5,
+    settle_s: float = 6,
+) -> list[Step]:
+    """Train on all sides in turn.
+
+    Parameters
+    ----------
+    model, updates, size
+        As of `training_steps.step_of`.
+    other
+        Another checkout of optdb, with an environment in ``.venv-pytensor``.
+    turns, turn_s
+        How many turns a side has, and how long each is.
+    settle_s
+        For how many seconds each side trains before.
+    """
+    sides: dict[str, Any] = {side: (side, isolated.CHECKOUT) for side in training_steps.SIDES}
+    if other is not None:
+        sides[OTHER] = ("opencl", other)
+    with contextlib.ExitStack() as stack:
+        trainings = {
+            name: stack.enter_context(Training(model, updates, size, side, checkout))
+            for name, (side, checkout) in sides.items()
+        }
+        for training in trainings.values():
+            training.turn(settle_s)
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in trainings}
+        for _ in range(turns):
+            for name, training in trainings.items():
+                taken[name].append(training.turn(turn_s))
+    medians = {name: [1e6 * statistics.median(column) for column in zip(*times)] for name, times in taken.items()}
+    return [Step(model, updates, size, name, cpu, wall) for name, (cpu, wall) in medians.items()]
+
+
+def render(steps: Sequence[Step]) -> Table:
+    """Return a table with the microseconds of each side, of processors and of the clock."""
+    sides = list(dict.fromkeys(step.side for step in steps))
+    table = Table(title="A step of training", caption="microseconds of all threads / of the clock, medians")
+    for column in ("model", "updates", "size", *sides):
+        table.add_column(column, justify="left" if column in ("model", "updates", "size") else "right")
+    for key, group in itertools.groupby(steps, lambda step: (step.model, step.updates, step.size)):
+        table.add_row(*key, *[f"{step.cpu_us:,.0f} / {step.wall_us:,.0f}" for step in group])
+    return table
+
+
+@click.command()
+@click.option("--size", "sizes", multiple=True, type=click.Choice(["small", "large"]), default=("small", "large"))
+@click.option("--model", "models", multiple=True, type=click.Choice(list(training_steps.MODELS)))
+@click.option("--other", type=click.Path(exists=True, path_type=Path), help="Another checkout of optdb.")
+@click.option("--turns", type=click.IntRange(min=1), default=5, show_default=True, help="The median counts.")
+@click.option("--settle", default=6.0, show_default=True, help="Seconds of steps that do not count.")
+@json_option
+def main(
+    sizes: tuple[str, ...],
+    models: tuple[str, ...],
+    other: Path | None,
+    turns: int,
+    settle: float,
+    json_file: Path | None,
+) -> None:
+    """Measure steps of training."""
+    console = terminal.console()
+    steps: list[Step] = []
+    chosen = models or tuple(training_steps.MODELS)
+    for model, size, updates in itertools.product(chosen, sizes, training_steps.UPDATES):
+        found = measure(model, updates, size, other, turns, settle_s=settle)
+        console.print(*[f"{step.side} {step.cpu_us:.0f} / {step.wall_us:.0f}" for step in found], sep=", ")
+        steps += found
+    console.print(render(steps))
+    write_json(steps, json_file)
+
+
+if __name__ == "__main__":
+    main()
