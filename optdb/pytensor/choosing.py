@@ -25,6 +25,7 @@ from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
 from optdb.device.functions.shared_values import Cell, fetched
+from optdb.pytensor.callers import caller_level
 from optdb.pytensor.graph_digests import graph_digest
 from optdb.pytensor.host_groups import compile_errors
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
@@ -178,7 +179,7 @@ class Trial:
                 "A function in mode OPENCL_AUTO computes other values on the device than by PyTensor's default linker, "
                 "which computes it from now on. Please report the model.",
                 DifferingValuesWarning,
-                stacklevel=7,
+                stacklevel=caller_level(),
             )
         return expected
 

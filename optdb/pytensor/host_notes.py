@@ -10,6 +10,7 @@ from typing import Any
 
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import Cell
+from optdb.pytensor.callers import caller_level
 from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote"]
@@ -71,5 +72,5 @@ class HostNote:
             f"linker where that is faster; optdb.pytensor.explain(function) says why the device does not run them."
             f"{numba}",
             HostNodesWarning,
-            stacklevel=7,
+            stacklevel=caller_level(),
         )

@@ -17,7 +17,7 @@ from pytensor.link.basic import Container
 
 import optdb.pytensor
 from optdb.device.functions.shared_values import ValueOnDevice
-from optdb.pytensor import shared_variables
+from optdb.pytensor import host_notes, shared_variables
 from tests.opencl_device import new_context
 
 
@@ -179,6 +179,16 @@ def test_many_calls_as_one(times, w, mode):
     for count in range(1, 4):
         assert optdb.pytensor.call_n_times(train, times, ones) == (np.arange(4.0) + count * times - 1).sum()
         np.testing.assert_array_equal(w.get_value(), np.arange(4.0) + count * times)
+
+
+def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
+    monkeypatch.setattr(host_notes, "LARGE_SHARE", 0.0)
+    shared_variables.let_hosts_fetch()
+    f = pytensor.function([x], pt.exp(pt.sort(x))[::2], mode=mode)
+    with pytest.warns(host_notes.HostNodesWarning) as caught:
+        for _ in range(30):
+            f(np.ones(3))
+    assert [entry.filename for entry in caught if entry.category is host_notes.HostNodesWarning] == [__file__]
 
 
 def test_many_calls_draw_many_numbers(mode):
