@@ -105,7 +105,7 @@ def test_models(name, device, monkeypatch):
         expected, computed = double(point), single(point.astype("float32"))
         for part, of_single in zip(expected, computed, strict=True):
             assert densities.difference(part, of_single) < 1e-4
-    assert not single.function.vm.jit_fn.on_host
+    assert not single.function.vm.jit_fn.host.reasons
 
 
 def test_inputs_in_double_precision_are_refused():
