@@ -148,7 +148,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice]:
     The device has tensor cores: those that do can copy in the background, too.
     """
     profile, options, problem = context.profile, context.options, request.problem
-    if request.dtype != "float32" or not profile.has_tensor_cores:
+    if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:
         return []
     if not (request.is_aligned and _is_aligned(problem.a) and _is_aligned(problem.b)):
         return []
