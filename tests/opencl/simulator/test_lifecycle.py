@@ -15,7 +15,8 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.opencl.simulator import SimulatorClosed, progress
+from optdb.device import progress
+from optdb.opencl.simulator import SimulatorClosed
 from tests.opencl.simulator.made import simulated, training_step
 
 
