@@ -40,7 +40,7 @@ def context_of(device_kind):
     context.profile = context.profile.as_kind(device_kind)
     if device_kind == "gpu":
         for dtype in ("float16", "float32", "float64"):
-            blocks.choose(context, dtype, blocks.Choice(SMALL_TILES))
+            blocks.choose(context, dtype, blocks.TunedBlocks(SMALL_TILES))
     return context
 
 
@@ -117,7 +117,7 @@ def test_matrices_and_their_transposes(device_kind, m, k, n, orders):
 def kernels_of_tile(tile, dtype):
     context = Context("opencl")
     context.profile = context.profile.as_kind("gpu")
-    blocks.choose(context, dtype, blocks.Choice(dict.fromkeys(CLASSES, tile)))
+    blocks.choose(context, dtype, blocks.TunedBlocks(dict.fromkeys(CLASSES, tile)))
     return context, compile_kernels(matmul_kernels(dtype, context), context)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optdb.codegen.gemm import blocks, trials, tune
-from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
+from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock, TunedBlocks
 from optdb.codegen.gemm.problem import CLASSES, classify
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import Kernel, compile_kernels
@@ -116,7 +116,7 @@ def test_tiles_too_large_for_a_device_are_left_out(context):
     context.profile = context.profile.as_kind("gpu")
     huge = GroupBlock(1024, 1024, 1024, 16, 16)
     assert huge.unsupported_reason() is None
-    blocks.save(context, "float32", Choice(dict.fromkeys(CLASSES, huge)))
+    blocks.save(context, "float32", TunedBlocks(dict.fromkeys(CLASSES, huge)))
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
 
 

@@ -202,7 +202,7 @@ def _difference(one: GroupBlock, other: GroupBlock) -> int:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunedBlocks:
     """Block shapes, and use of CLBlast, of a context for products of a dtype."""
 
     #: The block shape for each class.
@@ -226,7 +226,7 @@ def by_library(context: Context, dtype: str) -> frozenset[str]:
     return _choice(context, dtype).library
 
 
-def choose(context: Context, dtype: str, choice: Choice | None) -> None:
+def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
     """Set the choice of a context, or with None reset it to the tuned one or the default.
 
     Functions compiled before cannot use other block shapes: this is for tuning and tests.
@@ -242,33 +242,33 @@ def key_of(context: Context, dtype: str) -> dict[str, Any]:
     return tuning.key_of(context.device, f"{KIND} {context.profile.device_kind}", dtype, __version__)
 
 
-def save(context: Context, dtype: str, choice: Choice) -> None:
+def save(context: Context, dtype: str, choice: TunedBlocks) -> None:
     """Save a choice on disk; raise OSError if that fails."""
     serialized = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
     tuning.save(key_of(context, dtype), {**serialized, "library": sorted(choice.library)})
 
 
-def _choice(context: Context, dtype: str) -> Choice:
+def _choice(context: Context, dtype: str) -> TunedBlocks:
     # Cached, so that the kernels of a function and their launches agree even if tuning runs in between.
-    choices: dict[tuple[str, str], Choice] = context.kept.setdefault(__name__, {})
+    choices: dict[tuple[str, str], TunedBlocks] = context.kept.setdefault(__name__, {})
     key = context.profile.device_kind, dtype
     if key not in choices:
         choices.setdefault(key, _found(context, dtype))  # of two threads, the first one's
     return choices[key]
 
 
-def _found(context: Context, dtype: str) -> Choice:
+def _found(context: Context, dtype: str) -> TunedBlocks:
     """Return the choice on disk, with the default for each block that the device cannot use."""
     blocks = defaults(context, dtype)
     stored = tuning.load(key_of(context, dtype))
     if stored is None:
-        return Choice(blocks)
+        return TunedBlocks(blocks)
     stored_blocks, library = stored.get("blocks"), stored.get("library")
     if isinstance(stored_blocks, dict):
         for name in CLASSES:
             blocks[name] = _from_dict(stored_blocks.get(name), context, dtype) or blocks[name]
     known = library if isinstance(library, list) and library and clblast.find() is not None else []
-    return Choice(blocks, frozenset(name for name in CLASSES if name in known))
+    return TunedBlocks(blocks, frozenset(name for name in CLASSES if name in known))
 
 
 def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:

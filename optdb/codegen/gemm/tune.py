@@ -81,7 +81,7 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     results = [_best(trials, name, defaults[name], library) for name in CLASSES]
     best_blocks = {result.name: result.block for result in results}
     by_library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
-    blocks.save(context, dtype, blocks.Choice(best_blocks, by_library))
+    blocks.save(context, dtype, blocks.TunedBlocks(best_blocks, by_library))
     blocks.choose(context, dtype, None)
     return results
 

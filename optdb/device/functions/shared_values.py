@@ -1,7 +1,7 @@
 """Values of shared variables that stay on a device from call to call.
 
 A host keeps the value of a shared variable in a cell, a list of one element. Once a function on a device has updated
-the variable, a :class:`SharedValue` holds the value on the device, and the cell has a stand-in for it. On a device that
+the variable, a :class:`PlacedValue` holds the value on the device, and the cell has a stand-in for it. On a device that
 shares the host's memory, that is an array of NumPy over the memory in which the device computes, so anyone may read and
 write it between calls. Elsewhere, and while a call may still be at work, it is a :class:`ValueOnDevice`, which fetches
 the value when the host needs it. All functions on a device find the one value by the stand-in.
@@ -22,16 +22,16 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import pays_zero_copy
 
-__all__ = ["Cell", "SharedArgument", "SharedValue", "UpdatedArgument", "ValueOnDevice", "fetched", "is_array"]
+__all__ = ["Cell", "PlacedValue", "SharedArgument", "UpdatedArgument", "ValueOnDevice", "fetched", "is_array"]
 
 #: Where a host keeps a value: a list of one element.
 Cell = list[Any]
 
 #: The shared values whose stand-ins are arrays of NumPy, by the identities of these.
-_BY_VIEW: weakref.WeakValueDictionary[int, SharedValue] = weakref.WeakValueDictionary()
+_BY_VIEW: weakref.WeakValueDictionary[int, PlacedValue] = weakref.WeakValueDictionary()
 
 
-class SharedValue:
+class PlacedValue:
     """The value of a shared variable on a device.
 
     Parameters
@@ -119,7 +119,7 @@ class SharedValue:
 class ValueOnDevice:
     """Stands in a host's cell for the value of a shared variable. Copies and pickles of it are arrays of NumPy."""
 
-    def __init__(self, shared: SharedValue) -> None:
+    def __init__(self, shared: PlacedValue) -> None:
         self.shared = shared
 
     @property
@@ -153,7 +153,7 @@ def fetched(cell: Cell) -> Any:
     return value.shared.fetch() if isinstance(value, ValueOnDevice) else value
 
 
-def _shared_value(value: Any, context: Context) -> SharedValue | None:
+def _shared_value(value: Any, context: Context) -> PlacedValue | None:
     """Return the shared value that something stands for, if it is in a context."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
@@ -164,7 +164,7 @@ class UpdatedArgument:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.shared: SharedValue | None = None
+        self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
         """Have the value of a cell on the device; return its array if that is another one than before, else None."""
@@ -176,7 +176,7 @@ class UpdatedArgument:
         if found is None or found.cell is not cell:
             finish_work(self._context)
             found = before if before is not None and before.may_hold(cell, value) else None
-            found = found or SharedValue(self._context, cell, value)
+            found = found or PlacedValue(self._context, cell, value)
             found.take(value)
         self.shared = found
         return None if found is before else found.array
@@ -187,7 +187,7 @@ class SharedArgument:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._shared: SharedValue | None = None
+        self._shared: PlacedValue | None = None
         self._own: PairedBuffer | Resident | None = None
         #: The value of the last call, if nothing is to be done when it comes again.
         self._settled: Any = None

@@ -12,7 +12,7 @@ import pytest
 
 from optdb.codegen.functions.tensors import Constant, Stripe, applied, folded, joined, strided
 from optdb.device.functions.function import TracedFunction
-from optdb.device.functions.shared_values import SharedValue, ValueOnDevice, fetched
+from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
 from tests.opencl_device import new_context
 
 F = "float64"
@@ -152,7 +152,7 @@ def test_a_call_that_raises_changes_no_value(reason, context):
 
 def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
     function = function_of(context, lambda a, b: [applied("Add", F, a, b), applied("Mul", F, a, b)], 2)
-    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], SharedValue.stand_in
+    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], PlacedValue.stand_in
     function.run([a, b])
 
     def stand_in(self, is_done):
@@ -164,7 +164,7 @@ def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
         if number % 2:
             a[0], b[0] = [value.copy() for value in before]
         with monkeypatch.context() as patched:
-            patched.setattr(SharedValue, "stand_in", stand_in)
+            patched.setattr(PlacedValue, "stand_in", stand_in)
             with pytest.raises(KeyboardInterrupt):
                 function.run([a, b])
         np.testing.assert_array_equal(np.array(a[0]), before[0] + before[1])
