@@ -228,7 +228,7 @@ class LiftBuilder:
         elif isinstance(node.op, (self.device.from_host, self.device.between)):
             self._build_transfer(node)
         elif node not in self.plan.contexts:
-            self._build_on_host(node, self.plan.reasons.get(node))
+            self._build_on_host(node, self.plan.reason(node))
         else:
             self._lift(node)
 

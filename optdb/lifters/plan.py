@@ -76,6 +76,8 @@ class PlacementPlan:
         #: The nodes that overwrite the caller's arrays, as the user wrote them.
         self._in_place = {node for var in marked if not device.has(var) for node in nodes_in_place(fgraph, var)}
         self._refused: dict[tuple[str, ContextName], str | None] = {}
+        #: Variable of the host to why an input that it depends on could not move to the device.
+        self._unmoved: dict[Variable, str] = {}
 
     def make(self) -> PlacementPlan:
         """Place all nodes; return the plan itself."""
@@ -101,6 +103,11 @@ class PlacementPlan:
         """Return the lifters of a node from `first` on; those before it have rejected the node."""
         candidates = self.candidates(node)
         return candidates[candidates.index(first) :] if first in candidates else candidates
+
+    def reason(self, node: Apply) -> str | None:
+        """Return why a node stays on the host; if an input could not move, the reason is that of the input."""
+        reason = self.reasons.get(node)
+        return self._unmoved.get(node.outputs[0], NO_INPUT) if reason == NO_INPUT else reason
 
     def context(self, var: Variable) -> Any:
         """Return the name of the context that `var` will be on; `_HOST` if it will be on the host."""
@@ -152,8 +159,13 @@ class PlacementPlan:
         if not self.device.moves(var):
             return
         target = getattr(var.tag, "target", None) or self.default
-        if target is not None and self._unsupported_reason(var, target) is None:
+        if target is None:
+            return
+        reason = self._unsupported_reason(var, target)
+        if reason is None:
             self.moved[var] = target
+        else:
+            self._unmoved[var] = reason
 
     def _forward(self, node: Apply) -> None:
         if isinstance(node.op, (self.device.to_host, self.device.from_host, self.device.between)):
@@ -166,6 +178,8 @@ class PlacementPlan:
         contexts = list(dict.fromkeys(c for c in map(self.context, node.inputs) if c is not _HOST))
         if not contexts:
             self.reasons[node] = NO_INPUT
+            unmoved = [self._unmoved[var] for var in node.inputs if var in self._unmoved]
+            self._unmoved.update(dict.fromkeys(node.outputs, unmoved[0]) if unmoved else {})
         elif len(contexts) > 1:
             self.reasons[node] = f"its inputs are in several contexts: {', '.join(map(repr, contexts))}"
         else:

@@ -93,7 +93,10 @@ def _ready() -> None:
 
 def _unsupported_reason(dtype: str, context_name: ContextName) -> str | None:
     reason = get_context(context_name).unsupported_reason(dtype)
-    return None if reason is None else f"{context_name} cannot take arrays of {dtype}: {reason}"
+    if reason is None:
+        return None
+    cure = "; the cure: THEANO_FLAGS=floatX=float32" if dtype == "float64" else ""
+    return f"{context_name} cannot take arrays of {dtype}: {reason}{cure}"
 
 
 def _notes(context_name: ContextName) -> list[str]:

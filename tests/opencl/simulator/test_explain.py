@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
 
 import optdb
+from optdb.opencl import get_context
 from optdb.opencl.ops.blas import OpenCLDot22
 from tests.processes import ROOT, python
 
@@ -38,6 +42,40 @@ def test_what_stays_has_its_reason():
     explanation = optdb.explain(g)
     assert explanation.places["host"] >= 1
     assert "stayed on the host" in str(explanation)
+
+
+@pytest.fixture
+def without_float64(monkeypatch):
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", replace(context.profile, float64=False))
+
+
+REFUSED = r"dev0 cannot take arrays of float64: .* has no double precision; the cure: THEANO_FLAGS=floatX=float32"
+
+
+def test_a_device_without_float64_gives_the_reason_and_the_cure(without_float64):
+    x = tt.dmatrix("x")
+    function = theano.function([x], tt.exp(x).sum(axis=0).astype("float32") + 1, mode=theano.Mode("py", "fast_run"))
+    with pytest.warns(UserWarning, match=f"All nodes of the function run on the host: {REFUSED}") as caught:
+        simulator = optdb.SimulatorOCL(function, "dev0")
+    assert len(caught) == 1
+    np.testing.assert_allclose(simulator(A), np.exp(A).sum(axis=0) + 1, rtol=1e-6)
+    [report] = simulator.report().reports
+    assert report.nodes
+    for node in report.nodes:
+        assert node.reason.endswith("floatX=float32")
+    with pytest.warns(UserWarning, match=REFUSED):
+        in_mode = theano.function([x], tt.exp(x), mode=optdb.mode(device="dev0"))
+    assert "floatX=float32" in optdb.explain(in_mode).reports[-1].nodes[0].reason
+
+
+def test_what_a_device_without_float64_can_compute_has_no_warning(without_float64):
+    x, y = tt.dvector("x"), tt.fvector("y")
+    function = theano.function([x, y], [x + 1, tt.exp(y)], mode=theano.Mode("py", "fast_run"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulator = optdb.SimulatorOCL(function, "dev0")
+    assert {node.reason is None for node in simulator.report().reports[0].nodes} == {True, False}
 
 
 def test_what_a_call_moves(step):

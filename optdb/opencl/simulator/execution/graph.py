@@ -12,6 +12,7 @@ are arrays of floats, and no op reads them on the host.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,22 @@ def device_graph(
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
     final_origins = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
-    return DeviceGraph(fgraph, lift_reports(lifting)[-1], final_origins)
+    lifted = lift_reports(lifting)[-1]
+    _warn_of_refused_inputs(source.inputs, context_name, lifted)
+    return DeviceGraph(fgraph, lifted, final_origins)
+
+
+def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
+    """Warn if no node runs on the device, and it cannot hold an input."""
+    if any(node.lifter is not None for node in lifted.nodes):
+        return
+    reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
+    if reason is not None:
+        warnings.warn(f"All nodes of the function run on the host: {reason}", stacklevel=2)
+
+
+def _refusal(var: Variable, context_name: Any) -> str | None:
+    return OPENCL.unsupported_reason(var.type.dtype, context_name) if is_host_array(var) else None
 
 
 def _with_transfers(
@@ -121,6 +137,9 @@ def _with_transfers(
         else var.clone()
         for var in source.inputs
     }
+    for var, new in inputs.items():
+        if _refusal(var, context_name) is not None:
+            new.tag.target = context_name  # the report of the lift says why it does not move there
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
     copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
