@@ -55,6 +55,8 @@ class Flag:
         Whether the flag's value is what `check` returns, instead of the text.
     live : bool
         Whether the user may change it after Theano is imported.
+    later : str
+        What the user can call then instead, for a flag that is not live.
     """
 
     name: str
@@ -65,6 +67,12 @@ class Flag:
     check: Callable[[str], object] | None = None
     takes: str = ""
     reads: bool = False
+    later: str = ""
+
+    def cannot_change(self, value: object) -> FlagError:
+        """Return the error for a value that is assigned after Theano is imported."""
+        cure = f"call {self.later}" if self.later else f"start again with THEANO_FLAGS={self.name}={value}"
+        return FlagError(f"{self.name} is read once, when Theano is imported.\nThe cure: {cure}")
 
     @property
     def allowed(self) -> str:
@@ -271,6 +279,7 @@ FLAGS: tuple[Flag, ...] = (
         "Run Theano's phases with optdb's engine from the import of Theano on. Later, optdb.enable() and "
         "optdb.disable() switch it.",
         live=False,
+        later="optdb.enable() or optdb.disable()",
     ),
     Flag(
         "optdb.op_cache",
@@ -278,6 +287,7 @@ FLAGS: tuple[Flag, ...] = (
         "Constructing an op returns the existing equal one, from the import of Theano on. Later, "
         "optdb.cache.install() and optdb.cache.uninstall() switch it.",
         live=False,
+        later="optdb.cache.install() or optdb.cache.uninstall()",
     ),
     Flag(
         "optdb.shapes",

@@ -9,7 +9,7 @@ call, whichever way it was written.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from theano.gof.opt import (
@@ -69,7 +69,7 @@ class FunctionNodeRewriter(LocalOptimizer):
     Raises
     ------
     TypeError
-        If `function` cannot be called with ``(fgraph, node)``.
+        If `function` cannot be called with ``(fgraph, node)``, or `tracks` is no list.
     ValueError
         If `tracks` is empty or holds something other than ops.
     """
@@ -205,6 +205,10 @@ def _check_signature(function: NodeFunction, name: str) -> None:
 def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
     if tracks is None:
         return
+    if not isinstance(tracks, Collection) or isinstance(tracks, str):
+        raise TypeError(
+            f"tracks= of the node rewriter '{name}' takes a list, not {tracks!r}: write tracks=[op], not tracks=op"
+        )
     if len(tracks) == 0:
         raise ValueError(f"the node rewriter '{name}' tracks no op: use tracks=None for all nodes")
     for track in tracks:

@@ -96,6 +96,12 @@ def test_empty_tracks_are_refused():
         FunctionNodeRewriter(exp_to_log, [])
 
 
+@pytest.mark.parametrize("tracks", [tt.exp, Elemwise, "exp"], ids=["op", "class", "name"])
+def test_tracks_without_a_list_are_refused(tracks):
+    with pytest.raises(TypeError, match=r"'exp_to_log' takes a list, .*: write tracks=\[op\], not tracks=op"):
+        FunctionNodeRewriter(exp_to_log, tracks)
+
+
 @pytest.mark.parametrize("tracks", [[tt.exp], [Elemwise], [tt.exp, Elemwise], None], ids=["op", "class", "both", "all"])
 def test_tracks_may_be_classes_and_instances(tracks):
     assert FunctionNodeRewriter(exp_to_log, tracks).tracks() == tracks

@@ -181,6 +181,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             yield
     finally:
         configparser.AddConfigVar = add
+    flags.warn_without_section(configparser)
 
 
 #: What Theano's flag ``mode`` takes besides Mode objects.

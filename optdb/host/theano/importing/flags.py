@@ -8,7 +8,8 @@ That module is a parameter because a failed import of Theano is followed by a ne
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from types import ModuleType
 
 from optdb import flags, trace_log
@@ -22,9 +23,13 @@ class _FlagReader:
 
     def __init__(self, flag: flags.Flag) -> None:
         self.flag = flag
+        self._is_read = False
 
     def __call__(self, value: object) -> object:
+        if self._is_read and not self.flag.live:
+            raise self.flag.cannot_change(value)
         parsed = self.flag.parse(value)
+        self._is_read = True
         if self.flag.name == "optdb.trace":
             trace_log.use(flags.traced_topics(parsed))
         return parsed
@@ -61,10 +66,30 @@ def register(configparser: ModuleType) -> None:
         configparser.AddConfigVar(
             flag.name,
             flag.doc,
-            configparser.TypedParam(flag.default, _FlagReader(flag), allow_override=flag.live),
+            configparser.TypedParam(flag.default, _FlagReader(flag)),
             # They change which graph is compiled, never the C code of an op.
             in_c_key=False,
         )
+    _refuse_unknown_fields(type(configparser.config.optdb), flag_names)
+
+
+def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
+    """Let an assignment to a flag that does not exist raise FlagError: Python would add an attribute."""
+
+    def set_flag(config: object, name: str, value: object) -> None:
+        if not hasattr(section, name):
+            raise flags.unknown(f"optdb.{name}", flag_names)
+        object.__setattr__(config, name, value)
+
+    section.__setattr__ = set_flag  # type: ignore[assignment, method-assign]
+
+
+def warn_without_section(configparser: ModuleType) -> None:
+    """Warn of flags that Theano did not find and that are optdb's without their section."""
+    flag_names = {flag.name for flag in flags.FLAGS}
+    for name in configparser.THEANO_FLAGS_DICT:
+        if f"optdb.{name}" in flag_names:
+            warnings.warn(f"{name}: no such flag; did you mean optdb.{name}?", stacklevel=2)
 
 
 def _set_by_user(configparser: ModuleType) -> Iterator[str]:

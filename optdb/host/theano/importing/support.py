@@ -91,6 +91,10 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
         return UnusableCompiler(
             finding, f"install Python's headers (Debian: apt-get install python{version}-dev), {_NO_COMPILER}"
         )
+    refused = re.search(r"(?:option|argument)\W*(-[\w=.+-]+)", finding)
+    if refused is not None:
+        cure = f"remove {refused[1]} from Theano's flag gcc.cxxflags, {_NO_COMPILER}"
+        return UnusableCompiler(finding, cure)
     return UnusableCompiler(finding, f"name another one: THEANO_FLAGS=cxx=clang++, {_NO_COMPILER}")
 
 

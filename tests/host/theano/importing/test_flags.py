@@ -58,6 +58,13 @@ def test_theano_still_warns_of_flags_it_does_not_know():
 
 
 @pytest.mark.slow
+def test_a_flag_without_its_section_names_ours():
+    warned = run_code(SHOW, flags="topo=True,nonsense=1").stderr
+    assert "topo: no such flag; did you mean optdb.topo?" in warned
+    assert "optdb.nonsense" not in warned
+
+
+@pytest.mark.slow
 def test_an_error_leaves_theano_importable():
     code = """
         import os, optdb
@@ -77,10 +84,11 @@ def test_only_live_flags_change_later():
         import optdb, theano
         theano.config.optdb.trace = True
         print(theano.config.optdb.trace)
-        try:
-            theano.config.optdb.topo = True
-        except Exception as error:
-            print(error)
+        for name, value in [("topo", True), ("device", "opencl"), ("tpoo", True)]:
+            try:
+                setattr(theano.config.optdb, name, value)
+            except optdb.flags.FlagError as error:
+                print(error)
         try:
             theano.config.optdb.trace = "perhaps"
         except optdb.flags.FlagError as error:
@@ -88,7 +96,11 @@ def test_only_live_flags_change_later():
     """
     assert output(code).splitlines() == [
         "True",
-        "Can't change the value of this config parameter after initialization!",
+        "optdb.topo is read once, when Theano is imported.",
+        "The cure: call optdb.enable() or optdb.disable()",
+        "optdb.device is read once, when Theano is imported.",
+        "The cure: start again with THEANO_FLAGS=optdb.device=opencl",
+        "optdb.tpoo: no such flag; did you mean optdb.topo?",
         "optdb.trace=perhaps: there is no topic 'perhaps'; did you mean phases? It takes True, False, or topics "
         "joined by +: rewrites[:rules or ops], phases, lifts[:ops or lifters], launches[:kernels], compilers, shared",
     ]

@@ -177,6 +177,18 @@ def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script,
     assert "unexpected error" not in doctor.stdout
 
 
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "error: unrecognized command-line option '-fnonsense'; did you mean '-fno-see'?",
+        "error: unknown argument: '-fnonsense'",
+    ],
+)
+def test_an_option_that_the_compiler_does_not_know_has_a_cure(complaint):
+    error = support.compiler_error(Exception(f"('Compilation failed (return status=1): {complaint}', 1)"), "g++")
+    assert "remove -fnonsense from Theano's flag gcc.cxxflags" in error.cure
+
+
 def test_other_errors_are_not_the_compilers():
     assert support.compiler_error(Exception("something else"), "g++") is None
     assert support.compiler_error(FileNotFoundError(2, "missing", "file"), "g++") is None
