@@ -91,9 +91,21 @@ def __getattr__(name: str) -> Any:
         hint = f"; write {_WRITE_INSTEAD[name]}" if name in _WRITE_INSTEAD else ""
         raise AttributeError(f"module 'optdb' has no attribute {name!r}{hint}")
     module, _, there = _LAZY_ATTRS[name].partition(":")
-    value = getattr(importlib.import_module(module), there or name)
+    value = _import(name, module, there or name)
     globals()[name] = value  # the next use does not call __getattr__
     return value
+
+
+def _import(name: str, module: str, there: str) -> Any:
+    """Import a public name from a module; where that needs Theano, the error says what to call with PyTensor."""
+    try:
+        return getattr(importlib.import_module(module), there)
+    except ImportError as error:
+        if error.name != "theano":
+            raise
+        from optdb.host import pytensor_hint
+
+        raise type(error)(f"{error}{pytensor_hint(name)}", name=error.name) from error
 
 
 def __dir__() -> list[str]:

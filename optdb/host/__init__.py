@@ -13,6 +13,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
+
+#: Public names of optdb that take Theano's functions, and what does the same for PyTensor's.
+FOR_PYTENSOR = {
+    "SimulatorOCL": 'import optdb.pytensor, and write pytensor.function(inputs, outputs, mode="OPENCL")',
+    "disable": "optdb.pytensor.disable()",
+    "enable": "optdb.pytensor.enable()",
+    "explain": "optdb.pytensor.explain(function)",
+    "export": "optdb.pytensor.export(function, path, examples)",
+    "mode": "optdb.pytensor.opencl_mode(device)",
+}
+FOR_PYTENSOR["opencl_backend"] = FOR_PYTENSOR["optimize"] = FOR_PYTENSOR["SimulatorOCL"]
 
 #: The name of the host once a process is bound to one.
 _bound: list[str] = []
@@ -40,7 +52,8 @@ def bind(host: str) -> None:
     if _bound != [host]:
         raise SecondHost(
             f"optdb's rewrite engine serves {_bound[0]} in this process, so it cannot serve {host} as well. "
-            f"The cure: use {host} in a process of its own"
+            f"The cure: use {host} in a process of its own",
+            name=host,
         )
 
 
@@ -58,3 +71,14 @@ def import_host() -> None:
     complete by then.
     """
     importlib.import_module(bound_host())
+
+
+def pytensor_hint(name: str) -> str:
+    """Return a line that says what to call for PyTensor's functions, instead of a public name; '' if nothing is."""
+    return f"\nFor functions of PyTensor: {FOR_PYTENSOR[name]}" if name in FOR_PYTENSOR else ""
+
+
+def refuse_pytensor(name: str, function: Any) -> None:
+    """Raise TypeError if a function that is passed to a public name is PyTensor's."""
+    if type(function).__module__.partition(".")[0] == "pytensor":
+        raise TypeError(f"optdb.{name} takes functions of Theano, and {function!r} is PyTensor's.{pytensor_hint(name)}")

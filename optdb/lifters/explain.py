@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.table import Table
 
+from optdb.host import refuse_pytensor
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.html_tables import HtmlTables
@@ -161,6 +162,7 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     TypeError
         If `function` is not a compiled function.
     """
+    refuse_pytensor("explain", function)
     graph = getattr(getattr(function, "maker", None), "fgraph", None)
     if graph is None:
         raise TypeError(f"explain takes a function that theano.function returned, not {function!r}")

@@ -12,6 +12,7 @@ import numpy as np
 from optdb.device.export import Exportable, Held, Report, Traceable, write
 from optdb.device.export.writing import Examples
 from optdb.device.plans.linked import LinkedFunction
+from optdb.host import refuse_pytensor
 from optdb.host.api.config import config
 from optdb.opencl.exporting.nodes import copied_in
 from optdb.opencl.linking import PlannedVM
@@ -68,10 +69,10 @@ def of_function(function: Any) -> Exportable:
     Untraceable
         If the function cannot be exported.
     """
+    refuse_pytensor("export", function)
     if not hasattr(function, "fn"):
         raise TypeError(
-            f"{function!r} is no compiled function of Theano.\n"
-            "The cure: pass what theano.function has returned, and one of PyTensor to optdb.pytensor.export"
+            f"{function!r} is no compiled function of Theano.\nThe cure: pass what theano.function has returned"
         )
     return _exportable(function, function.fn, lambda container: container.storage)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from optdb.device.futures import Future
 from optdb.device.progress import in_chunks, shows_progress
+from optdb.host import refuse_pytensor
 from optdb.host.theano.functions.compiled import (
     Container,
     Function,
@@ -46,6 +47,7 @@ class DeviceFunction:
     """A method of a simulator: a compiled function on a device, called as the original is, by one thread at a time."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
+        refuse_pytensor("SimulatorOCL", function)
         if not isinstance(function, Function):
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         self.__name__ = name

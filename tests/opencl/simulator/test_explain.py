@@ -78,6 +78,21 @@ def test_what_a_device_without_float64_can_compute_has_no_warning(without_float6
     assert {node.reason is None for node in simulator.report().reports[0].nodes} == {True, False}
 
 
+@pytest.mark.parametrize(
+    ("call", "cure"),
+    [
+        (optdb.explain, "optdb.pytensor.explain"),
+        (optdb.SimulatorOCL, 'mode="OPENCL"'),
+        (lambda function: optdb.export(function, "no.file"), "optdb.pytensor.export"),
+    ],
+    ids=["explain", "simulator", "export"],
+)
+def test_a_function_of_pytensors_is_refused_with_the_cure(call, cure):
+    function = type("Function", (), {"__module__": "pytensor.compile.executor"})()
+    with pytest.raises(TypeError, match=f"is PyTensor's.\nFor functions of PyTensor: .*{cure}"):
+        call(function)
+
+
 def test_what_a_call_moves(step):
     function, w = step
     for _ in range(3):

@@ -109,6 +109,24 @@ def test_theano_that_nobody_finds(tmp_path):
     assert run_code(code).stdout.split() == ["HostNotInstalled", "theano"]
 
 
+def test_without_theano_public_names_say_what_to_call_with_pytensor():
+    code = """
+        import sys
+        sys.path = [folder for folder in sys.path if "site-packages" not in folder]
+        import optdb
+        for name in ("explain", "export", "SimulatorOCL"):
+            try:
+                getattr(optdb, name)
+            except ModuleNotFoundError as error:
+                print(str(error).splitlines()[-1])
+    """
+    assert run_code(code).stdout.splitlines() == [
+        "For functions of PyTensor: optdb.pytensor.explain(function)",
+        "For functions of PyTensor: optdb.pytensor.export(function, path, examples)",
+        'For functions of PyTensor: import optdb.pytensor, and write pytensor.function(inputs, outputs, mode="OPENCL")',
+    ]
+
+
 def test_a_full_disk_is_an_error_that_names_the_folder_and_the_cure():
     with pytest.raises(support.UnusableCompiledir) as error, support.writing_compiledir("the/folder"):
         Path("/dev/full").write_text("code")
