@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Column, Table
 
-__all__ = ["HtmlTables", "html_of"]
+__all__ = ["HtmlTables", "ReportTables", "html_of"]
 
 
 class HtmlTables:
@@ -29,6 +29,13 @@ class HtmlTables:
     def _repr_html_(self) -> str:
         """Return the tables as HTML, which Jupyter shows."""
         return html_of(self.__rich__())
+
+
+class ReportTables(HtmlTables):
+    """Base of reports: an interactive session shows the text that they print as."""
+
+    def __repr__(self) -> str:
+        return str(self).rstrip() or f"<{type(self).__name__} without rows>"
 
 
 def html_of(rendered: RenderableType) -> str:

@@ -89,6 +89,7 @@ def test_cache_stats():
     cells = assert_shows(stats)
     assert "a.<B>" in cells and "not shared: no [props]" in cells and "7" in cells
     assert "no [props]" in str(stats)
+    assert repr(stats) == str(stats).rstrip()
     assert optdb.cache.stats()._repr_html_()
 
 
@@ -97,7 +98,9 @@ def test_lift_reports():
     cells = assert_shows(report)
     assert cells[0] == "lifted to dev" and {"op<1>", "lift_it", "not [yet]"} <= set(cells)
     assert "not [yet]" in str(report)
+    assert repr(report) == str(report).rstrip()
     assert LiftReport("dev")._repr_html_() == ""
+    assert repr(LiftReport("dev")) == "<LiftReport without rows>"
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +115,9 @@ def simulator():
 
 @pytest.mark.parametrize("report", ["memory", "check", "profile", "report"])
 def test_reports_of_a_simulator(simulator, report):
-    assert_shows(getattr(simulator, report)(np.ones((4, 3), "float32")))
+    shown = getattr(simulator, report)(np.ones((4, 3), "float32"))
+    assert_shows(shown)
+    assert repr(shown) == str(shown).rstrip()
 
 
 def test_simulators():
@@ -130,6 +135,7 @@ def test_explanations():
     x = tt.dvector("x")
     explanation = optdb.explain(theano.function([x], x + 1, name="<f>"))
     assert assert_shows(explanation)[0] == "<f>: where its ops run"
+    assert repr(explanation) == str(explanation).rstrip()
 
 
 def test_devices_are_a_list():

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 
 
 def _name(cls: type) -> str:
@@ -44,8 +44,8 @@ class Counts:
         return Stats(installed, self.found, self.shared, alive, dict(self._refused), dict(self._different))
 
 
-@dataclass(frozen=True)
-class Stats(HtmlTables):
+@dataclass(frozen=True, repr=False)
+class Stats(ReportTables):
     """The cache of ops at one moment.
 
     Parameters

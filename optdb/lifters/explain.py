@@ -19,7 +19,7 @@ from rich.table import Table
 from optdb.host import refuse_pytensor
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, FunctionGraph
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.lifters.tables import new_table, text_of
@@ -35,8 +35,8 @@ CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
 
 
-@dataclass(frozen=True)
-class Explanation(HtmlTables):
+@dataclass(frozen=True, repr=False)
+class Explanation(ReportTables):
     """Where the ops of a function run, and why.
 
     Parameters

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from optdb.host.api.graph import FunctionGraph
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 from optdb.lifters.tables import new_table, text_of
 
 
@@ -35,8 +35,8 @@ class NodeReport:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class LiftReport(HtmlTables):
+@dataclass(frozen=True, repr=False)
+class LiftReport(ReportTables):
     """The report of one lift.
 
     Parameters

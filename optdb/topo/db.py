@@ -8,6 +8,7 @@ when a function is compiled, picks some of them and gives a
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -184,7 +185,9 @@ def register_topo(
     callable
         A decorator. It takes a plain function ``f(fgraph, node)``, a node
         rewriter of Theano's (``@theano.gof.local_optimizer``) or anything
-        else that the database takes, and returns the rewriter.
+        else that the database takes, and returns the rewriter. In an
+        interactive session, a function that is defined again replaces the
+        earlier one, with a warning.
 
     Examples
     --------
@@ -208,10 +211,46 @@ def register_topo(
         rewriter = _as_rewriter(obj, tracks, requirements)
         database = _default_database(rewriter) if chosen_db is None else chosen_db
         placing = {} if position == "last" else {"position": position}
-        database.register(name or _own_name(rewriter), rewriter, *tags, **placing)
+        chosen_name = name or _own_name(rewriter)
+        if _is_defined_again(rewriter, _registered(database, chosen_name)):
+            warnings.warn(f"register_topo replaces the earlier '{chosen_name}' of this session", stacklevel=2)
+            _unregister(database, chosen_name)
+        database.register(chosen_name, rewriter, *tags, **placing)
         return rewriter
 
     return register
+
+
+def _registered(database: DB, name: str) -> Any:
+    """Return the member of a database that is registered under a name; None if there is none."""
+    if name not in database._names:
+        return None
+    return next((member for member in database.__db__[name] if member.name == name), None)
+
+
+def _is_defined_again(new: Any, old: Any) -> bool:
+    """Tell whether two rewriters are of one function, whose code an interactive session has run twice."""
+    functions = [_function_of(new), _function_of(old)]
+    if type(new) is not type(old) or None in functions:
+        return False
+    places = {(function.__module__, function.__qualname__) for function in functions}
+    return len(places) == 1 and functions[0].__module__ == "__main__"
+
+
+def _function_of(rewriter: Any) -> Any:
+    """Return the function that a rewriter was made from; None if it was made otherwise."""
+    found = (getattr(rewriter, attr, None) for attr in ("rewrite", "function", "transform"))
+    return next((function for function in found if hasattr(function, "__qualname__")), None)
+
+
+def _unregister(database: DB, name: str) -> None:
+    """Remove a member under its name and all its tags."""
+    [member] = [member for member in database.__db__[name] if member.name == name]
+    for tagged in database.__db__.values():
+        if member in tagged:
+            tagged.remove(member)
+    del database.__db__[name]
+    database._names.discard(name)
 
 
 def _named_database(name: str) -> DB:

@@ -10,6 +10,7 @@ from theano.gof.opt import MergeOptimizer, Optimizer
 
 import optdb
 from optdb.host.api.rewriters import FunctionNodeRewriter
+from optdb.lifters import op_lifter
 from optdb.topo import TopoOptDB, TopoRewriter, collect, register_topo, topo_db
 from tests.topo.graphs import STOCK, graph_of, ops, rewriter, unchanged
 
@@ -377,6 +378,44 @@ def test_fast_run_is_the_tag_where_none_is_given():
         return None
 
     assert names(db.query("+fast_run")) == ["local_default"]
+
+
+def defined(source, db):
+    """Run the code of a notebook's cell, and return its function."""
+    cell = {"__name__": "__main__", "register_topo": register_topo, "local_optimizer": local_optimizer}
+    cell.update(db=db, tt=tt, op_lifter=op_lifter)
+    exec(source, cell)
+    return cell["local_cell"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "@register_topo('a', db=db, tracks=[tt.exp])\ndef local_cell(fgraph, node): return [node.inputs[0]]",
+        "@register_topo('a', db=db)\n@local_optimizer([tt.exp])\ndef local_cell(node): return [node.inputs[0]]",
+        "@register_topo('a', db=db)\n@op_lifter([tt.exp])\ndef local_cell(op, context, inputs, outputs): return None",
+    ],
+    ids=["function", "local_optimizer", "lifter"],
+)
+def test_a_cell_that_runs_again_replaces_its_rewriter(cell):
+    db = TopoOptDB()
+    first = defined(cell, db)
+    with pytest.warns(UserWarning, match="replaces the earlier 'local_cell'"):
+        second = defined(cell.replace("'a'", "'b'"), db)
+    assert second is not first
+    assert db["local_cell"] is second
+    assert names(db.query("+a")) == []
+    assert names(db.query("+b")) == ["local_cell"]
+
+
+def test_another_function_of_that_name_is_an_error():
+    db = TopoOptDB()
+    cell = "@register_topo(db=db)\ndef local_cell(fgraph, node): return None"
+    defined(cell, db)
+    with pytest.raises(ValueError, match="existing"):
+        register_topo(db=db, name="local_cell")(lambda fgraph, node: None)
+    defined(cell, other := TopoOptDB())
+    assert names(other.query("+fast_run")) == ["local_cell"]
 
 
 def test_register_topo_says_what_is_wrong():

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 from optdb.lifters.tables import new_table, text_of
 from optdb.opencl.simulator.diagnostics.comparing import Difference
 
@@ -56,8 +56,8 @@ class StepCheck:
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
-@dataclass(eq=False)
-class CheckReport(HtmlTables):
+@dataclass(eq=False, repr=False)
+class CheckReport(ReportTables):
     """The result of a check; it prints as tables."""
 
     #: Of the function.

@@ -19,7 +19,7 @@ from optdb.device.plans.budget import allowed
 from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.liveness import provided_liveness
 from optdb.host.api.graph import Variable
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 from optdb.lifters.tables import text_of
 from optdb.opencl.exporting import traceable
 from optdb.opencl.linking import PlannedVM
@@ -41,8 +41,8 @@ __all__ = ["MemoryReport", "memory_of"]
 _LARGEST = 5
 
 
-@dataclass(frozen=True)
-class MemoryReport(HtmlTables):
+@dataclass(frozen=True, repr=False)
+class MemoryReport(ReportTables):
     """The device memory of a call, in bytes."""
 
     #: Results of nodes; values that do not live at the same time share memory.

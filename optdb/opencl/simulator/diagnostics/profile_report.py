@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from optdb.html_tables import HtmlTables
+from optdb.html_tables import ReportTables
 from optdb.lifters.tables import new_table, text_of
 
 HOST = "host"
@@ -73,8 +73,8 @@ class Span:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class ProfileReport(HtmlTables):
+@dataclass(frozen=True, eq=False, repr=False)
+class ProfileReport(ReportTables):
     """The result of a profile; it prints as tables."""
 
     #: Of the function.
