@@ -131,6 +131,16 @@ def test_the_users_own_profile_stays():
     assert seen == []
 
 
+def test_nodes_that_were_not_timed_have_no_times():
+    seen = []
+    with observe(seen.append):
+        compiled()
+    [one] = seen
+    node = next(iter(one.function.maker.fgraph.apply_nodes))
+    one.profile.apply_time = {node: 0.0}
+    assert one.node_times() == {}
+
+
 def test_snapshots():
     x, y = tt.dscalar("x"), tt.dscalar("y")
     taken = snapshot([x * y + 1, x])
@@ -300,6 +310,8 @@ def test_the_page_has_it_all(page):
     assert sums["shared variables"] >= 24
     assert 0 < sums["values that are live at once, at most"] <= sums["buffers that are assigned to values"]
     assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
+    # A plan was repeated: the page shows the note about that, and not rows of 0 calls.
+    assert train["nodes"] == []
 
 
 def test_the_page_needs_no_network_and_cannot_be_broken_by_names(page):

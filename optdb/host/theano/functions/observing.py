@@ -150,7 +150,8 @@ class ObservedFunction:
         """Return seconds and number of calls, by node of the compiled graph; nodes that were not timed are left out."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        return {_node_of(key): (seconds, counts.get(key, 0)) for key, seconds in times.items()}
+        # Theano lists the nodes of each function; a device that repeats them as one plan leaves their counts at 0.
+        return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
