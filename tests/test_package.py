@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def test_every_public_name_is_there(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         optdb.nonsense  # noqa: B018
+
+
+def test_the_package_names_its_home_in_one_place():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    metadata = setup["metadata"]
+    pages = dict(line.split(" = ") for line in metadata["project_urls"].split("\n") if line)
+    assert {"Source", "Issues"} <= set(pages)
+    assert all(page.startswith(metadata["url"]) for page in pages.values())
+    assert "`Issues`" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_version_is_in_the_changelog():
