@@ -77,8 +77,11 @@ def test_metadata(wheel):
     extras = set(metadata.get_all("Provides-Extra"))
     assert {"all", "opencl", "oclgrind", "picture", "profiles"} <= extras
     assert 'optdb[distributed,opencl,picture,profiles]; extra == "all"' in metadata.get_all("Requires-Dist")
-    for key in ("Home-page", "Download-URL", "Project-URL"):
-        assert metadata[key] is None
+    addresses = dict(value.split(", ") for value in metadata.get_all("Project-URL"))
+    home = metadata["Home-page"] or addresses.pop("Homepage")
+    assert {"Source", "Issues", "Changelog"} <= set(addresses)
+    # There is one place to fill in.
+    assert all(address.startswith(home) for address in addresses.values())
 
 
 def test_the_wheel_has_what_is_needed_and_no_more(wheel):
