@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import launches, packed_speeds, products, tensor_cores, trials, warpgroups
+from optdb.codegen.gemm import launches, packed_speeds, products, tensor_cores, tensor_rates, trials, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
@@ -219,9 +219,13 @@ def packing(monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    monkeypatch.delitem(context.kept, products.__name__, raising=False)
+    # Products and rates are those of the profile.
+    kept = products.__name__, tensor_rates.__name__
+    for name in kept:
+        monkeypatch.delitem(context.kept, name, raising=False)
     yield context, note_products(monkeypatch)
-    context.kept.pop(products.__name__, None)
+    for name in kept:
+        context.kept.pop(name, None)
 
 
 def kernels_of(computed):
