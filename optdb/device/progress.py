@@ -1,7 +1,8 @@
-"""The progress bar of long runs, on standard error."""
+"""Runs of many calls, and their progress bar on standard error."""
 
 from __future__ import annotations
 
+import operator
 import sys
 import time
 from collections.abc import Callable
@@ -10,12 +11,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["in_chunks", "shows_progress", "started_bar"]
+__all__ = ["calls_in_chunks", "checked_times", "in_chunks", "shows_progress", "started_bar"]
 
 #: A run that takes less is over before a bar has been read.
 SHORT_RUN_S = 2.0
 #: How often the bar moves, and so for how long an interrupt may have to wait.
 UPDATE_INTERVAL_S = 0.25
+
+
+def checked_times(times: Any) -> int:
+    """Return how many calls are asked for; raise TypeError or ValueError if it is no number of 1 or more."""
+    count = operator.index(times)
+    if count < 1:
+        raise ValueError(f"a function can be called 1 time or more, not {count}")
+    return count
+
+
+def calls_in_chunks(call: Callable[[], Any], times: int, with_bar: bool) -> Any:
+    """Make calls one by one, with a progress bar if they take long; return the last result."""
+
+    def run(steps: int) -> Any:
+        for _ in range(steps - 1):
+            call()
+        return call()
+
+    return in_chunks(run, times, with_bar)
 
 
 def shows_progress(wanted: bool | None) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from optdb.device.futures import Future
-from optdb.device.progress import in_chunks, shows_progress
+from optdb.device.progress import calls_in_chunks, checked_times, in_chunks, shows_progress
 from optdb.pytensor.compiled import device_function
 from optdb.pytensor.linker import DeviceThunk
 from optdb.pytensor.shared_variables import let_hosts_fetch
@@ -45,18 +44,11 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
         If `f` is of another mode, or the arguments do not fit it, as PyTensor raises it.
     """
     compiled = device_function(f)
-    times = operator.index(times)
-    if times < 1:
-        raise ValueError(f"a function can be called 1 time or more, not {times}")
+    times = checked_times(times)
     with_bar = shows_progress(None)
     if any(given.update is not None and not given.implicit for given in f.maker.inputs):
         # Each call takes the value that is passed, and gives the input another one.
-        def call(steps: int) -> Any:
-            for _ in range(steps - 1):
-                f(*args, **kwargs)
-            return f(*args, **kwargs)
-
-        return in_chunks(call, times, with_bar)
+        return calls_in_chunks(functools.partial(f, *args, **kwargs), times, with_bar)
 
     def repeat(cells: Any) -> Any:
         return in_chunks(functools.partial(compiled.call_n_times, cells), times, with_bar)

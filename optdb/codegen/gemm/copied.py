@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
@@ -158,12 +158,12 @@ def choices(context: Context, request: Request) -> Sequence[Choice]:
         return []
     if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
         return []
-    is_transposed = request.is_transposed
     if problem.along == (False, True):
-        problem, is_transposed = problem.transposed(), not is_transposed
+        problem = problem.transposed()
+        request = replace(request, problem=problem, is_transposed=not request.is_transposed)
     needed = [copied_kernel(BLOCK, problem.along, options.instructions), wide_total_kernel("float32")]
     planned = plan(problem, BLOCK, profile.compute_units)
-    return [KernelChoice("a product by copied tiles", planned, lambda: needed, request, is_transposed=is_transposed)]
+    return [KernelChoice("a product by copied tiles", planned, lambda: needed, request)]
 
 
 def _is_aligned(steps: tuple[int, int, int]) -> bool:

@@ -132,11 +132,9 @@ class KernelChoice:
     kernels : callable
         Returns the kernels.
     request : Request
-        The product.
+        The product that the launches compute: the requested one, or that of the transposed matrices.
     seconds : float
         The price.
-    is_transposed : bool, optional
-        Whether the launches compute the product of the transposed matrices; by default as requested.
     """
 
     name: str
@@ -144,15 +142,13 @@ class KernelChoice:
     kernels: Callable[[], Sequence[Kernel]]
     request: Request
     seconds: float = 0.0
-    is_transposed: bool | None = None
 
     def prepare(self, context: Context) -> Launches | None:
         """Compile the kernels; return None, after a warning, if one of them does not build."""
         kernels = try_compile(self.kernels(), context, self.name, f"Other kernels compute {self.name}")
         if kernels is None:
             return None
-        is_transposed = self.request.is_transposed if self.is_transposed is None else self.is_transposed
-        return Launches(self.name, self.plan, self.request.dtype, is_transposed, kernels)
+        return Launches(self.name, self.plan, self.request.dtype, self.request.is_transposed, kernels)
 
 
 def prepared(families: Sequence[Family], context: Context, request: Request) -> PreparedProduct:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import copy
 import functools
 import keyword
-import operator
 from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optdb.device.futures import Future
-from optdb.device.progress import in_chunks, shows_progress
+from optdb.device.progress import calls_in_chunks, checked_times, in_chunks, shows_progress
 from optdb.host import refuse_pytensor
 from optdb.host.theano.functions.compiled import (
     Container,
@@ -125,17 +124,10 @@ class DeviceFunction:
         MemoryError
             If the device has too little memory.
         """
-        times = operator.index(times)
-        if times < 1:
-            raise ValueError(f"a function can be called 1 time or more, not {times}")
+        times = checked_times(times)
         with self._state.turn():
             self._state.check_open()
             executable, with_bar = self._executable, shows_progress(self._simulator.progress_bar)
-
-            def call_repeatedly(steps: int) -> Any:
-                for _ in range(steps - 1):
-                    self(*args, **kwargs)
-                return self(*args, **kwargs)
 
             def repeat(steps: int) -> None:
                 executable.repeat(steps)
@@ -144,7 +136,7 @@ class DeviceFunction:
 
             if any(binding.may_change for binding in executable.inputs):
                 with executable.sparing_arguments():
-                    return in_chunks(call_repeatedly, times, with_bar)
+                    return calls_in_chunks(functools.partial(self, *args, **kwargs), times, with_bar)
             run = functools.partial(in_chunks, repeat, times, with_bar)
             return self._call_with(functools.partial(executable, run=run), args, kwargs)
 
