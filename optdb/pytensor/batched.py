@@ -10,8 +10,8 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
-from optdb.codegen.functions.tensors import cast
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import cast
 from optdb.pytensor.blas import batched_product
 from optdb.pytensor.dispatch import NodeTrace, tensors_of
 

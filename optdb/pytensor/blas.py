@@ -9,8 +9,10 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Dot
 
-from optdb.codegen.functions.lowering import UNROLLED
-from optdb.codegen.functions.tensors import (
+from optdb.codegen.gemm.operations import BatchedProduct, Product
+from optdb.device.functions.host_parts import Value
+from optdb.device.schedule.lowering import UNROLLED
+from optdb.device.tensors import (
     Application,
     Constant,
     MatrixVector,
@@ -22,8 +24,6 @@ from optdb.codegen.functions.tensors import (
     reshaped,
     transposed,
 )
-from optdb.codegen.gemm.operations import BatchedProduct, Product
-from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 _FLOATS = ("float16", "float32", "float64")

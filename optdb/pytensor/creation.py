@@ -8,7 +8,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, ExtractDiag, Eye
 
-from optdb.codegen.functions.tensors import (
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import (
     Constant,
     Coordinate,
     Iota,
@@ -18,7 +19,6 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 

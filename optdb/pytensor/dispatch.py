@@ -10,8 +10,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
-from optdb.codegen.functions.tensors import Tensor
-from optdb.device.functions.function import FunctionTracer, Value
+from optdb.device.functions.host_parts import Value
+from optdb.device.functions.tracer import FunctionTracer
+from optdb.device.tensors import Tensor
 from optdb.numpy_types import HostArray
 
 

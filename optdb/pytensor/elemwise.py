@@ -10,10 +10,10 @@ from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp, TrueDiv
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
-from optdb.codegen.functions.tensors import Tensor, cast, folded, mapped, transposed
 from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import Tensor, cast, folded, mapped, transposed
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.scalars import _NAMES, program_of
 

@@ -10,7 +10,7 @@ from typing import Any
 from pytensor.configdefaults import config
 
 from optdb.device.export import Examples, Exportable, Held, Report, Traceable, write
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
 from optdb.device.functions.uncomputed import uncomputed
 from optdb.pytensor.compiled import device_function
 from optdb.pytensor.dispatch import is_array

@@ -9,8 +9,8 @@ from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blockwise import Blockwise
 
-from optdb.codegen.functions.tensors import Constant
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import Constant
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 

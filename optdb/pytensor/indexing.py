@@ -17,7 +17,8 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type_other import NoneTypeT
 
-from optdb.codegen.functions.tensors import (
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import (
     Constant,
     Coordinate,
     Lookup,
@@ -33,7 +34,6 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.device.functions.function import Value
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 #: Elements are looked up the other way round if indices name no fewer than one of so many.

@@ -9,8 +9,8 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.extra_ops import CumOp
 
-from optdb.codegen.functions.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 

@@ -12,7 +12,10 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
-from optdb.codegen.functions.tensors import (
+from optdb.codegen.linalg import operations
+from optdb.codegen.operation import ArraySpec, Operation
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import (
     Application,
     Constant,
     Coordinate,
@@ -24,9 +27,6 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.codegen.linalg import operations
-from optdb.codegen.operation import ArraySpec, Operation
-from optdb.device.functions.function import Value
 from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.runtime.context import Context

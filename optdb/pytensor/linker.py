@@ -12,9 +12,11 @@ from pytensor.configdefaults import config
 from pytensor.link.basic import JITLinker
 from pytensor.link.utils import raise_with_op
 
-from optdb.device.functions.function import FunctionTracer, TracedFunction, Value
+from optdb.device.functions.function import TracedFunction
+from optdb.device.functions.host_parts import Value
 from optdb.device.functions.paired_buffers import is_same_memory
 from optdb.device.functions.shared_values import Cell, ValueOnDevice
+from optdb.device.functions.tracer import FunctionTracer
 from optdb.pytensor import (  # noqa: F401  they register how ops are described
     blas,
     creation,

@@ -11,10 +11,11 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import io_toposort
 
-from optdb.codegen.functions import tensors
-from optdb.codegen.functions.tensors import Tensor
 from optdb.codegen.scalars.types import NoCode
-from optdb.device.functions.function import FunctionTracer, HostValue, Retrace, Value
+from optdb.device import tensors
+from optdb.device.functions.host_parts import HostValue, Value
+from optdb.device.functions.tracer import FunctionTracer, Retrace
+from optdb.device.tensors import Tensor
 from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, is_array
 from optdb.pytensor.host_groups import HostGroup, HostNodes

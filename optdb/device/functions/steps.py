@@ -6,11 +6,12 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from optdb.codegen.functions.stored import Buffer, Stored
-from optdb.codegen.functions.work_units import LoopStep, OperationUnit
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.loops.body import Buffer
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
+from optdb.device.schedule.stored import Stored
+from optdb.device.schedule.work_units import LoopStep, OperationUnit
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context

@@ -8,13 +8,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from optdb.codegen.functions.schedule import Schedule
-from optdb.codegen.functions.stored import Buffer, Stored
-from optdb.codegen.functions.tensors import ArgumentTensor, Constant, Tensor
 from optdb.codegen.kernels.programs import one_program
-from optdb.device.functions.function import HostValue, Retrace, Value
+from optdb.codegen.loops.body import Buffer
+from optdb.device.functions.host_parts import HostValue, Value
 from optdb.device.functions.steps import FunctionMemory, compiled
+from optdb.device.functions.tracer import Retrace
 from optdb.device.plans import LinkedFunction, Node, ValueId
+from optdb.device.schedule.scheduler import Schedule
+from optdb.device.schedule.stored import Stored
+from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context

@@ -7,9 +7,9 @@ import functools
 import numpy as np
 import pytest
 
-from optdb.codegen.functions.tensors import applied
 from optdb.device.export import Exportable, Held, Traceable, write
 from optdb.device.functions.uncomputed import uncomputed
+from optdb.device.tensors import applied
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import load
 from tests.opencl_device import new_context

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.functions.tensors import (
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.device.functions.function import TracedFunction
+from optdb.device.plans import PlanOptions
+from optdb.device.tensors import (
     Constant,
     Coordinate,
     Iota,
@@ -30,9 +33,6 @@ from optdb.codegen.functions.tensors import (
     transposed,
     view,
 )
-from optdb.codegen.scalars.program import Program, Scalar
-from optdb.device.functions.function import TracedFunction
-from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.codegen.functions.tensors import Constant, Stripe, applied, folded, joined, strided
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
+from optdb.device.tensors import Constant, Stripe, applied, folded, joined, strided
 from tests.opencl_device import new_context
 
 F = "float64"

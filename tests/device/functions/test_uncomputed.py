@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.codegen.functions.tensors import Constant, applied
-from optdb.device.functions.function import HostValue, Retrace
+from optdb.device.functions.host_parts import HostValue
+from optdb.device.functions.tracer import Retrace
 from optdb.device.functions.uncomputed import uncomputed
+from optdb.device.tensors import Constant, applied
 from optdb.runtime.arrays import empty
 from optdb.runtime.tracing import Trace, Tracer, Untraceable
 from tests.opencl_device import new_context

@@ -15,10 +15,9 @@ from typing import Protocol
 import numpy as np
 
 from optdb.codegen.elementwise import WIDTH, Operand
-from optdb.codegen.functions.indices import Index
-from optdb.codegen.functions.lowering import Operand as Result
-from optdb.codegen.functions.stored import Buffer
 from optdb.codegen.kernels import ctype
+from optdb.codegen.loops.body import Buffer, Index
+from optdb.codegen.loops.body import Operand as Result
 from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.program import Program, Scalar
@@ -98,7 +97,7 @@ def atomic_addition(dtype: str) -> str:
     bits = "ulong" if is_wide else "uint"
     words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
     words["COMPARE_EXCHANGE"] = "atom_cmpxchg" if is_wide else "atomic_cmpxchg"
-    template = functions("functions/loops.cl")["add_atomically"]
+    template = functions("loops/loops.cl")["add_atomically"]
     code = filled(template, add_atomically=f"add_atomically_{kind}", **words)
     return f"#pragma OPENCL EXTENSION {WIDE_ATOMICS} : enable\n{code}" if is_wide else code
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.functions.loops import LoopGrid, LoopKernel
-from optdb.codegen.functions.lowering import Load, Lowering, RowProduct, TooLarge
-from optdb.codegen.functions.stored import Buffer, Stored
-from optdb.codegen.functions.targets import Target
-from optdb.codegen.functions.tensors import Tensor
+from optdb.codegen.loops.body import Buffer, TooLarge
+from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.targets import Target
 from optdb.codegen.operation import Operation
+from optdb.device.schedule.lowering import Lowering
+from optdb.device.schedule.stored import Stored
+from optdb.device.tensors import Tensor
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
 
@@ -67,17 +68,6 @@ class LoopStep:
     kernel: LoopKernel
     grid: LoopGrid
     units: Sequence[LoopUnit]
-
-
-def buffers_read(lowering: Lowering) -> Iterable[Buffer]:
-    """Yield the buffers that a body reads."""
-    yield from lowering.tables
-    for source in lowering.sources:
-        if isinstance(source, Load):
-            yield source.buffer
-        elif isinstance(source, RowProduct):
-            yield source.matrix
-            yield source.vector
 
 
 def ordered_steps(
@@ -161,7 +151,7 @@ def _fused(
     lowering = lowering_of(first.domain)
     try:
         targets = [target for unit in units for target in unit.targets(lowering)]
-        if len(units) > 1 and len({*buffers_read(lowering), *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
+        if len(units) > 1 and len({*lowering.buffers_read, *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
             raise TooLarge
     except TooLarge:
         if len(units) == 1:

@@ -8,16 +8,15 @@ stores it first. Equal steps are written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 
-from optdb.codegen.functions.indices import Index, LoweredValue
-from optdb.codegen.functions.powers import power
-from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
-from optdb.codegen.functions.tensors import (
+from optdb.codegen.loops.body import Index, Load, LoopBody, Operand, RowProduct
+from optdb.codegen.scalars.program import Number, Scalar
+from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
+from optdb.device.tensors import (
     SHORT,
     Constant,
     Coordinate,
@@ -33,7 +32,6 @@ from optdb.codegen.functions.tensors import (
     Tensor,
     ViewTensor,
 )
-from optdb.codegen.scalars.program import Number, Program, Scalar
 
 #: Folds of at most so many elements are unrolled.
 UNROLLED = SHORT
@@ -41,51 +39,11 @@ UNROLLED = SHORT
 UNROLLED_PARTS = 64
 #: Folds within folds are unrolled up to so many elements.
 MOST_NESTED = 64
-#: The most steps of a body: compilers take more time than there are steps.
-MOST_STEPS = 1500
-
-#: A value, or a constant of the program.
-Operand = LoweredValue | Number
 #: Asks for elements of tensors at indices, and returns one.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
-class TooLarge(Exception):
-    """A body has too many steps for one kernel."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """An element of a buffer that a body reads, at an affine index."""
-
-    buffer: Buffer
-    index: Index
-
-
-@dataclass(frozen=True)
-class RowProduct:
-    """The product of a row of a matrix, by the loop's index, and a vector; both are in memory."""
-
-    matrix: Buffer
-    offset: int
-    row_stride: int
-    vector: Buffer
-    vector_offset: int
-    length: int
-
-
-@dataclass(frozen=True)
-class LoopIndex:
-    """An affine index as a value."""
-
-    index: Index
-
-
-#: What a body takes as an input.
-Source = Load | RowProduct | LoopIndex
-
-
-class Lowering:
+class Lowering(LoopBody):
     """Writes the body of a kernel that loops over a domain.
 
     Parameters
@@ -99,19 +57,13 @@ class Lowering:
     """
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool = False) -> None:
-        self.domain = tuple(domain)
-        self.sources: list[Source] = []
-        self.dtypes: list[str] = []
-        self.steps: list[tuple[Scalar, tuple[Operand, ...]]] = []
+        super().__init__(domain)
         #: The tensors that have to be stored first.
         self.missing: dict[Tensor, None] = {}
-        #: The arrays that are read at computed indices.
-        self.tables: list[Buffer] = []
         #: The folds that were unrolled.
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        self._slots: dict[Any, LoweredValue] = {}
         #: For each fold that is being unrolled, how often its elements are computed.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
@@ -159,70 +111,6 @@ class Lowering:
             return found
         computed = [tensor for tensor, _ in self._memo if isinstance(tensor, Mapped) and tensor is not root]
         return [*computed[len(computed) // 2 :][:1]]
-
-    def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
-        """Write a step, unless there is an equal one; return its result."""
-        step = scalar, tuple(operands)
-        if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
-            base, exponent = operands
-            if isinstance(exponent, Number) and not isinstance(base, Number) and self.dtype_of(base) == scalar.dtype:
-                found = power(operands[0], exponent.value, scalar.dtype, self.apply)
-                if found is not None:
-                    return found
-        if step not in self._slots:
-            if len(self.steps) >= MOST_STEPS:
-                raise TooLarge
-            self._slots[step] = LoweredValue(len(self.steps), is_step=True)
-            self.steps.append(step)
-        return self._slots[step]
-
-    def inline(self, program: Program, operands: Sequence[Operand]) -> list[Operand]:
-        """Write the steps of a program."""
-        return program.evaluate(operands, self.apply, lambda number: number)
-
-    def source(self, source: Source, dtype: str) -> LoweredValue:
-        """Return the input that a source gives."""
-        if source not in self._slots:
-            self._slots[source] = LoweredValue(len(self.sources), is_step=False)
-            self.sources.append(source)
-            self.dtypes.append(dtype)
-        return self._slots[source]
-
-    def build(self, results: Iterable[Operand]) -> Program:
-        """Return the program of the body with some results."""
-        count = len(self.sources)
-        order = _gathers_first(self.steps)
-        numbers = {number: position for position, number in enumerate(order)}
-
-        def slot(operand: Operand) -> int | Number:
-            if isinstance(operand, Number):
-                return operand
-            return numbers[operand.number] + count if operand.is_step else operand.number
-
-        steps = tuple((self.steps[number][0], tuple(map(slot, self.steps[number][1]))) for number in order)
-        return Program(tuple(self.dtypes), steps, tuple(map(slot, results)))
-
-    def dtype_of(self, operand: Operand) -> str:
-        """Return the dtype of a value."""
-        if isinstance(operand, Number):
-            return operand.dtype
-        return self.steps[operand.number][0].dtype if operand.is_step else self.dtypes[operand.number]
-
-    def index_value(self, index: Index) -> Operand:
-        """Return an index as a value of int64."""
-        affine = Index(index.const, tuple(term for term in index.terms if isinstance(term[0], int)))
-        computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, LoweredValue)]
-        if affine.terms:
-            total: Operand = self.source(LoopIndex(affine), "int64")
-        else:
-            total = Number.of(affine.const, "int64")
-        for variable, factor in computed:
-            scaled: Operand = variable
-            if factor != 1:
-                scaled = self.apply(Scalar("Mul", "int64"), [variable, Number.of(factor, "int64")])
-            is_zero = isinstance(total, Number) and total.value == 0
-            total = scaled if is_zero else self.apply(Scalar("Add", "int64"), [total, scaled])
-        return total
 
     def _start(self, tensor: Tensor, coordinates: tuple[Index, ...]) -> Operand | _Evaluation:
         """Return an element, or what computes it."""
@@ -375,10 +263,6 @@ class Lowering:
         assert result is not None  # folds of no elements are constants
         return self.converted(result, tensor.dtype)
 
-    def converted(self, value: Operand, dtype: str) -> Operand:
-        """Return a value in some dtype."""
-        return value if self.dtype_of(value) == dtype else self.apply(Scalar("Cast", dtype), [value])
-
     def _joined(self, tensor: Joined, coordinates: tuple[Index, ...]) -> _Evaluation:
         position = coordinates[tensor.axis].const
         for part in tensor.parts:
@@ -437,34 +321,6 @@ class Lowering:
             matrix.buffer, matrix.offset, matrix.strides[0], vector.buffer, vector.offset, matrix.shape[1]
         )
         return self.source(source, tensor.dtype)
-
-
-def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
-    """Return an order of steps in which those that read elements at computed indices come early, side by side.
-
-    A kernel reads such elements lane by lane; neighbours share a loop over the lanes.
-    """
-    needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
-    is_gather = [scalar.name == "Element" for scalar, _ in steps]
-    if not any(is_gather):
-        return list(range(len(steps)))
-    #: For each step, how many reads come one after the other before it.
-    depth: list[int] = []
-    for number in range(len(steps)):
-        depth.append(max((depth[need] + is_gather[need] for need in needs[number]), default=0))
-    order: dict[int, None] = {}
-    for level in range(max(depth) + 1):
-        gathers = [number for number, gather in enumerate(is_gather) if gather and depth[number] == level]
-        ahead: set[int] = set()
-        stack = [need for number in gathers for need in needs[number]]
-        while stack:
-            number = stack.pop()
-            if number not in ahead and number not in order:
-                ahead.add(number)
-                stack += needs[number]
-        order.update(dict.fromkeys([*sorted(ahead), *gathers]))
-    order.update(dict.fromkeys(range(len(steps))))
-    return list(order)
 
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:

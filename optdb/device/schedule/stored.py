@@ -1,30 +1,12 @@
-"""Tensors in memory: buffers, and strided elements of them."""
+"""Tensors in memory: strided elements of buffers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from optdb.codegen.functions.indices import Index
-from optdb.codegen.functions.tensors import ReshapedTensor, Tensor, ViewTensor
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Memory for `size` elements of one dtype."""
-
-    size: int
-    dtype: str
-    #: What it holds, for reports.
-    name: str = "a value"
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes it takes."""
-        return self.size * np.dtype(self.dtype).itemsize
+from optdb.codegen.loops.body import Buffer, Index
+from optdb.device.tensors import ReshapedTensor, Tensor, ViewTensor
 
 
 class Stored(Tensor):

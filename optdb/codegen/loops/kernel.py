@@ -1,7 +1,7 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-The body of a kernel is a program that a `Lowering` has written; its results go to *targets*, see
-`optdb.codegen.functions.targets`.
+A kernel computes a :class:`LoopBody` for each point of a domain; the results go to *targets*, see
+`optdb.codegen.loops.targets`.
 
 A processor computes vectors of points, other devices a point for each item.
 """
@@ -14,10 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from optdb.codegen.elementwise import WIDTH, Operand
-from optdb.codegen.functions.indices import Index
-from optdb.codegen.functions.lowering import Load, LoopIndex, Lowering, RowProduct
-from optdb.codegen.functions.stored import Buffer
-from optdb.codegen.functions.targets import (
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.loops.body import Buffer, Index, Load, LoopBody, LoopIndex, RowProduct
+from optdb.codegen.loops.targets import (
     ColumnSum,
     ElementStore,
     Fold,
@@ -28,7 +27,6 @@ from optdb.codegen.functions.targets import (
     atomic_addition,
     results_of,
 )
-from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, is_complex
@@ -40,7 +38,7 @@ GROUP = 256
 #: Work items of a processor for each of its units, and the fewest points of one.
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
-_CODE = functions("functions/loops.cl")
+_CODE = functions("loops/loops.cl")
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
@@ -64,22 +62,22 @@ def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[in
 
 @dataclass(eq=False)
 class LoopKernel:
-    """A kernel that computes targets over the domain of a lowering."""
+    """A kernel that computes targets over the domain of a body."""
 
-    lowering: Lowering
+    body: LoopBody
     targets: Sequence[Target]
     profile: DeviceProfile
     #: The buffers that the kernel takes, in the order of its parameters.
     buffers: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lowering = self.lowering
-        self.program = lowering.build([x for target in self.targets for x in results_of(target)])
-        sources = lowering.sources
+        body = self.body
+        self.program = body.build([x for target in self.targets for x in results_of(target)])
+        sources = body.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
         #: The loops that are left, at least one; and the old axes that name them.
-        self.domain, self._axes = collapsed(lowering.domain, affine)
+        self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
         complex_numbers = any(map(is_complex, computed_dtypes(self.program)))
@@ -103,9 +101,9 @@ class LoopKernel:
         """Return the buffers that may be where a buffer is stored: a point reads the elements that it stores alone."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
-        sources, targets = self.lowering.sources, self.targets
+        sources, targets = self.body.sources, self.targets
         loads = [source for source in sources if isinstance(source, Load)]
-        anywhere = {*self.lowering.tables, *(target.matrix for target in targets if isinstance(target, ColumnSum))}
+        anywhere = {*self.body.tables, *(target.matrix for target in targets if isinstance(target, ColumnSum))}
         anywhere.update(
             x for source in sources if isinstance(source, RowProduct) for x in (source.matrix, source.vector)
         )
@@ -122,7 +120,7 @@ class LoopKernel:
         helpers = Helpers("loop")
         names = self._names()
         outputs = [f"r{number}" for number in range(len(self.program.results))]
-        uniform = [name for name, source in zip(names, self.lowering.sources) if self._is_uniform(source)]
+        uniform = [name for name, source in zip(names, self.body.sources) if self._is_uniform(source)]
         wrong_functions = self.profile.quirks.wrong_vector_functions
         code = scalar_code(self.program, names, outputs, uniform, self.width, helpers, wrong_functions)
         once = [*self._uniform_loads(names), code.once]
@@ -130,7 +128,7 @@ class LoopKernel:
         computed = [*self._loads(names), *declared, code.statements]
         aliases = [
             f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self.name_of(buffer)}_at;"
-            for number, buffer in enumerate(self.lowering.tables)
+            for number, buffer in enumerate(self.body.tables)
         ]
         target_code = TargetCode(self)
         readers = dict.fromkeys(self._functions(names))
@@ -161,7 +159,7 @@ class LoopKernel:
         return f"a{self.buffers.index(buffer)}"
 
     def _names(self) -> list[str]:
-        return [f"i{number}" for number in range(len(self.lowering.sources))]
+        return [f"i{number}" for number in range(len(self.body.sources))]
 
     def _is_uniform(self, source: object) -> bool:
         if isinstance(source, RowProduct):
@@ -180,7 +178,7 @@ class LoopKernel:
 
     def _uniform_loads(self, names: Sequence[str]) -> list[str]:
         lines = []
-        for name, source in zip(names, self.lowering.sources):
+        for name, source in zip(names, self.body.sources):
             if isinstance(source, Load) and self._is_uniform(source):
                 operand = Operand.of(name, source.buffer.dtype)
                 at = f"{self.name_of(source.buffer)}_at[{source.index.const}]"
@@ -193,7 +191,7 @@ class LoopKernel:
         """Return the offsets that vary: of loads, stores and loop indices."""
         indices = [
             (name, source.index)
-            for name, source in zip(names, self.lowering.sources)
+            for name, source in zip(names, self.body.sources)
             if isinstance(source, Load | LoopIndex) and not self._is_uniform(source)
         ]
         stores = [
@@ -233,7 +231,7 @@ class LoopKernel:
 
     def _loads(self, names: Sequence[str]) -> list[str]:
         lines = []
-        for name, source in zip(names, self.lowering.sources):
+        for name, source in zip(names, self.body.sources):
             if self._is_uniform(source):
                 continue
             if isinstance(source, RowProduct):
@@ -277,7 +275,7 @@ class LoopKernel:
     def _functions(self, names: Sequence[str]) -> list[str]:
         """Return the functions that the code calls."""
         found = []
-        for name, source in zip(names, self.lowering.sources):
+        for name, source in zip(names, self.body.sources):
             if isinstance(source, Load) and self.width > 1 and not self._is_uniform(source):
                 found.append(Operand.of(name, source.buffer.dtype).lane_reader("loop"))
             if isinstance(source, RowProduct):

@@ -2,7 +2,7 @@
 
 A tensor is stored if it is a result, if an operation of its own takes or gives it, or if a kernel that needs it cannot
 compute it on the fly, such as a fold over many elements. Each unit of work writes tensors into buffers, see
-`optdb.codegen.functions.work_units`.
+`optdb.device.schedule.work_units`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
-from optdb.codegen.functions.indices import Index, LoweredValue
-from optdb.codegen.functions.loops import grid_of
-from optdb.codegen.functions.lowering import UNROLLED, UNROLLED_PARTS, Load, Lowering, TooLarge, has_parts, unrolls
-from optdb.codegen.functions.stored import Buffer, Replacements, Stored, c_strides, resolve
-from optdb.codegen.functions.targets import (
+from optdb.codegen.gemm.operations import Product
+from optdb.codegen.loops.body import Buffer, Index, Load, LoweredValue, TooLarge
+from optdb.codegen.loops.kernel import grid_of
+from optdb.codegen.loops.targets import (
     WIDE_ATOMICS,
     ColumnSum,
     ElementStore,
@@ -28,7 +27,13 @@ from optdb.codegen.functions.targets import (
     ScatterStore,
     Target,
 )
-from optdb.codegen.functions.tensors import (
+from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.scalars.program import Number, Scalar
+from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, has_parts, unrolls
+from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
+from optdb.device.schedule.work_units import LoopStep, LoopUnit, OperationUnit, WorkUnit, ordered_steps
+from optdb.device.tensors import (
     Application,
     ArgumentTensor,
     Computed,
@@ -47,11 +52,6 @@ from optdb.codegen.functions.tensors import (
     broadcast,
     transposed,
 )
-from optdb.codegen.functions.work_units import LoopStep, LoopUnit, OperationUnit, WorkUnit, buffers_read, ordered_steps
-from optdb.codegen.gemm.operations import Product
-from optdb.codegen.operation import ArraySpec, Operation
-from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Number, Scalar
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
@@ -483,7 +483,7 @@ class Schedule:
         except TooLarge:
             return False
         matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
-        unit.reads = {*buffers_read(lowering), *matrices}
+        unit.reads = {*lowering.buffers_read, *matrices}
         return True
 
 

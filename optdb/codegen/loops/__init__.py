@@ -1,0 +1,1 @@
+"""Fused loops: kernels that compute any number of results in one pass over a domain."""

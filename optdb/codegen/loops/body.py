@@ -1,0 +1,248 @@
+"""The body of a fused loop: a program of scalars, the elements of buffers that it reads, and their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.scalars.powers import power
+from optdb.codegen.scalars.program import Number, Program, Scalar
+
+
+@dataclass(frozen=True)
+class LoweredValue:
+    """A value in the body of a kernel: an input, or the result of a step."""
+
+    number: int
+    is_step: bool
+
+
+#: The number of a loop's axis, or a value of int64.
+Variable = int | LoweredValue
+
+
+@dataclass(frozen=True)
+class Index:
+    """A constant, and variables with factors."""
+
+    const: int = 0
+    terms: tuple[tuple[Variable, int], ...] = ()
+
+    @classmethod
+    def of(cls, variable: Variable) -> Index:
+        """Return the index that is a variable."""
+        return cls(0, ((variable, 1),))
+
+    @property
+    def is_const(self) -> bool:
+        """Whether it depends on no variable."""
+        return not self.terms
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it depends on loop variables alone."""
+        return all(isinstance(variable, int) for variable, _ in self.terms)
+
+    def factor(self, axis: int) -> int:
+        """Return the factor of a loop's axis."""
+        return next((factor for variable, factor in self.terms if variable == axis), 0)
+
+    def plus(self, other: Index, factor: int = 1) -> Index:
+        """Return the sum of this index, and of another one times a factor."""
+        terms: dict[Variable, int] = dict(self.terms)
+        for variable, by in other.terms:
+            terms[variable] = terms.get(variable, 0) + by * factor
+        ordered = sorted(((variable, by) for variable, by in terms.items() if by), key=lambda term: _order(term[0]))
+        return Index(self.const + other.const * factor, tuple(ordered))
+
+
+def _order(variable: Variable) -> tuple[Any, ...]:
+    return (2 if variable.is_step else 1, variable.number) if isinstance(variable, LoweredValue) else (0, variable)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory for `size` elements of one dtype."""
+
+    size: int
+    dtype: str
+    #: What it holds, for reports.
+    name: str = "a value"
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a buffer that a body reads, at an affine index."""
+
+    buffer: Buffer
+    index: Index
+
+
+@dataclass(frozen=True)
+class RowProduct:
+    """The product of a row of a matrix, by the loop's index, and a vector; both are in memory."""
+
+    matrix: Buffer
+    offset: int
+    row_stride: int
+    vector: Buffer
+    vector_offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class LoopIndex:
+    """An affine index as a value."""
+
+    index: Index
+
+
+#: What a body takes as an input.
+Source = Load | RowProduct | LoopIndex
+
+
+#: The most steps of a body: compilers take more time than there are steps.
+MOST_STEPS = 1500
+
+#: A value, or a constant of the program.
+Operand = LoweredValue | Number
+
+
+class TooLarge(Exception):
+    """A body has too many steps for one kernel."""
+
+
+class LoopBody:
+    """The body of a kernel that loops over a domain: a program of scalars, and what it reads.
+
+    Equal steps, and equal sources, are written once.
+
+    Parameters
+    ----------
+    domain : sequence of int
+        The lengths of the loops; an empty one is a kernel without loops.
+    """
+
+    def __init__(self, domain: Sequence[int]) -> None:
+        self.domain = tuple(domain)
+        self.sources: list[Source] = []
+        self.dtypes: list[str] = []
+        self.steps: list[tuple[Scalar, tuple[Operand, ...]]] = []
+        #: The arrays that are read at computed indices.
+        self.tables: list[Buffer] = []
+        self._slots: dict[Any, LoweredValue] = {}
+
+    @property
+    def buffers_read(self) -> set[Buffer]:
+        """The buffers that it reads."""
+        found = set(self.tables)
+        for source in self.sources:
+            if isinstance(source, Load):
+                found.add(source.buffer)
+            elif isinstance(source, RowProduct):
+                found |= {source.matrix, source.vector}
+        return found
+
+    def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
+        """Write a step, unless there is an equal one; return its result."""
+        step = scalar, tuple(operands)
+        if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
+            base, exponent = operands
+            if isinstance(exponent, Number) and not isinstance(base, Number) and self.dtype_of(base) == scalar.dtype:
+                found = power(operands[0], exponent.value, scalar.dtype, self.apply)
+                if found is not None:
+                    return found
+        if step not in self._slots:
+            if len(self.steps) >= MOST_STEPS:
+                raise TooLarge
+            self._slots[step] = LoweredValue(len(self.steps), is_step=True)
+            self.steps.append(step)
+        return self._slots[step]
+
+    def inline(self, program: Program, operands: Sequence[Operand]) -> list[Operand]:
+        """Write the steps of a program."""
+        return program.evaluate(operands, self.apply, lambda number: number)
+
+    def source(self, source: Source, dtype: str) -> LoweredValue:
+        """Return the input that a source gives."""
+        if source not in self._slots:
+            self._slots[source] = LoweredValue(len(self.sources), is_step=False)
+            self.sources.append(source)
+            self.dtypes.append(dtype)
+        return self._slots[source]
+
+    def build(self, results: Iterable[Operand]) -> Program:
+        """Return the program of the body with some results."""
+        count = len(self.sources)
+        order = _gathers_first(self.steps)
+        numbers = {number: position for position, number in enumerate(order)}
+
+        def slot(operand: Operand) -> int | Number:
+            if isinstance(operand, Number):
+                return operand
+            return numbers[operand.number] + count if operand.is_step else operand.number
+
+        steps = tuple((self.steps[number][0], tuple(map(slot, self.steps[number][1]))) for number in order)
+        return Program(tuple(self.dtypes), steps, tuple(map(slot, results)))
+
+    def dtype_of(self, operand: Operand) -> str:
+        """Return the dtype of a value."""
+        if isinstance(operand, Number):
+            return operand.dtype
+        return self.steps[operand.number][0].dtype if operand.is_step else self.dtypes[operand.number]
+
+    def index_value(self, index: Index) -> Operand:
+        """Return an index as a value of int64."""
+        affine = Index(index.const, tuple(term for term in index.terms if isinstance(term[0], int)))
+        computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, LoweredValue)]
+        if affine.terms:
+            total: Operand = self.source(LoopIndex(affine), "int64")
+        else:
+            total = Number.of(affine.const, "int64")
+        for variable, factor in computed:
+            scaled: Operand = variable
+            if factor != 1:
+                scaled = self.apply(Scalar("Mul", "int64"), [variable, Number.of(factor, "int64")])
+            is_zero = isinstance(total, Number) and total.value == 0
+            total = scaled if is_zero else self.apply(Scalar("Add", "int64"), [total, scaled])
+        return total
+
+    def converted(self, value: Operand, dtype: str) -> Operand:
+        """Return a value in some dtype."""
+        return value if self.dtype_of(value) == dtype else self.apply(Scalar("Cast", dtype), [value])
+
+
+def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
+    """Return an order of steps in which those that read elements at computed indices come early, side by side.
+
+    A kernel reads such elements lane by lane; neighbours share a loop over the lanes.
+    """
+    needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
+    is_gather = [scalar.name == "Element" for scalar, _ in steps]
+    if not any(is_gather):
+        return list(range(len(steps)))
+    #: For each step, how many reads come one after the other before it.
+    depth: list[int] = []
+    for number in range(len(steps)):
+        depth.append(max((depth[need] + is_gather[need] for need in needs[number]), default=0))
+    order: dict[int, None] = {}
+    for level in range(max(depth) + 1):
+        gathers = [number for number, gather in enumerate(is_gather) if gather and depth[number] == level]
+        ahead: set[int] = set()
+        stack = [need for number in gathers for need in needs[number]]
+        while stack:
+            number = stack.pop()
+            if number not in ahead and number not in order:
+                ahead.add(number)
+                stack += needs[number]
+        order.update(dict.fromkeys([*sorted(ahead), *gathers]))
+    order.update(dict.fromkeys(range(len(steps))))
+    return list(order)

@@ -1,0 +1,165 @@
+"""What the host computes within a function of the device, and what it checks there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from optdb.codegen.loops.body import Buffer
+from optdb.device.functions.paired_buffers import PairedBuffer
+from optdb.device.functions.shared_values import ValueOnDevice
+from optdb.device.functions.steps import FunctionMemory
+from optdb.device.plans import Node, ValueId
+from optdb.device.schedule.stored import Stored
+from optdb.device.tensors import Tensor
+from optdb.numpy_types import HostArray
+from optdb.runtime.context import Context
+
+
+class HostValue:
+    """A value of the host that is no array, by the number of its cell."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+#: What a function computes with.
+Value = Tensor | HostValue
+
+
+class HostWork(Protocol):
+    """What the host computes within a function of the device; its text is for reports."""
+
+    def __call__(self, values: list[Any]) -> Sequence[Any]:
+        """Return the results, and leave the values as they are."""
+
+
+class Mismatch(Exception):
+    """A value of a call differs from the one that was traced."""
+
+
+@dataclass(eq=False)
+class Download:
+    """A stored tensor that the host reads."""
+
+    stored: Stored
+    mailbox: PairedBuffer
+
+
+@dataclass(eq=False)
+class HostStep:
+    """A computation by the host, within a function of the device.
+
+    Its results go to the device, or to cells of the host.
+    """
+
+    work: HostWork
+    #: Where each input is: a cell of the host by its number, an array that never changes, or what the device sends.
+    inputs: Sequence[int | HostArray | Download]
+    memory: FunctionMemory
+    #: What each output is: a cell of the host, or a buffer with the mailbox that brings it there, and its shape.
+    outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
+    #: How long the host has computed in all calls, without the time in which it waited for the device.
+    total_s: float = 0.0
+
+    def values(self) -> list[Any]:
+        """Return the results of a call."""
+        fetch(self.memory.context, [x for x in self.inputs if isinstance(x, Download)])
+        values: list[Any] = []
+        for x in self.inputs:
+            if isinstance(x, Download):
+                values.append(x.mailbox.take(x.stored.shape))
+            elif isinstance(x, int):
+                value = self.memory.cells[x][0]
+                values.append(np.asarray(value) if isinstance(value, ValueOnDevice) else value)
+            else:
+                values.append(x)
+        begin = time.perf_counter()
+        results = list(self.work(values))
+        self.total_s += time.perf_counter() - begin
+        return results
+
+    def run(self) -> None:
+        """Compute in a call like the traced one."""
+        cells = self.memory.cells
+        for value, output in zip(self.values(), self.outputs, strict=True):
+            if isinstance(output, int):
+                cells[output][0] = value
+                continue
+            buffer, mailbox, shape = output
+            value = np.asarray(value)
+            if value.shape != shape:
+                raise Mismatch
+            mailbox.send(value)
+            cells[buffer][0] = mailbox.array
+
+    def node(self) -> Node:
+        """Return the step as plans take it: one that computes in each call."""
+        sources = [x.stored.buffer if isinstance(x, Download) else x for x in self.inputs]
+        return Node(
+            self,
+            [x for x in sources if not isinstance(x, np.ndarray)],
+            [x if isinstance(x, int) else x[0] for x in self.outputs],
+            self.run,
+        )
+
+    @property
+    def moved_nbytes(self) -> int:
+        """How many bytes go to the host and back in each call."""
+        down = sum(x.stored.nbytes for x in self.inputs if isinstance(x, Download))
+        return down + sum(x[1].host.nbytes for x in self.outputs if not isinstance(x, int))
+
+
+@dataclass(eq=False)
+class Guard:
+    """A value of the device that has to be the same in each call."""
+
+    download: Download
+    value: HostArray
+    context: Context
+
+    def run(self) -> None:
+        fetch(self.context, [self.download])
+        if self.download.mailbox.host.tobytes() != self.value.tobytes():
+            raise Mismatch
+
+    def node(self, token: ValueId) -> Node:
+        """Return the guard as plans take it; `token` stands for its result."""
+        return Node(self, [self.download.stored.buffer], [token], self.run)
+
+
+@dataclass(eq=False)
+class Conditions:
+    """Conditions that have to hold before a call gives any input its next value."""
+
+    values: PairedBuffer
+    errors: Sequence[Callable[[], Exception]]
+    context: Context
+
+    def run(self) -> None:
+        """Raise the error of the first one that does not hold."""
+        self.values.request()
+        self.context.queue.finish()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error of the first one that does not hold; the values are on the host."""
+        if not self.values.host.all():
+            raise self.errors[int(np.argmin(self.values.host))]()
+
+    def node(self, buffer: Buffer, token: ValueId) -> Node:
+        """Return the check as plans take it; `token` stands for its result."""
+        return Node(self, [buffer], [token], self.run)
+
+
+def fetch(context: Context, downloads: Sequence[Download]) -> None:
+    """Copy tensors to the host, and wait for them."""
+    if not downloads:
+        return
+    for download in downloads:
+        download.mailbox.request()
+    context.queue.finish()

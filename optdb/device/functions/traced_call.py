@@ -1,0 +1,249 @@
+"""What calls of some shapes compute, once one of them is traced; plans record and repeat it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.loops.body import Buffer
+from optdb.device.functions.host_parts import Conditions, Guard, HostStep
+from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish_work, is_at_work
+from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
+from optdb.device.functions.steps import CompiledStep, FunctionMemory
+from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
+from optdb.device.plans.plan import Plan
+from optdb.device.plans.updates import commit
+from optdb.numpy_types import HostArray
+from optdb.runtime.context import Context
+from optdb.runtime.recording import ArrayLayout
+from optdb.runtime.run_ahead import RunAhead
+from optdb.runtime.sigint import commit_point, without_sigint
+
+
+@dataclass(eq=False)
+class TracedCall:
+    """What calls of some shapes compute."""
+
+    context: Context
+    memory: FunctionMemory
+    options: PlanOptions
+    #: For each argument, how it reaches the device; None if it is no array.
+    arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
+    #: The buffers of these.
+    buffers: list[Buffer | None] = field(default_factory=list)
+    #: Values that the arguments must have, by position.
+    values: dict[int, bytes] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    #: Where each output is: a buffer and its mailbox with its shape, a cell of the host, or a value that never changes.
+    #: None for next values.
+    outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
+    #: The buffers of next values that take the places of the present ones, by position of the argument.
+    updates: dict[int, Buffer] = field(default_factory=dict)
+    #: The other next values, such as those of other lengths: as outputs.
+    next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
+    #: Conditions that have to hold, where no update waits for them.
+    conditions: Conditions | None = None
+    #: The positions of arguments that the host reads.
+    on_host: list[int] = field(default_factory=list)
+    _machine: PlannedMachine | None = None
+    #: What `send` goes through: arguments that each call copies, and shared variables.
+    _copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
+    _shared: list[tuple[SharedArgument | UpdatedArgument, int, Buffer]] = field(default_factory=list)
+    #: The buffers that the host reads after a call, and that are not its own memory.
+    _requested: list[PairedBuffer] = field(default_factory=list)
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Tell whether the arguments have the values that were traced."""
+        return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
+
+    def take_arguments(self) -> None:
+        """Note how the arguments reach the device."""
+        for position, (argument, buffer) in enumerate(zip(self.arguments, self.buffers, strict=True)):
+            if isinstance(argument, PairedBuffer):
+                self._copied.append((argument, position))
+            elif argument is not None and buffer is not None:
+                self._shared.append((argument, position, buffer))
+
+    def link(self) -> None:
+        """Let plans compute further calls."""
+        read_back = [x[0] for x in (*self.outputs, *self.next_values.values()) if isinstance(x, tuple)]
+        if self.conditions is not None:
+            read_back.append(self.conditions.values)
+        self._requested = [mailbox for mailbox in read_back if not mailbox.is_shared]
+        bound, cells = self.memory.bound, self.memory.cells
+        writers = Counter(value for node in self.nodes for value in node.outputs)
+        inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
+        returned = {output for output in (*self.outputs, *self.next_values.values()) if isinstance(output, int)}
+        read = {value for node in self.nodes for value in node.inputs if isinstance(value, int)}
+        for position in range(len(self.arguments)):
+            if position in read | returned:
+                self.on_host.append(position)
+            else:
+                cells[position][0] = None
+        # What the host computes is computed in each call, and so is what several steps write.
+        shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
+        updates: dict[ValueId, ValueId] = {self.buffers[n]: following for n, following in self.updates.items()}
+        linked = LinkedFunction(
+            nodes=self.nodes,
+            cells=cells,
+            inputs=inputs,
+            outputs=[*(value for value in writers if value in bound or value in returned), *updates.values()],
+            contexts={value: self.context for value in cells if isinstance(value, Buffer)},
+            constants=bound.keys() - writers.keys() - set(inputs),
+            exposed={*inputs, *bound, *shared},
+            overwritten=shared,
+            updates=updates,
+            clear_before=[cells[following] for following in updates.values()],
+            repeats_commands=True,
+            options=lambda: self.options,
+            describe=_described,
+        )
+        if self.device_steps:
+            self._machine = PlannedMachine(linked)
+
+    def send(self, cells: Sequence[Cell]) -> list[Any]:
+        """Move the arguments of a call to the device; return the events of copies, if it is at work with others."""
+        for position in self.on_host:
+            self.memory.cells[position][0] = cells[position][0]
+        events: list[Any] = []
+        if is_at_work(self.context):
+            events += [paired.enqueue_send(cells[position][0]) for paired, position in self._copied]
+        else:
+            for paired, position in self._copied:
+                paired.send(cells[position][0])
+        for argument, position, buffer in self._shared:
+            cell = cells[position]
+            array = argument.update(cell if isinstance(argument, UpdatedArgument) else cell[0])
+            if array is not None:
+                self.memory.bind(buffer, array)
+        return events
+
+    @property
+    def machine(self) -> PlannedMachine:
+        """What computes further calls, if the device takes part."""
+        assert self._machine is not None, "nothing is computed on the device"
+        return self._machine
+
+    def call(self, cells: Sequence[Cell]) -> list[Any]:
+        """Compute a call like the traced one; raise Mismatch if it is none."""
+        finish_work(self.context)
+        self.send(cells)
+        if self._machine is None:
+            for node in self.nodes:
+                node.compute()
+        else:
+            self._machine()
+        return self.end(cells)
+
+    def commit(self) -> None:
+        """Give inputs on the device their next values, after the traced call."""
+        commit_point()
+        if self.updates:
+            commit(self.machine.linked)
+
+    def end(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return the results of a call that has been enqueued; note the next values in the cells of the inputs."""
+        results = self.results()
+        if self.next_values:
+            for position, value in zip(self.next_values, self._taken(list(self.next_values.values()))):
+                cells[position][0] = value
+        self.note_updates(cells, is_done=True)
+        return results
+
+    def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
+        """Let cells stand for the values on the device, which may not be done with them."""
+        for position in self.updates:
+            argument = self.arguments[position]
+            assert isinstance(argument, UpdatedArgument) and argument.shared is not None
+            cells[position][0] = argument.shared.stand_in(is_done)
+
+    def results(self) -> list[Any]:
+        """Return the results of a call that is computed; raise its error, if a condition does not hold."""
+        for mailbox in self._requested:
+            mailbox.request()
+        self.context.queue.finish()
+        if self.conditions is not None:
+            self.conditions.check()
+        return self._taken(self.outputs)
+
+    def _taken(self, outputs: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for output in outputs:
+            if isinstance(output, tuple):
+                found.append(output[0].take(output[1]))
+            elif output is None:
+                found.append(None)
+            else:
+                found.append(output.copy() if isinstance(output, np.ndarray) else self.memory.cells[output][0])
+        return found
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether the host takes part in each call, beside arguments and results."""
+        return (
+            self._machine is None
+            or bool(self.next_values)
+            or any(not isinstance(node.origin, CompiledStep) for node in self.nodes)
+        )
+
+    def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
+        """Compute several calls that do not need the host; return the results of the last one."""
+        finish_work(self.context)
+        self.send(cells)
+        try:
+            self.machine.repeat(times, RunAhead(self.context.queue))
+        finally:
+            # After an interrupt, the inputs have the values of the last whole step.
+            results = without_sigint(self.end, cells)
+        return results
+
+    def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
+        """Enqueue a call that does not need the host; return arrays for its results, and events that they wait for."""
+        events = self.send(cells)
+        begin_work(self.context)
+        self.machine()
+        self.note_updates(cells, is_done=False)
+        found: list[Any] = []
+        for output in self.outputs:
+            if isinstance(output, tuple):
+                mailbox, shape = output
+                found.append(np.empty(shape, mailbox.host.dtype))
+                events.append(mailbox.enqueue_take(found[-1]))
+            else:
+                found += self._taken([output])
+        return found, [event for event in events if event is not None]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans that repeat it; none before its third call."""
+        return [] if self._machine is None else self._machine.plans
+
+    @property
+    def device_work(self) -> list[str]:
+        """What the device computes, in order, in words."""
+        return list(map(str, self.device_steps))
+
+    @property
+    def device_steps(self) -> list[CompiledStep]:
+        """What the device computes, in order."""
+        return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
+
+    @property
+    def host_steps(self) -> list[HostStep]:
+        """The parts that the host computes."""
+        return [node.origin for node in self.nodes if isinstance(node.origin, HostStep)]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether values of the device have to be those of the traced call."""
+        return any(isinstance(node.origin, Guard) for node in self.nodes)
+
+
+def _described(value: ValueId, layout: ArrayLayout) -> str:
+    """Describe a value for an error."""
+    name = f"{value.name}, " if isinstance(value, Buffer) else ""
+    return f"{name}{layout.dtype} {layout.shape}"

@@ -1,0 +1,242 @@
+"""Traces a call of a function, and computes it on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.programs import one_program
+from optdb.codegen.loops.body import Buffer
+from optdb.device.functions.host_parts import (
+    Conditions,
+    Download,
+    Guard,
+    HostStep,
+    HostValue,
+    HostWork,
+    Value,
+    fetch,
+)
+from optdb.device.functions.paired_buffers import PairedBuffer, finish_work
+from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument, is_array
+from optdb.device.functions.steps import FunctionMemory, compiled, device_node
+from optdb.device.functions.traced_call import TracedCall
+from optdb.device.plans import PlanOptions
+from optdb.device.schedule.scheduler import Schedule
+from optdb.device.schedule.stored import Stored
+from optdb.device.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
+from optdb.numpy_types import HostArray
+from optdb.runtime.context import Context
+
+
+class Retrace(Exception):
+    """A trace has learned what it should have known before: it begins anew."""
+
+
+class FunctionTracer:
+    """Traces a call, and computes it on the way.
+
+    Parameters
+    ----------
+    context : Context
+        Where the function runs.
+    cells : sequence of list
+        The call's arguments, each in a list of one element: arrays of NumPy, values on the device, and other values.
+    resident : sequence of bool
+        Which of them are likely to be the same array in the next call.
+    options : PlanOptions, optional
+        How later calls run.
+    updates : mapping, optional
+        The number of an output to the position of the argument whose next value it is.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cells: Sequence[Cell],
+        resident: Sequence[bool],
+        options: PlanOptions | None = None,
+        updates: Mapping[int, int] | None = None,
+    ) -> None:
+        self.context = context
+        self._cells = cells
+        self._updates = updates or {}
+        self._args = args = [cell[0] for cell in cells]
+        self._memory = FunctionMemory(context)
+        self._memory.cells.update({position: [value] for position, value in enumerate(args)})
+        self.traced = TracedCall(context, self._memory, options or PlanOptions())
+        self._schedule = Schedule(context)
+        self._conditions: list[Tensor] = []
+        self._errors: list[Callable[[], Exception]] = []
+        #: The shapes of the arguments, which have their next values at the end.
+        self.shapes = shapes_of(cells)
+        #: Where results of the host are.
+        self._from_host: dict[Tensor, PairedBuffer] = {}
+        #: The values of the arguments, as tensors where they are arrays.
+        self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
+        finish_work(context)
+        self.traced.take_arguments()
+        self.traced.send(cells)
+
+    def _argument(self, position: int, value: Any, resident: bool) -> Value:
+        if not is_array(value):
+            self.traced.arguments.append(None)
+            self.traced.buffers.append(None)
+            return HostValue(position)
+        tensor = ArgumentTensor(value.shape, value.dtype.name)
+        buffer = Buffer(tensor.size, tensor.dtype, f"argument {position}")
+        self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
+        argument: PairedBuffer | SharedArgument | UpdatedArgument
+        if position in self._updates.values():
+            argument = UpdatedArgument(self.context)
+        elif resident:
+            argument = SharedArgument(self.context)
+        else:
+            argument = PairedBuffer(self.context, tensor.size, tensor.dtype)
+            self._memory.bind(buffer, argument.array)
+        self.traced.arguments.append(argument)
+        self.traced.buffers.append(buffer)
+        return tensor
+
+    def argument_value(self, position: int) -> HostArray:
+        """Return the value of an argument; the traced call serves calls with this value."""
+        value = np.asarray(self._args[position])
+        self.traced.values[position] = value.tobytes()
+        return value
+
+    def concrete(self, tensor: Tensor) -> HostArray:
+        """Return the value of a tensor; the traced call serves calls with this value."""
+        if isinstance(tensor, Constant):
+            return tensor.value
+        for position, argument in enumerate(self.arguments):
+            if argument is tensor:
+                return self.argument_value(position)
+        download = self._download(tensor)
+        self._flush()
+        fetch(self.context, [download])
+        value = download.mailbox.take(tensor.shape)
+        token = object()
+        self._memory.cells[token] = [None]
+        self.traced.nodes.append(Guard(download, value, self.context).node(token))
+        return value
+
+    def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
+        """Add a condition: a call raises the error if not all its elements are true."""
+        whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
+        self._conditions.append(reshaped(whole, (1,)))
+        self._errors.append(error)
+
+    def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
+        """Compute values on the host, from values of the host or the device."""
+        sources: list[int | HostArray | Download] = []
+        for x in inputs:
+            if isinstance(x, HostValue):
+                sources.append(x.number)
+            elif x in self.arguments:
+                sources.append(self.arguments.index(x))
+            else:
+                sources.append(x.value if isinstance(x, Constant) else self._download(x))
+        if any(isinstance(source, Download) for source in sources):
+            self._flush()
+        step = HostStep(work, sources, self._memory)
+        results = [self._host_output(step, value) for value in step.values()]
+        self.traced.nodes.append(step.node())
+        return results
+
+    def _host_output(self, step: HostStep, value: Any) -> Value:
+        if not isinstance(value, np.ndarray | np.generic) or value.dtype == object:
+            number = sum(isinstance(name, int) for name in self._memory.cells)
+            self._memory.cells[number] = [value]
+            step.outputs.append(number)
+            return HostValue(number)
+        value = np.asarray(value)
+        mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
+        mailbox.send(value)
+        tensor = ArgumentTensor(value.shape, value.dtype.name)
+        buffer = Buffer(value.size, value.dtype.name, "a result of the host")
+        self._memory.bind(buffer, mailbox.array)
+        self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
+        step.outputs.append((buffer, mailbox, value.shape))
+        self._from_host[tensor] = mailbox
+        return tensor
+
+    def finish(self, outputs: Sequence[Value]) -> list[Any]:
+        """Compute the outputs, and return their values."""
+        for number, output in enumerate(outputs):
+            position = self._updates.get(number)
+            if position is None:
+                self.traced.outputs.append(self._returned(output))
+                continue
+            self.traced.outputs.append(None)
+            self._update(position, output)
+        conditions = self._stored_conditions() if self._conditions else None
+        self._flush()
+        if conditions is not None:
+            self._check_conditions(*conditions)
+        self.traced.link()
+        self.traced.commit()
+        return self.traced.end(self._cells)
+
+    def _returned(self, output: Value) -> tuple[PairedBuffer, tuple[int, ...]] | int | HostArray:
+        """Store an output where the host finds it."""
+        if isinstance(output, HostValue):
+            return output.number
+        if isinstance(output, Constant):
+            return output.value
+        mailbox = self._from_host.get(output) or self._download(output).mailbox
+        return mailbox, output.shape
+
+    def _update(self, position: int, following: Value) -> None:
+        """Store a next value: on the device, if it fits where the present one is."""
+        present = self.arguments[position]
+        if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
+            self.traced.next_values[position] = self._returned(following)
+        elif following.size:
+            buffer = Buffer(following.size, following.dtype, f"the next value of argument {position}")
+            self.traced.updates[position] = buffer
+            self._schedule.store_late(following, Stored(buffer, following.shape))
+
+    def _stored_conditions(self) -> tuple[Conditions, Buffer]:
+        """Store the conditions where the host reads them."""
+        mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
+        buffer = Buffer(len(self._conditions), "bool", "conditions")
+        self._memory.bind(buffer, mailbox.array)
+        for number, condition in enumerate(self._conditions):
+            self._schedule.store(condition, Stored(buffer, (1,), number))
+        return Conditions(mailbox, self._errors, self.context), buffer
+
+    def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
+        """Have the conditions checked in each call: with its results, or before its updates."""
+        if not self._updates:
+            self.traced.conditions = conditions
+            return
+        conditions.run()
+        token = object()
+        self._memory.cells[token] = [None]
+        self.traced.nodes.append(conditions.node(buffer, token))
+
+    def _download(self, tensor: Tensor) -> Download:
+        """Store a tensor where the host reads it."""
+        mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
+        buffer = Buffer(tensor.size, tensor.dtype, "a result")
+        self._memory.bind(buffer, mailbox.array)
+        region = Stored(buffer, tensor.shape)
+        self._schedule.store(tensor, region)
+        return Download(region, mailbox)
+
+    def _flush(self) -> None:
+        """Compute all that is to be stored."""
+        units = self._schedule.steps()
+        self._memory.bind_constants(self._schedule.constants)
+        with one_program():
+            ready = compiled(units, self.context)
+        for step in ready:
+            self.traced.nodes.append(device_node(step, self._memory))
+            step.run(self._memory)
+
+
+def shapes_of(cells: Sequence[Cell]) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the shapes of arguments; None for each that is no array."""
+    return tuple([getattr(cell[0], "shape", None) for cell in cells])
