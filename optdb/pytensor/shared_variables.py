@@ -4,7 +4,8 @@ On a device that shares the host's memory, values are in both places between cal
 Elsewhere, and once a call has begun that nobody has waited for, a shared variable's storage may have a
 :class:`~optdb.device.functions.shared_values.ValueOnDevice`. `get_value`, pickles and copies fetch it, and so does a
 function of another mode before it runs. There, a device has copies of arrays, and takes another array for another
-value: so `set_value` stores an array that was edited in place as a new one, of the same memory.
+value: so an array that was edited in place, by the user or by a function of the host, is stored as a new one of the
+same memory.
 """
 
 from __future__ import annotations
@@ -37,19 +38,38 @@ def _set_value(set_value: Any, self: Container, value: Any) -> None:
     """Set the value of a container; an array that was there before becomes another one of the same memory."""
     before = self.storage[0]
     set_value(self, value)
-    if isinstance(before, np.ndarray) and self.storage[0] is before:
-        self.storage[0] = before.view()
+    _tell_apart(self.storage, before)
 
 
 def _fetching(call: Any) -> Any:
-    """Return a function's call that first fetches what the function cannot read on a device."""
+    """Return a function's call that fetches what the function cannot read on a device, and notes what it overwrites."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self.vm, "need_update_inputs", True) or not hasattr(self.vm, "run"):
-            for cell in self._input_storage_data:
-                if type(cell[0]) is ValueOnDevice:
-                    fetched(cell)
-        return call(self, *args, **kwargs)
+        vm = self.vm
+        if not getattr(vm, "need_update_inputs", True) and hasattr(vm, "run"):
+            return call(self, *args, **kwargs)
+        for cell in self._input_storage_data:
+            if type(cell[0]) is ValueOnDevice:
+                fetched(cell)
+        updated = _updated_cells(self) if self._has_updates else []
+        before = [cell[0] for cell in updated]
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            for cell, value in zip(updated, before):
+                _tell_apart(cell, value)
 
     return fetch_and_call
+
+
+def _updated_cells(function: Function) -> list[list[Any]]:
+    """Return the cells of the inputs that a function updates, and may overwrite."""
+    inputs = zip(function.maker.expanded_inputs, function.input_storage, strict=True)
+    return [container.storage for given, container in inputs if given.update is not None]
+
+
+def _tell_apart(cell: list[Any], before: Any) -> None:
+    """Replace an array that may have been overwritten by another one of the same memory."""
+    if isinstance(before, np.ndarray) and cell[0] is before:
+        cell[0] = before.view()

@@ -191,6 +191,18 @@ def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
     assert [entry.filename for entry in caught if entry.category is host_notes.HostNodesWarning] == [__file__]
 
 
+@pytest.mark.parametrize("size", [4, 1 << 18])
+def test_what_the_host_updates_in_place_is_read(mode, size):
+    """An array that is large enough stays on the device: it must not be taken for the one that was sent."""
+    state = pytensor.shared(np.zeros(size))
+    read = pytensor.function([], state.sum(), mode=mode)
+    step = pytensor.function([], [], updates={state: state + 1}, mode=Mode("py", "fast_run"))
+    assert all(node.op.destroy_map for node in step.maker.fgraph.apply_nodes)
+    for number in range(1, 6):
+        step()
+        assert read() == number * size
+
+
 def test_many_calls_draw_many_numbers(mode):
     rngs = [pytensor.shared(np.random.default_rng(5)) for _ in range(2)]
     total, other = (pytensor.shared(np.zeros(3)) for _ in range(2))

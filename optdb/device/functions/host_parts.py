@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer
-from optdb.device.functions.paired_buffers import PairedBuffer
+from optdb.device.functions.paired_buffers import PairedBuffer, finish
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.device.functions.steps import FunctionMemory
 from optdb.device.plans import Node, ValueId
@@ -143,7 +143,7 @@ class Conditions:
     def run(self) -> None:
         """Raise the error of the first one that does not hold."""
         self.values.request()
-        self.context.queue.finish()
+        finish(self.context)
         self.check()
 
     def check(self) -> None:
@@ -162,4 +162,4 @@ def fetch(context: Context, downloads: Sequence[Download]) -> None:
         return
     for download in downloads:
         download.mailbox.request()
-    context.queue.finish()
+    finish(context)

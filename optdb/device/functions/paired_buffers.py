@@ -13,6 +13,7 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.context import Context
+from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
 
 
@@ -132,5 +133,11 @@ def is_at_work(context: Context) -> bool:
 def finish_work(context: Context) -> None:
     """Wait for the calls that nobody has waited for."""
     if _AT_WORK and context in _AT_WORK:
-        context.queue.finish()
         _AT_WORK.discard(context)
+        finish(context)
+
+
+def finish(context: Context) -> None:
+    """Wait for a device; raise DeviceError if a persistent launch failed meanwhile."""
+    check_launches(context.queue)
+    context.queue.finish()

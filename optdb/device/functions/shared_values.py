@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from optdb.device.functions.paired_buffers import PairedBuffer, Resident, finish_work, is_at_work, is_same_memory
+from optdb.device.functions.paired_buffers import (
+    PairedBuffer,
+    Resident,
+    finish,
+    finish_work,
+    is_at_work,
+    is_same_memory,
+)
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
@@ -87,7 +94,7 @@ class PlacedValue:
         """Wait for the value, and return a copy of it."""
         with self.context.turn():
             self._memory.request()
-            self.context.queue.finish()
+            finish(self.context)
             return self._memory.take(self.shape)
 
     def fetch(self) -> HostArray:
@@ -95,7 +102,7 @@ class PlacedValue:
         if self.view is None:
             value = self.copied()
         else:
-            self.context.queue.finish()
+            finish(self.context)
             value = self.view
         if self._is_stand_in(self.cell[0]):
             self.cell[0] = value

@@ -11,7 +11,7 @@ import numpy as np
 
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import Conditions, Guard, HostStep
-from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish_work, is_at_work
+from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, is_at_work
 from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
 from optdb.device.functions.steps import CompiledStep, FunctionMemory
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
@@ -165,7 +165,7 @@ class TracedCall:
         """Return the results of a call that is computed; raise its error, if a condition does not hold."""
         for mailbox in self._requested:
             mailbox.request()
-        self.context.queue.finish()
+        finish(self.context)
         if self.conditions is not None:
             self.conditions.check()
         return self._taken(self.outputs)

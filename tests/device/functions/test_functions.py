@@ -33,8 +33,10 @@ from optdb.device.tensors import (
     transposed,
     view,
 )
+from optdb.runtime import grid_failures
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
+from optdb.runtime.devices import DeviceError
 from tests.effort import examples
 from tests.opencl_device import new_context
 
@@ -404,3 +406,15 @@ def test_a_value_that_differs_makes_another_trace(context):
     for sign in (1, 1, 1, -1, -1, -1, 1, 1):
         x = sign * np.abs(RNG.normal(size=6))
         compare(function([x]), [abs(x.sum())])
+
+
+def test_a_persistent_launch_that_failed_is_an_error_of_the_call():
+    """Its words are written as a kernel does whose groups did not meet."""
+    context = new_context()
+    function = TracedFunction(context, lambda tracer: [applied("Exp", F, *tracer.arguments)], [False])
+    function([np.zeros(3)])
+    words = grid_failures.grid_words(context.cl_context)
+    grid_failures.cl.enqueue_copy(context.queue, words, np.array([1, 0, 1], np.uint32))
+    with pytest.raises(DeviceError, match="was given up"):
+        function([np.zeros(3)])
+    np.testing.assert_array_equal(function([np.zeros(3)]), [np.ones(3)])
