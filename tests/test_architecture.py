@@ -13,6 +13,7 @@ OPTDB = Path(__file__).resolve().parent.parent / "optdb"
 #: What every folder may import of the top: the version, and modules that import nothing of optdb but each other.
 FOR_ALL = {
     "__version__",
+    "callers",
     "collector",
     "files",
     "flags",

@@ -24,8 +24,8 @@ import pytensor
 from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
+from optdb.callers import caller_level
 from optdb.device.functions.shared_values import Cell, fetched
-from optdb.pytensor.callers import caller_level
 from optdb.pytensor.graph_digests import graph_digest
 from optdb.pytensor.host_groups import compile_errors
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from optdb.callers import caller_level
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import Cell
-from optdb.pytensor.callers import caller_level
 from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote"]

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from optdb.callers import caller_level
+
 __all__ = ["SizeNote", "TooSmallWarning"]
 
 #: Calls before the ones that are timed: small launches are merged by then.
@@ -84,5 +86,5 @@ class SizeNote:
             "device pays off from some 20,000 elements on; for smaller models, leave out mode='OPENCL', and PyTensor's "
             "default compiles them.",
             TooSmallWarning,
-            stacklevel=4,
+            stacklevel=caller_level(),
         )

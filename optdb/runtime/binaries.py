@@ -20,6 +20,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from optdb.callers import caller_level
 from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
@@ -152,7 +153,7 @@ class Binaries:
             "anew in each process.\nThe cure: name another folder (the flag optdb.kernel_cache_dir), or keep nothing "
             "(optdb.kernel_cache_size=0)",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=caller_level(),
         )
 
 

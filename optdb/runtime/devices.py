@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optdb.callers import caller_level
 from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.driver_caches import lend_folder, unusable_folder_reason
@@ -179,7 +180,7 @@ def _warn_of_memory_checker() -> None:
         "of times slower than a driver.\nThe cure: install a driver for your device; for the processor, "
         "apt-get install pocl-opencl-icd (Debian). To check memory on purpose, THEANO_FLAGS=optdb.device=oclgrind",
         SlowDeviceWarning,
-        stacklevel=2,
+        stacklevel=caller_level(),
     )
 
 

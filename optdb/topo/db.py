@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from optdb.callers import caller_level
 from optdb.host.api.config import config
 from optdb.host.api.databases import DB, Query, compile_db, database_names
 from optdb.host.api.rewriters import FunctionNodeRewriter, LocalOptimizer
@@ -213,7 +214,9 @@ def register_topo(
         placing = {} if position == "last" else {"position": position}
         chosen_name = name or _own_name(rewriter)
         if _is_defined_again(rewriter, _registered(database, chosen_name)):
-            warnings.warn(f"register_topo replaces the earlier '{chosen_name}' of this session", stacklevel=2)
+            warnings.warn(
+                f"register_topo replaces the earlier '{chosen_name}' of this session", stacklevel=caller_level()
+            )
             _unregister(database, chosen_name)
         database.register(chosen_name, rewriter, *tags, **placing)
         return rewriter

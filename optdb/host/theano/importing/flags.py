@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from types import ModuleType
 
 from optdb import flags, trace_log
+from optdb.callers import caller_level
 
 #: Theano's own flags in the same section. They are registered after ours are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
@@ -89,7 +90,7 @@ def warn_without_section(configparser: ModuleType) -> None:
     flag_names = {flag.name for flag in flags.FLAGS}
     for name in configparser.THEANO_FLAGS_DICT:
         if f"optdb.{name}" in flag_names:
-            warnings.warn(f"{name}: no such flag; did you mean optdb.{name}?", stacklevel=2)
+            warnings.warn(f"{name}: no such flag; did you mean optdb.{name}?", stacklevel=caller_level())
 
 
 def _set_by_user(configparser: ModuleType) -> Iterator[str]:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.callers import caller_level
 from optdb.host.api import ops
 from optdb.host.api.databases import Query, compile_db
 from optdb.host.api.destroy import Supervisor
@@ -117,7 +118,7 @@ def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, 
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
     if reason is not None:
-        warnings.warn(f"All nodes of the function run on the host: {reason}", stacklevel=2)
+        warnings.warn(f"All nodes of the function run on the host: {reason}", stacklevel=caller_level())
 
 
 def _refusal(var: Variable, context_name: Any) -> str | None:

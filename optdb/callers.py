@@ -1,0 +1,20 @@
+"""Finds the user's code that a warning is about."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+__all__ = ["caller_level"]
+
+#: The packages between the user's code and a warning, and what decorators and imports add.
+_WITHIN = ("optdb", "pytensor", "theano", "importlib", "functools", "contextlib")
+
+
+def caller_level() -> int:
+    """Return the level, as `warnings.warn` counts it, of the code that called the host or optdb."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _WITHIN:
+        frame, level = frame.f_back, level + 1
+    return level
