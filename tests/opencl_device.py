@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
@@ -15,6 +18,15 @@ SMALLEST_BATCHES = BatchThresholds(times=1, calls=1)
 def new_context(spec: str = "opencl", **options: Any) -> Context:
     """Return a context of its own, which has some options, and batches small functions."""
     return Context(spec, ContextOptions(batch_thresholds=SMALLEST_BATCHES, **options))
+
+
+def context_with_memory(shares_hosts: bool) -> Context:
+    """Return a context whose memory is the host's, if the device has no other, or counts as memory of its own."""
+    context = new_context()
+    if shares_hosts and not context.profile.shares_host_memory:
+        pytest.skip(f"{context.profile.name} has memory of its own")
+    context.profile = replace(context.profile, shares_host_memory=shares_hosts)
+    return context
 
 
 @functools.cache

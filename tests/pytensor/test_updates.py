@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import signal
-from dataclasses import replace
 
 import numpy as np
 import pytensor
@@ -18,14 +17,13 @@ from pytensor.link.basic import Container
 import optdb.pytensor
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.pytensor import host_notes, shared_variables
-from tests.opencl_device import new_context
+from tests.opencl_device import context_with_memory
 
 
 @pytest.fixture(scope="module", params=["host's memory", "own memory"])
 def mode(request):
     """Return a mode of a device that shares the host's memory, or does not."""
-    context = new_context()
-    context.profile = replace(context.profile, shares_host_memory=request.param == "host's memory")
+    context = context_with_memory(shares_hosts=request.param == "host's memory")
 
     class Linker(optdb.pytensor.OpenCLLinker):
         @property

@@ -13,16 +13,14 @@ import pytest
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
 from optdb.device.tensors import Constant, Stripe, applied, folded, joined, strided
-from tests.opencl_device import new_context
+from tests.opencl_device import context_with_memory, new_context
 
 F = "float64"
 
 
 @pytest.fixture(scope="module", params=["host's memory", "own memory"])
 def context(request):
-    made = new_context()
-    made.profile = replace(made.profile, shares_host_memory=request.param == "host's memory")
-    return made
+    return context_with_memory(shares_hosts=request.param == "host's memory")
 
 
 def function_of(context, describe, count=1, updates=None):
