@@ -90,9 +90,20 @@ def _force(topo: bool, tiered: bool) -> None:
 
 
 @cli.command(short_help="Show what works here, and cures.")
-@click.option("--patches", is_flag=True, help="List what optdb replaces in Theano, why, and how it is undone.")
-def doctor(patches: bool) -> int:
-    """Show what works here, with the cure for what does not."""
+@click.option(
+    "--patches", is_flag=True, help="List what optdb replaces in Theano or PyTensor, why, and what undoes it."
+)
+@click.option(
+    "--report", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write a file for a bug report."
+)
+def doctor(patches: bool, path: Path | None) -> int:
+    """Show what works here, with the cure for what does not.
+
+    With --report, it writes versions, devices, flags, patches and cache folders into a file to attach to a bug report.
+    The file does not name the user: the home folder is ~ in it.
+    """
+    if path is not None:
+        return _write_report(path)
     if patches:
         from optdb.cli.patches import report_patches
 
@@ -101,6 +112,17 @@ def doctor(patches: bool) -> int:
     from optdb.cli.pytensor_checks import chosen_checks
 
     return report(chosen_checks())
+
+
+def _write_report(path: Path) -> int:
+    from optdb.cli.bug_report import write_report
+
+    try:
+        status = write_report(path)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}\nThe cure: name another file") from error
+    click.echo(f"{path} has what a bug report needs. Read it before you attach it.")
+    return status
 
 
 @cli.command(short_help="Let `import theano` work in this environment.")

@@ -1,4 +1,4 @@
-"""The checks of ``python -m optdb doctor``, and the table that it prints.
+"""The checks of ``python -m optdb doctor``, and how their results are printed.
 
 Each check is a function that returns its finding, or raises `CheckFailed` with the problem
 and the cure. `CHECKS`, those for Theano, lists a check after those that it depends on. After the first fatal
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from optdb.cli.terminal import print_text, verbatim
 from optdb.files import check_folder
 from optdb.host.theano.importing import activation, blas, support, trials
 from optdb.host.theano.importing.compat import libraries, versions
@@ -43,8 +44,28 @@ class CheckFailed(Exception):
         self.mark = OFF if optional else FAIL if fatal else SLOW
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check found.
+
+    Parameters
+    ----------
+    name : str
+        What was checked.
+    mark : str
+        One of `STYLES`.
+    finding, cure : str
+        Prose, and lines that users copy (`optdb.cli.terminal`).
+    """
+
+    name: str
+    mark: str
+    finding: str = ""
+    cure: str = ""
+
+
 def report(checks: Mapping[str, Callable[[], str]]) -> int:
-    """Run checks, print a table, and return the process's exit status.
+    """Run checks, print their results, and return the process's exit status.
 
     Parameters
     ----------
@@ -56,30 +77,36 @@ def report(checks: Mapping[str, Callable[[], str]]) -> int:
     int
         0 if all required parts work, 1 otherwise.
     """
-    table = Table("what", "state", title="optdb: what works here", title_justify="left")
-    # Users copy paths and commands: long ones are folded, never truncated.
-    table.add_column("found", overflow="fold")
-    table.add_column("cure", overflow="fold")
+    console = Console()
+    console.print("optdb: what works here\n", style="bold")
+    indent = max(map(len, checks)) + 1
     status = 0
-    for name, mark, finding, cure in _with_progress(_results(checks)):
-        table.add_row(name, mark, escape(finding), escape(cure))
-        if mark == FAIL:
+    for result in _with_progress(_results(checks)):
+        _print(console, result, indent)
+        if result.mark == FAIL:
             status = 1
-    Console().print(table)
     return status
 
 
-OK, SLOW, OFF, FAIL, SKIP = "[green]works[/]", "[yellow]slow[/]", "[yellow]off[/]", "[red]fails[/]", "-"
+def _print(console: Console, result: CheckResult, names: int) -> None:
+    """Print a result; `names` is the width of the column of names."""
+    head = f"{result.name:{names}} {result.mark:{_MARKS}}  "
+    print_text(console, result.finding, head=head, indent=len(head), styles={f" {result.mark} ": STYLES[result.mark]})
+    if result.cure:
+        print_text(console, result.cure, head=f"{' ' * len(head)}cure: ", indent=len(head))
 
-#: A check's name, its mark, its finding and the cure.
-_Result = tuple[str, str, str, str]
+
+OK, SLOW, OFF, FAIL, SKIP = "works", "slow", "off", "fails", "-"
+#: The colours of marks.
+STYLES = {OK: "green", SLOW: "yellow", OFF: "yellow", FAIL: "red", SKIP: ""}
+_MARKS = max(map(len, STYLES))
 
 
-def _with_progress(results: Iterator[_Result | str]) -> Iterator[_Result]:
+def _with_progress(results: Iterator[CheckResult | str]) -> Iterator[CheckResult]:
     """Yield the results, and show the running check on standard error: a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        console.print("optdb: checking the installation; the first time, that compiles code for up to a minute")
+        print_text(console, "optdb: checking the installation; the first time, that compiles code for up to a minute")
     with console.status("checking the installation") as status:
         for result in results:
             if isinstance(result, str):
@@ -88,42 +115,48 @@ def _with_progress(results: Iterator[_Result | str]) -> Iterator[_Result]:
                 yield result
 
 
-def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[_Result | str]:
+def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | str]:
     """Yield each check's name before it runs, and then its result."""
     stop = False
     for name, check in checks.items():
         if stop:
-            yield name, SKIP, "", ""
+            yield CheckResult(name, SKIP)
             continue
         yield name
         try:
-            yield name, OK, check(), ""
+            yield CheckResult(name, OK, check())
         except CheckFailed as failure:
-            yield name, failure.mark, failure.finding, failure.cure
+            yield CheckResult(name, failure.mark, failure.finding, failure.cure)
             stop = failure.fatal
         except (support.UnusableCompiledir, support.UnusableCompiler) as error:
-            yield name, FAIL, error.finding, error.cure
+            yield CheckResult(name, FAIL, error.finding, error.cure)
             stop = True
         except Exception as error:
-            # The table shows unexpected errors, too, and the exit status counts them.
-            yield name, FAIL, f"{type(error).__name__}: {error}", "unexpected error; please report it"
+            # Unexpected errors are shown, too, and the exit status counts them.
+            yield CheckResult(name, FAIL, f"{type(error).__name__}: {error}", REPORT_IT)
             stop = True
+
+
+#: The cure where optdb itself is at fault.
+REPORT_IT = (
+    f"report it, and attach the file that this writes:\n{verbatim('python -m optdb doctor --report report.txt')}"
+)
 
 
 def _requirement(requirement: support.Requirement) -> Callable[[], str]:
     def check() -> str:
         version = support.found(requirement.name)
         if version is None:
-            raise CheckFailed("not installed", requirement.cure)
+            raise CheckFailed("not installed", verbatim(requirement.cure))
         if not requirement.admits(version):
-            raise CheckFailed(version, requirement.cure)
+            raise CheckFailed(version, verbatim(requirement.cure))
         return version
 
     return check
 
 
 def _theano() -> str:
-    return str(trials.location())
+    return f"imported from\n{verbatim(trials.location())}"
 
 
 def _translation() -> str:
@@ -133,19 +166,30 @@ def _translation() -> str:
     from optdb.host.theano.importing.compat import loader
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
-    return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"
+    translated = f"Theano's modules are translated{types}"
+    try:
+        check_folder(loader.cache_dir())
+    except OSError as error:
+        raise CheckFailed(
+            f"{translated} in each process: {error.strerror}\n{verbatim(loader.cache_dir())}", _NAME_CACHE, fatal=False
+        ) from error
+    return f"{translated}, and kept in\n{verbatim(loader.cache_dir())}"
+
+
+_NAME_CACHE = f"name another folder:\n{verbatim('export XDG_CACHE_HOME=FOLDER')}"
 
 
 def _libraries() -> str:
     """List the libraries on top of Theano that are installed, and whether their versions are translated."""
     installed = [library for library in libraries.LIBRARIES if library.installed()]
     if not installed:
-        return "none of " + ", ".join(library.distribution for library in libraries.LIBRARIES)
+        names = ", ".join(library.distribution for library in libraries.LIBRARIES)
+        raise CheckFailed(f"none is installed that optdb supports: {names}", "", optional=True)
     lines = [_describe_library(library) for library in installed]
     others = [library for library in installed if not library.is_supported()]
     if others:
         wanted = " ".join(f'"{library.distribution}{library.supported}"' for library in others)
-        cure = f"to use them with Theano: python -m pip install --no-deps {wanted}"
+        cure = f"to use them with Theano:\n{verbatim(f'python -m pip install --no-deps {wanted}')}"
         raise CheckFailed("\n".join(lines), cure, optional=True)
     return "\n".join(lines)
 
@@ -159,14 +203,21 @@ def _describe_library(library: libraries.Library) -> str:
 
 def _activation() -> str:
     if not activation.is_active():
-        return "off: programs import optdb, or are run by python -m optdb run (python -m optdb activate turns it on)"
-    return f"on: import theano brings optdb ({activation.pth_file()})"
+        raise CheckFailed(
+            "programs import optdb before Theano, or are run by `python -m optdb run`",
+            f"for `import theano` alone to work, in all programs of this environment:\n{verbatim(_ACTIVATE)}",
+            optional=True,
+        )
+    return f"`import theano` brings optdb, by\n{verbatim(activation.pth_file())}"
+
+
+_ACTIVATE = "python -m optdb activate"
 
 
 def _compiler() -> str:
     compiler = trials.compiler()
     if compiler is None:
-        raise CheckFailed("none", "install g++ (Debian: apt-get install g++)", fatal=False)
+        raise CheckFailed("none", f"install g++. On Debian:\n{verbatim('apt-get install g++')}", fatal=False)
     return compiler
 
 
@@ -175,10 +226,13 @@ def _blas() -> str:
     if not ldflags:
         raise CheckFailed(
             "none: matrix products go through NumPy",
-            "install OpenBLAS (Debian: apt-get install libopenblas-dev), or name one: THEANO_FLAGS=blas.ldflags=...",
+            f"install OpenBLAS (the first line, on Debian), or name another BLAS:\n{verbatim(*_BLAS)}",
             fatal=False,
         )
     return ldflags
+
+
+_BLAS = ("apt-get install libopenblas-dev", "export THEANO_FLAGS=blas.ldflags=-lNAME")
 
 
 def _c_code() -> str:
@@ -188,7 +242,7 @@ def _c_code() -> str:
         trials.compile_c_code()
     except Exception as error:
         headers = f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev"
-        raise CheckFailed(_first_line(error), f"install Python's headers (Debian: {headers})") from error
+        raise CheckFailed(_first_line(error), f"install Python's headers. On Debian:\n{verbatim(headers)}") from error
     return "compiles"
 
 
@@ -212,23 +266,23 @@ def _scan() -> str:
     try:
         version = trials.scan_version()
     except ImportError as error:
-        raise CheckFailed(
-            f"{SCAN_IN_PYTHON}: {_first_line(error)}", "report this with the compiler's name", fatal=False
-        ) from error
+        raise CheckFailed(f"{SCAN_IN_PYTHON}: {_first_line(error)}", REPORT_IT, fatal=False) from error
     return f"compiles, version {version}"
 
 
 def _caches() -> str:
     settings = {
-        trials.compiledir(): "THEANO_FLAGS=base_compiledir=FOLDER",
+        trials.compiledir(): "export THEANO_FLAGS=base_compiledir=FOLDER",
         blas.cache_dir(): "export XDG_CACHE_HOME=FOLDER",
     }
     for folder, setting in settings.items():
         try:
             check_folder(folder)
         except OSError as error:
-            raise CheckFailed(f"{folder}: {error.strerror}", f"name another folder: {setting}") from error
-    return "\n".join(map(str, settings))
+            raise CheckFailed(
+                f"{error.strerror}\n{verbatim(folder)}", f"name another folder:\n{verbatim(setting)}"
+            ) from error
+    return f"can be written\n{verbatim(*settings)}"
 
 
 def _opencl() -> str:
@@ -239,10 +293,9 @@ def _opencl() -> str:
         best = devices.find("opencl")
     except DeviceError as error:
         problem, _, cure = str(error).partition("\nThe cure: ")
-        raise CheckFailed(problem, f"to compute on devices: {cure}", optional=True) from error
+        raise CheckFailed(problem, f"to compute on devices, {cure}", optional=True) from error
     if not any(row.works and not row.profile.quirks.is_memory_checker for row in rows):
-        cure = "for the processor, apt-get install pocl-opencl-icd (Debian)"
-        raise CheckFailed(f"{best.name.strip()}: a memory checker", f"install a driver; {cure}", fatal=False)
+        raise CheckFailed(f"{best.name.strip()}: a memory checker", devices.INSTALL_DRIVER, fatal=False)
     return "\n".join(f"{row.spec}: {row.name}" for row in rows if row.works)
 
 
@@ -255,22 +308,26 @@ def _kernel_cache() -> str:
             check_folder(binaries.folder)
         except OSError as error:
             has_flags = support.found("Theano") is not None
-            setting = "THEANO_FLAGS=optdb.kernel_cache_dir=..." if has_flags else "export XDG_CACHE_HOME=FOLDER"
+            setting = (
+                "export THEANO_FLAGS=optdb.kernel_cache_dir=FOLDER" if has_flags else "export XDG_CACHE_HOME=FOLDER"
+            )
             raise CheckFailed(
-                f"{binaries.folder}: {error.strerror}", f"name another folder: {setting}", fatal=False
+                f"{error.strerror}\n{verbatim(binaries.folder)}",
+                f"name another folder:\n{verbatim(setting)}",
+                fatal=False,
             ) from error
-    return f"{binaries.folder}\n{described(binaries)}"
+    return f"{described(binaries)}\n{verbatim(binaries.folder)}"
 
 
 def _engine() -> str:
     import optdb
 
     with optdb.enable():
-        got, nodes = trials.run_small_function([1.0, 2.0])
+        got = trials.run_small_function([1.0, 2.0])
     wanted = [4.0, 16.0]
     if not all(abs(a - b) < 1e-9 for a, b in zip(got, wanted)):
-        raise CheckFailed(f"computed {got}, not {wanted}", "run `make test`, and report what fails")
-    return f"{nodes} node(s) left of a small function"
+        raise CheckFailed(f"computed {got}, not {wanted}", REPORT_IT)
+    return "compiles a small function, right values"
 
 
 def _first_line(error: Exception) -> str:

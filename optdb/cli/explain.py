@@ -98,7 +98,8 @@ def _report(explanations: list[Any], pictures: Path | None) -> None:
     elif all(set(explanation.places) <= {"host"} for explanation in explanations):
         console.print("No op runs on a device. THEANO_FLAGS=optdb.device=opencl takes the best one.", highlight=False)
     for number, explanation in enumerate(explanations):
-        console.rule(f"function {number}: {explanation.name}")
+        # soft_wrap: names have paths in them, which users copy.
+        console.print(f"function {number}: {explanation.name}", style="bold", soft_wrap=True, highlight=False)
         console.print(explanation.render())
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import datetime
 
+from rich.console import Console
+
+from optdb.cli.terminal import print_text, verbatim
 from optdb.runtime.binaries import Binaries, configure, current
 from optdb.runtime.device_profiles import KNOWN_QUIRKS
+
+#: How many programs are listed, the last used first.
+SHOWN = 20
 
 
 def report(clear: bool = False) -> int:
@@ -19,12 +25,15 @@ def report(clear: bool = False) -> int:
     binaries = folder()
     if clear:
         print(f"removed {binaries.clear()} program(s)")
-    print(f"{binaries.folder}: {described(binaries)}")
-    for entry in reversed(binaries.entries()):
+    print(f"{described(binaries)}, in\n{verbatim(binaries.folder)}")
+    entries = list(reversed(binaries.entries()))
+    for entry in entries[:SHOWN]:
         used = datetime.datetime.fromtimestamp(entry.used).isoformat(" ", "minutes")
         print(f"    {entry.path.name[:12]}  {entry.size / 2**10:10,.1f} kB  last used {used}")
+    if len(entries) > SHOWN:
+        print(f"    and {len(entries) - SHOWN} more")
     drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
-    print(f"Left to the driver, which has a cache of its own or needs none: {', '.join(drivers)}")
+    print_text(Console(), f"The cache has nothing of {', '.join(drivers)}: these drivers keep programs themselves.")
     return int(clear and bool(binaries.entries()))
 
 

@@ -1,35 +1,48 @@
-"""Prints the attributes of Theano that optdb replaces, for ``python -m optdb doctor --patches``."""
+"""Prints the attributes of Theano and PyTensor that optdb replaces, for ``python -m optdb doctor --patches``."""
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from optdb.host.api.patching import Patch, PatchGroup, groups
+from optdb.cli.pytensor_checks import is_installed
+from optdb.cli.terminal import print_text, verbatim
+from optdb.host.theano.importing import support
+
+if TYPE_CHECKING:
+    from optdb.host.api.patching import Patch, PatchGroup
+
+#: The most names that share a reason and are printed: equality is replaced for some thousand classes of ops.
+_MOST_NAMES = 12
 
 
 def report_patches() -> int:
-    """Print each group of patches with its reasons, when it is in force, and what undoes it; return 0."""
-    _turn_everything_on()
+    """Print each group of patches with its reasons, when it is in force, and what undoes it; return 0.
+
+    The engine serves one host in a process: where Theano is installed, the patches are those of Theano.
+    """
+    if support.found("Theano") is None and is_installed():
+        _turn_on_for_pytensor()
+    else:
+        _turn_on_for_theano()
+    from optdb.host.api.patching import groups  # it binds Theano as the host if there is none yet
+
     console = Console()
     for group in groups():
         if group.patches:
-            console.print(_table(group))
-            console.print(f"[dim]in force[/]  {escape(group.in_force)}\n[dim]undone by[/] {escape(group.undo)}\n")
+            _print(console, group)
     return 0
 
 
-def _turn_everything_on() -> None:
+def _turn_on_for_theano() -> None:
     """Import the modules that have patches, and install those patches that are otherwise made on first use."""
     import optdb
     import optdb.cache
     from optdb.host.theano.functions import sharing
 
-    if importlib.util.find_spec("pyopencl") is not None:
+    if support.found("pyopencl") is not None:
         import optdb.opencl
 
         sharing.watch()
@@ -37,21 +50,27 @@ def _turn_everything_on() -> None:
     optdb.cache.install()
 
 
-def _table(group: PatchGroup) -> Table:
-    table = Table("replaced", "why", title=escape(group.title), title_justify="left", title_style="bold")
-    # Users search for these names: long ones are folded, never truncated.
-    table.columns[0].overflow = table.columns[1].overflow = "fold"
-    rows: dict[str, list[str]] = {}
+def _turn_on_for_pytensor() -> None:
+    """Import the modules that have patches of PyTensor, and install them."""
+    import optdb.pytensor
+
+    optdb.pytensor.enable()
+
+
+def _print(console: Console, group: PatchGroup) -> None:
+    console.print(group.title, style="bold", highlight=False)
+    print_text(console, f"in force {group.in_force}")
+    print_text(console, f"undone by {group.undo}")
+    names: dict[str, list[str]] = {}
     for patch in group.patches:
-        rows.setdefault(patch.reason, []).append(_name(patch))
-    for reason, names in rows.items():
-        shown = names if len(names) <= _MOST_NAMES else [*names[:2], f"and {len(names) - 2} more"]
-        table.add_row(escape("\n".join(shown)), escape(reason))
-    return table
+        names.setdefault(patch.reason, []).append(_name(patch))
+    for reason, replaced in names.items():
+        shown = replaced if len(replaced) <= _MOST_NAMES else [*replaced[:2], f"and {len(replaced) - 2} more"]
+        print_text(console, f"{verbatim(*shown)}\n{reason}", head=_REASON, indent=len(_REASON))
+    console.print()
 
 
-#: The most names in a row: equality is replaced for some thousand classes of ops.
-_MOST_NAMES = 12
+_REASON = " " * 8
 
 
 def _name(patch: Patch) -> str:

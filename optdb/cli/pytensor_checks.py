@@ -8,10 +8,11 @@ from importlib.util import find_spec
 
 from optdb.cli import checks
 from optdb.cli.checks import CheckFailed
-from optdb.host.theano.importing import support
+from optdb.cli.terminal import verbatim
+from optdb.host.theano.importing import support, trials
 from optdb.runtime.errors import DeviceError
 
-__all__ = ["ALONE", "BESIDE_THEANO", "chosen_checks", "is_installed"]
+__all__ = ["ALONE", "BESIDE_THEANO", "changed_flags", "chosen_checks", "is_installed"]
 
 
 def is_installed() -> bool:
@@ -24,40 +25,39 @@ def _python() -> str:
 
 
 def _theano() -> str:
-    raise CheckFailed(
-        "not installed, and not needed for PyTensor",
-        f"to use optdb with Theano: {support.INSTALL_THEANO}",
-        optional=True,
-    )
+    cure = f"to use optdb with Theano:\n{verbatim(support.INSTALL_THEANO)}"
+    raise CheckFailed("not installed, and not needed for PyTensor", cure, optional=True)
 
 
 def _pytensor() -> str:
     try:
         versions = importlib.import_module("optdb.pytensor.versions")  # its package registers the mode
     except ImportError as error:
-        raise CheckFailed(getattr(error, "finding", str(error)), getattr(error, "cure", "")) from error
+        raise CheckFailed(getattr(error, "finding", str(error)), verbatim(getattr(error, "cure", ""))) from error
     return f"{support.found('pytensor')}, of {versions.SUPPORTED}"
 
 
 def _pymc() -> str:
-    return _package("pymc", "6.4", "7", "pip install 'optdb[pymc]'", "to sample PyMC's models")
+    return _package("pymc", "6.4", "7", "to sample PyMC's models")
 
 
 def _nutpie() -> str:
-    return _package("nutpie", "0.16.10", "0.17", "pip install 'optdb[nutpie]'", "to sample with nutpie")
+    return _package("nutpie", "0.16.10", "0.17", "to sample with nutpie")
 
 
-def _package(name: str, lowest: str, below: str, cure: str, purpose: str) -> str:
+def _package(name: str, lowest: str, below: str, purpose: str) -> str:
     """Return the version of a package that nothing else needs, and that has to import."""
     version = support.found(name)
+    install = f"pip install 'optdb[{name}]'"
+    cure = f"{purpose}:\n{verbatim(install)}"
     if version is None:
-        raise CheckFailed("not installed", f"{purpose}: {cure}", optional=True)
+        raise CheckFailed("not installed", cure, optional=True)
     if not support.Requirement(name, lowest, below).admits(version):
-        raise CheckFailed(f"{version}, not >={lowest},<{below}", f"{purpose}: {cure}", optional=True)
+        raise CheckFailed(f"{version}, not >={lowest},<{below}", cure, optional=True)
     try:
         importlib.import_module(name)
     except Exception as error:
-        raise CheckFailed(f"{version} does not import: {error}", f"{purpose}: {cure}", optional=True) from error
+        raise CheckFailed(f"{version} does not import: {error}", cure, optional=True) from error
     return version
 
 
@@ -69,7 +69,7 @@ def _default_mode() -> str:
     if version is None:
         compiler = config.cxx or "no compiler"
         raise CheckFailed(
-            f"not installed: PyTensor's own mode computes by {compiler}", "pip install numba", fatal=False
+            f"not installed: PyTensor's own mode computes by {compiler}", verbatim("pip install numba"), fatal=False
         )
     return f"{version}, what PyTensor's own mode compiles with"
 
@@ -92,7 +92,7 @@ def _mode() -> str:
     x = pt.vector("x", dtype="float32")
     computed = float(pytensor.function([x], pt.sqr(x).sum(), mode="OPENCL")(np.arange(4, dtype="float32")))
     if computed != 14.0:
-        raise CheckFailed(f"computed {computed}, not 14", "run `make test-pytensor`, and report what fails")
+        raise CheckFailed(f"computed {computed}, not 14", checks.REPORT_IT)
     return "computes a small function"
 
 
@@ -101,7 +101,7 @@ def _beside_theano() -> str:
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:
-        raise CheckFailed(failure.finding, f"to use PyTensor: {failure.cure}", optional=True) from failure
+        raise CheckFailed(failure.finding, f"to use PyTensor:\n{failure.cure}", optional=True) from failure
     except DeviceError as error:
         raise CheckFailed("no device", "to use PyTensor: see the row OpenCL", optional=True) from error
 
@@ -127,3 +127,14 @@ def chosen_checks() -> dict[str, Callable[[], str]]:
     if not is_installed():
         return checks.CHECKS
     return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}
+
+
+def changed_flags() -> list[str]:
+    """Return the flags of the host that the user has set, as ``name=value``."""
+    if support.found("Theano") is not None:
+        return trials.changed_flags()
+    if not is_installed():
+        return []
+    from pytensor.configdefaults import config
+
+    return [f"{name}={flag.val}" for name, flag in config._config_var_dict.items() if not flag.is_default]

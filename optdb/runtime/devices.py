@@ -17,6 +17,7 @@ import difflib
 import functools
 import re
 import shutil
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -56,9 +57,14 @@ __kernel void optdb_trial(__global int *out) {
 }
 """
 
+#: The cure where no driver works. Lines that begin with four spaces are to be copied.
+INSTALL_DRIVER = (
+    "install your device's driver; for the processor, on Debian, this one:\n    apt-get install pocl-opencl-icd"
+)
+
 _NO_PLATFORM = (
-    "no OpenCL platform was found.\nThe cure: install a driver for your device; for the processor, "
-    "apt-get install pocl-opencl-icd (Debian), or, slowly and everywhere, pip install 'optdb[oclgrind]'"
+    f"no OpenCL platform was found.\nThe cure: {INSTALL_DRIVER}\n"
+    "or a memory checker, which is slow and needs no driver:\n    pip install 'optdb[oclgrind]'"
 )
 
 
@@ -104,18 +110,25 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
         from rich.table import Table
 
         table = Table(title="optdb: OpenCL devices", title_justify="left")
-        for name in ("optdb.device", "kind", "device", "platform"):
-            table.add_column(name, overflow="fold")
+        # Only the reason why a device fails is broken where it has to be: names are copied.
+        for name in ("optdb.device", "device"):
+            table.add_column(name, no_wrap=True)
         for name in ("units", "memory"):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=True)
         table.add_column("state", overflow="fold")
         for row in self:
             reason = row.unsupported_reason
             state = "[green]works[/]" if reason is None else f"[red]fails[/]: {escape(reason)}"
             memory = f"{row.memory / 2**30:.1f} GiB"
-            names = ", ".join(filter(None, [row.spec, row.short_name]))
-            table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
+            names = "\n".join(filter(None, [row.spec, row.short_name]))
+            lines = [line for text in (row.name, f"{row.kind}, {row.platform}") for line in _wrapped(text)]
+            table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
         return table
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return a device's or a platform's name in lines that fit beside the other columns in 80 characters."""
+    return textwrap.wrap(text, 34, break_long_words=False, break_on_hyphens=False)
 
 
 def list_devices() -> DeviceList:
@@ -177,8 +190,8 @@ def _warn_of_memory_checker() -> None:
     """Warn once that the following computations go through a memory checker."""
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
-        "of times slower than a driver.\nThe cure: install a driver for your device; for the processor, "
-        "apt-get install pocl-opencl-icd (Debian). To check memory on purpose, THEANO_FLAGS=optdb.device=oclgrind",
+        f"of times slower than a driver.\nThe cure: {INSTALL_DRIVER}\n"
+        "To check memory on purpose, name the device:\n    export THEANO_FLAGS=optdb.device=oclgrind",
         SlowDeviceWarning,
         stacklevel=caller_level(),
     )
@@ -259,7 +272,7 @@ def _what_there_is() -> str:
     lines = [f"    {_described(row)}" for row in rows]
     best = min((row for row in rows if row.works), key=lambda row: DEVICE_TYPES.index(row.kind), default=None)
     if best is None:
-        cure = "mend one of these, or install another driver; `python -m optdb doctor` shows when it works"
+        cure = INSTALL_DRIVER
     else:
         cure = f"write {best.short_name or best.spec}, or opencl, which takes the best of those that work"
     return "\n".join(["there is:", *lines, f"The cure: {cure}"])

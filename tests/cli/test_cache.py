@@ -21,7 +21,7 @@ def test_shows_and_clears(kept):
     flags = f"optdb.kernel_cache_dir={kept.folder},optdb.kernel_cache_size=30"
     done = python("-m", "optdb", "cache", flags=flags)
     assert done.returncode == 0, done.stderr
-    assert f"{kept.folder}: 2 program(s), 2.0 of 30 MB" in done.stdout
+    assert f"2 program(s), 2.0 of 30 MB, in\n    {kept.folder}\n" in done.stdout
     assert f"{12 * 'a'}     1,024.0 kB" in done.stdout
     assert len(kept.entries()) == 2
     done = python("-m", "optdb", "cache", "--clear", flags=flags)
@@ -49,4 +49,4 @@ def test_doctor_tells(kept, tmp_path):
     (tmp_path / "file").touch()
     done = python("-m", "optdb", "doctor", flags=f"cxx=,optdb.kernel_cache_dir={tmp_path / 'file'}", env=wide)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "THEANO_FLAGS=optdb.kernel_cache_dir=..." in done.stdout
+    assert "\n    export THEANO_FLAGS=optdb.kernel_cache_dir=FOLDER\n" in done.stdout

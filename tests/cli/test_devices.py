@@ -71,7 +71,20 @@ def test_short_names_are_shown(monkeypatch, capsys):
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report() == 0
-    assert "opencl0:0, pocl" in capsys.readouterr().out
+    assert re.search(r"opencl0:0 .*\n.*│ pocl ", capsys.readouterr().out)
+
+
+def test_names_are_whole_in_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    name, platform = "pthread-skylake-avx512-Intel(R) Xeon(R) Processor", "Portable Computing Language"
+    row = DeviceInfo("opencl1:0", profile_of(FakeDevice(name, platform)), "it fails " + 20 * "for a reason ")
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+    monkeypatch.setattr(devices, "find", lambda spec: row)
+    assert hardware.report() == 0
+    printed = capsys.readouterr().out.partition("optdb.device=opencl takes")[0]
+    assert max(map(len, printed.splitlines())) <= 80
+    for word in [*name.split(), *platform.split(), "opencl1:0", "pocl"]:
+        assert word in printed
 
 
 @pytest.mark.slow

