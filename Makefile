@@ -18,7 +18,8 @@ PYTENSOR_STAMP := $(PYTENSOR_VENV)/installed
 # What needs no Theano. `make test-all` runs it once, in the environment without Theano where there is one.
 DEVICE_TESTS := tests/codegen tests/device tests/runtime
 PYTENSOR_TESTS := tests/profiles/pytensor tests/pytensor tests/host/pytensor \
-	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[pytensor.md]'
+	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[pytensor.md]' \
+	'tests/test_docs.py::test_code_runs_and_prints_what_the_page_shows[start/pymc.md]'
 NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs stubs

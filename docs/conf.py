@@ -41,7 +41,10 @@ nb_merge_streams = True
 
 autosummary_generate = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+# A parameter a line where a signature does not fit the page.
+maximum_signature_line_length = 80
 autodoc_default_options = {"members": True, "show-inheritance": False}
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -49,6 +52,7 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_title = f"optdb {release}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 linkcheck_anchors = False

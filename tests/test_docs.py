@@ -38,12 +38,12 @@ def _id(page: Path) -> str:
 QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 
 #: Pages whose code needs a library that is not in the environment of the other tests: `make test-pytensor` runs these.
-NEEDED = {"pytensor.md": "pymc"}
+NEEDED = {"pytensor.md": "pymc", "start/pymc.md": "pymc"}
 
 
 def _marks(page: Path) -> tuple[pytest.MarkDecorator, ...]:
-    if page.name in NEEDED:
-        library = NEEDED[page.name]
+    if _id(page) in NEEDED:
+        library = NEEDED[_id(page)]
         return (pytest.mark.skipif(find_spec(library) is None, reason=f"{library} is not installed"),)
     return () if page.name in QUICK else (pytest.mark.slow,)
 
@@ -191,13 +191,14 @@ def test_pages_have_no_unwanted_words(page):
 
 
 def test_every_page_is_in_the_contents():
-    listed = {
-        line
-        for tree in TOCTREE.findall((DOCS / "index.md").read_text())
+    listed = [
+        (page.parent / f"{line}.md").resolve()
+        for page in SITE
+        for tree in TOCTREE.findall(page.read_text())
         for line in tree.splitlines()
         if line and not line.startswith(":")
-    }
-    assert listed == {page.relative_to(DOCS).with_suffix("").as_posix() for page in SITE} - {"index"}
+    ]
+    assert sorted(listed) == sorted(set(SITE) - {DOCS / "index.md"})
 
 
 @pytest.mark.slow
@@ -220,6 +221,18 @@ def test_the_reference_has_all_flags_and_commands(monkeypatch):
     [run] = [section for section in sections if section[0].astext() == "run"]
     assert "--topo / --no-topo" in run.astext()
     assert "python -m optdb run" in run.astext()
+
+
+def test_the_reference_has_the_names_for_pytensor(monkeypatch):
+    pytest.importorskip("docutils")
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    import optdb_reference
+
+    described = dict(optdb_reference.pytensor_names())
+    assert all(described.values())
+    signature = "export(f: Any, path: str | Path, examples: Examples | None=None, "
+    assert [name for name in described if name.startswith(signature)]
+    assert {"OpenCLLinker", "is_enabled() -> bool"} <= set(described)
 
 
 @pytest.mark.slow

@@ -1,18 +1,23 @@
 """Sphinx directives that make the reference of flags, commands and short device names from the code.
 
 ``{optdb-flags}`` is a table of `optdb.flags.FLAGS`; ``{optdb-commands}`` has a section for each command of
-``python -m optdb``, with what its ``--help`` says; ``{optdb-devices}`` is a table of the short names of drivers.
+``python -m optdb``, with what its ``--help`` says; ``{optdb-devices}`` is a table of the short names of drivers;
+``{optdb-pytensor}`` is a table of the public names of `optdb.pytensor`, whose source is read: the site is built
+where PyTensor is not installed.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 from docutils import nodes
 from docutils.parsers.rst import Directive
 
+import optdb
 from optdb import flags
 from optdb.cli import cli
 
@@ -77,6 +82,49 @@ class CommandsDirective(Directive):
         ]
 
 
+class PyTensorDirective(Directive):
+    """A table of the public names of `optdb.pytensor`."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table."""
+        rows = [
+            (nodes.literal(text=signature), nodes.Text(summary))
+            for signature, summary in pytensor_names()
+        ]
+        return [table(("name", "what it does"), rows)]
+
+
+def pytensor_names() -> Iterator[tuple[str, str]]:
+    """Yield each public function and class of `optdb.pytensor` with its signature and its docstring's first line."""
+    package = Path(optdb.__file__).parent / "pytensor"
+    body = ast.parse((package / "__init__.py").read_text()).body
+    [public] = [
+        ast.literal_eval(node.value)
+        for node in body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    modules = {
+        alias.name: package / f"{node.module.rpartition('.')[2]}.py"
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    for name in public:
+        for node in ast.parse(modules[name].read_text()).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
+                yield described(node)
+
+
+def described(definition: ast.ClassDef | ast.FunctionDef) -> tuple[str, str]:
+    """Return the signature and the summary of a definition."""
+    summary = (ast.get_docstring(definition) or "").partition("\n\n")[0]
+    summary = " ".join(summary.replace("`", "").split())
+    if isinstance(definition, ast.ClassDef):
+        return definition.name, summary
+    returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
+    return f"{definition.name}({ast.unparse(definition.args)}){returns}", summary
+
+
 def section_of(name: str, command: click.Command) -> nodes.section:
     """Return a command's usage, help and options."""
     context = click.Context(command, info_name=f"python -m optdb {name}")
@@ -127,4 +175,5 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive("optdb-flags", FlagsDirective)
     app.add_directive("optdb-commands", CommandsDirective)
     app.add_directive("optdb-devices", DevicesDirective)
+    app.add_directive("optdb-pytensor", PyTensorDirective)
     return {"parallel_read_safe": True}

@@ -24,7 +24,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPAWNING = "several_processes.py"
 #: It is run from outside, as the pages do.
 SCRIPT = "train.py"
-PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING, SCRIPT})
+#: It needs PyTensor and PyMC: tests/pytensor runs it.
+SAMPLING = "sample.py"
+PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING, SCRIPT, SAMPLING})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
 MODE = theano.Mode(theano.config.linker, "fast_compile")
 
