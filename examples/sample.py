@@ -10,7 +10,7 @@ import argparse
 import time
 
 import numpy as np
-import optdb.pytensor  # registers mode OPENCL
+import optdb.pytensor  # noqa: F401  registers mode OPENCL
 import pymc as pm
 
 

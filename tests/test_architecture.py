@@ -19,6 +19,7 @@ FOR_ALL = {
     "flags",
     "html_tables",
     "json_text",
+    "main_guard",
     "numpy_types",
     "refcounting",
     "trace_log",

@@ -32,6 +32,7 @@ from optdb.distributed.local import RestartingCluster
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, device_list, facts, install, run_steps
+from optdb.main_guard import check_script
 from optdb.runtime.sigint import without_sigint
 
 __all__ = ["ClusterGroup", "cluster_group"]
@@ -59,6 +60,7 @@ def cluster_group(
     """Return the leader of a client's workers; without a client, of workers on this machine, one for each device."""
     if client is not None:
         return ClusterGroup(plan, client, devices, timeout, title)
+    check_script("starts workers", "name the devices that threads of this process use, devices=[...]")
     devices = devices or local_devices(device_list())
     cluster = RestartingCluster(n_workers=len(devices), threads_per_worker=1, processes=True, dashboard_address=":0")
     client = Client(cluster)

@@ -5,25 +5,24 @@ PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. No other proce
 
 from __future__ import annotations
 
-import ast
 import functools
-import linecache
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from multiprocessing.context import BaseContext
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from pytensor.compile.mode import get_mode
 
+from optdb.main_guard import check_script
+
 __all__ = ["install"]
 
 _CONTEXT = "_initialize_multiprocessing_context"
-#: An `if` that asks for one of these runs in the first process alone.
-_GUARDS = frozenset({"__name__", "parent_process", "current_process"})
+_DEED = "samples in several processes, which are started afresh for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
@@ -126,45 +125,5 @@ class _Checked:
     def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
         if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # of the context's class
             raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
-        _check_script()
+        check_script(_DEED, "sample with cores=1")
         return super().Process(*args, **options)  # type: ignore[misc]  # of the context's class
-
-
-def _check_script() -> None:
-    """Raise RuntimeError where a process that starts afresh would come here, since it runs the script again."""
-    frame = _script_frame()
-    if frame is None:
-        return
-    path = frame.f_code.co_filename
-    source = "".join(linecache.getlines(path))
-    if not source or _is_guarded(source, frame.f_lineno):
-        return
-    raise RuntimeError(
-        f"{path}, line {frame.f_lineno}, samples in several processes. For mode OPENCL they are started afresh, not "
-        'forked, and each runs the script again.\nThe cure: put this line under `if __name__ == "__main__":`, or '
-        "sample with cores=1"
-    )
-
-
-def _script_frame() -> FrameType | None:
-    """Return the frame of the script, if new processes run it: not one of a console, a notebook or a package."""
-    main = sys.modules["__main__"]
-    name = getattr(main.__spec__, "name", None)
-    if name is None and not hasattr(main, "__file__"):
-        return None
-    if name is not None and name.rpartition(".")[2] == "__main__":
-        return None
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)):
-        frame = frame.f_back
-    return frame
-
-
-def _is_guarded(source: str, line: int) -> bool:
-    """Tell whether a line is in the body of an `if` that only the first process enters."""
-    return any(
-        isinstance(node, ast.If)
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and any(getattr(part, "id", getattr(part, "attr", None)) in _GUARDS for part in ast.walk(node.test))
-        for node in ast.walk(ast.parse(source))
-    )

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from optdb.distributed import workers
+from optdb.distributed import clusters, workers
 from optdb.distributed.errors import Aborted
 from optdb.distributed.replicas import Part, Prepared, Replica
 from optdb.distributed.workers import Session, _DaskLink, _Idle, _Job
@@ -153,3 +153,13 @@ def test_arrays_of_a_message_are_aligned(session):
     session.mailbox.deliver("tcp://there", (1, 0, 0), [unaligned])
     (array,) = _DaskLink(session, ["tcp://there"]).receive(0, (1, 0, 0))
     assert array.flags.aligned and array.shape == (2,)
+
+
+def test_a_script_without_a_guard_starts_no_workers(monkeypatch):
+    def unguarded(deed, alternative):
+        raise RuntimeError(f"{deed}: {alternative}")
+
+    monkeypatch.setattr(clusters, "check_script", unguarded)
+    monkeypatch.setattr(clusters, "RestartingCluster", None)
+    with pytest.raises(RuntimeError, match=r"starts workers: name the devices .* devices=\[\.\.\.\]"):
+        clusters.cluster_group(None, None, ["pocl"], 1.0, "step")

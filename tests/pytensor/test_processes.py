@@ -111,22 +111,6 @@ def test_forks_are_refused():
         context.Process()
 
 
-@pytest.mark.parametrize(
-    ("source", "is_guarded"),
-    [
-        ("if __name__ == '__main__':\n    sample()", True),
-        ("if True:\n  if __name__ == '__main__':\n    with model:\n        sample(\n)", True),
-        ("if multiprocessing.parent_process() is None:\n    sample()", True),
-        ("sample()", False),
-        ("if __name__ == '__main__':\n    pass\nsample()", False),
-        ("if fast:\n    sample()", False),
-    ],
-)
-def test_guards_are_recognized(source, is_guarded):
-    line = next(number for number, text in enumerate(source.splitlines(), 1) if "sample" in text)
-    assert processes._is_guarded(source, line) is is_guarded
-
-
 def test_a_module_is_replaced_when_it_is_imported_later(tmp_path, monkeypatch):
     (tmp_path / "imported_later.py").write_text("value = 1")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,0 +1,69 @@
+"""Finds lines of a script that start processes which would run the script again.
+
+A process that starts afresh imports the script. What it must not run stands under ``if __name__ == "__main__":``. This
+module imports nothing of optdb, so that every package can import it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from types import FrameType
+
+__all__ = ["check_script", "is_guarded"]
+
+#: An `if` that asks for one of these runs in the first process alone.
+_GUARDS = frozenset({"__name__", "parent_process", "current_process"})
+
+
+def check_script(deed: str, alternative: str) -> None:
+    """Raise an error where a process that starts afresh would come to the running line of the script.
+
+    Parameters
+    ----------
+    deed : str
+        What the line does, to be put into a sentence.
+    alternative : str
+        What else the user can do.
+
+    Raises
+    ------
+    RuntimeError
+        If the line is not guarded. The message names it.
+    """
+    frame = _script_frame()
+    if frame is None:
+        return
+    path = frame.f_code.co_filename
+    source = "".join(linecache.getlines(path))
+    if not source or is_guarded(source, frame.f_lineno):
+        return
+    raise RuntimeError(
+        f"{path}, line {frame.f_lineno}, {deed}, and each process runs the script again.\n"
+        f'The cure: put this line under `if __name__ == "__main__":`, or {alternative}'
+    )
+
+
+def _script_frame() -> FrameType | None:
+    """Return the frame of the script, if new processes run it: not one of a console, a notebook or a package."""
+    main = sys.modules["__main__"]
+    name = getattr(main.__spec__, "name", None)
+    if name is None and not hasattr(main, "__file__"):
+        return None
+    if name is not None and name.rpartition(".")[2] == "__main__":
+        return None
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)):
+        frame = frame.f_back
+    return frame
+
+
+def is_guarded(source: str, line: int) -> bool:
+    """Tell whether a line is in the body of an `if` that only the first process enters."""
+    return any(
+        isinstance(node, ast.If)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and any(getattr(part, "id", getattr(part, "attr", None)) in _GUARDS for part in ast.walk(node.test))
+        for node in ast.walk(ast.parse(source))
+    )
