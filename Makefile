@@ -27,7 +27,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 # Minutes on two cores that do nothing else, of a clean clone, installation aside. README.md and CONTRIBUTING.md have
 # the same numbers, which a test asserts.
 DEMO_MINUTES := 1
-TEST_MINUTES := 4
+TEST_MINUTES := 15
 TEST_ALL_MINUTES := 35
 
 .PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
@@ -37,7 +37,7 @@ help:
 	@awk '/^## /{text = substr($$0, 4)} /^[a-z][a-z-]*:/{if (text) {sub(":.*", ""); printf "%-14s %s\n", $$0, text}; text = ""}' \
 		$(MAKEFILE_LIST)
 
-## theano.function as a whole with optdb and without, and a device: a table and a plot
+## Starts of programs with optdb and without, and on a device: a table and a plot
 demo: $(STAMP)
 	@echo "make demo takes about $(DEMO_MINUTES) min on two cores"
 	$(RUN) -m profiles.demo --plot build/demo.png

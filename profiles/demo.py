@@ -1,9 +1,9 @@
 """Shows in a few minutes what optdb is for: ``python -m profiles.demo``.
 
-For each of `LEGS`, the whole of ``theano.function`` is measured under Theano's own optimizer and under optdb, each
-start in a process of its own: from an empty cache of compiled C code, and again from the full one. The values of two
-calls are compared. Then one model runs on the OpenCL device, if there is one that is no memory checker. What is done is
-printed as it is done, also where there is no terminal.
+For each of `LEGS`, a process is measured from its start to the second result, under Theano's own optimizer and under
+optdb: from an empty cache of compiled C code, and again from the full one. The values of two calls are compared. Then
+one model runs on the OpenCL device, if there is one that is no memory checker. What is done is printed as it is done,
+also where there is no terminal.
 
 `profiles.starts` starts the processes. ``profiles.compare`` has the optimizer's phases and more models, and
 ``profiles.runtime --cold`` starts on the device.
@@ -30,6 +30,9 @@ from profiles.training import difference
 COLORS = dict(zip(starts.CPU_PARTS, ("#bbbbbb", "#8da0cb", "#fc8d62", "#e78ac3", "#e5c494", "#66c2a5")))
 
 DEVICE = "device"
+
+#: What the table and the plot show.
+MEASURE = "CPU seconds from the start of a process to the second result, compilers included"
 
 #: How often each start calls its function. The second call sees what the first one did to the parameters.
 CALLS = 2
@@ -85,7 +88,7 @@ def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[Le
     def started(start: Start) -> None:
         compilers = start.cpu["compilers"]
         of_which = f" ({compilers:.1f} s of it compilers)" if compilers > 0.05 else ""
-        tell(f"{start.side}, {start.cache}: theano.function {start.function:.1f} s{of_which}")
+        tell(f"{start.side}, {start.cache}: {start.cpu_total:.1f} s{of_which}")
 
     measured = starts.measure(leg.model, sides, leg.flags, leg.caches, calls=CALLS, starting=starting, started=started)
     return [(leg, start) for start in measured]
@@ -101,8 +104,8 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer seconds ``theano.function`` takes."""
-        return self.stock.function / max(self.ours.function, 1e-9)
+        """How many times fewer seconds pass until the second result: the lengths of the plot's bars."""
+        return self.stock.cpu_total / max(self.ours.cpu_total, 1e-9)
 
     @property
     def difference(self) -> float:
@@ -127,16 +130,14 @@ def rows_of(measured: Sequence[LegStart]) -> list[Row]:
 
 def table_of(rows: Sequence[Row]) -> Table:
     """Return what was measured."""
-    table = Table(
-        title="theano.function, in CPU seconds of the process and of the compilers that it calls", title_justify="left"
-    )
+    table = Table(title=MEASURE, title_justify="left")
     for column in ("model", "", "caches", "stock", "optdb", "quicker by", "values differ by"):
         table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
     for row in rows:
         verdict = f"{row.difference:.0e}" + ("" if row.agrees else " [red]too much[/]")
         table.add_row(
             *(row.leg.model, row.leg.note, _fullness(row.leg, row.ours) or "-"),
-            *(f"{row.stock.function:.1f}", f"{row.ours.function:.1f}", f"{row.ratio:.1f}x", verdict),
+            *(f"{row.stock.cpu_total:.1f}", f"{row.ours.cpu_total:.1f}", f"{row.ratio:.1f}x", verdict),
         )
     return table
 
@@ -178,7 +179,7 @@ def plot(measured: Sequence[LegStart], path: Path) -> None:
     axes.set_yticks(range(len(measured)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.1)
-    axes.set_xlabel("CPU seconds from the start of the process to the second result")
+    axes.set_xlabel(MEASURE)
     figure.legend(loc="outside lower center", ncols=len(COLORS), fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -222,7 +223,7 @@ def _measure(tell: Callable[[str], None]) -> list[LegStart]:
     show_default=True, help="Draw what was measured there.",
 )  # fmt: skip
 def main(path: Path) -> None:
-    """Compare the whole of theano.function under Theano's own optimizer and under optdb, and try the OpenCL device."""
+    """Compare starts of programs under Theano's own optimizer and under optdb, and try the OpenCL device."""
     began = time.monotonic()
 
     def tell(text: str) -> None:

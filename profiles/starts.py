@@ -72,11 +72,6 @@ class Start:
         """Seconds of the clock, from the start of the process."""
         return sum(self.wall.values())
 
-    @property
-    def function(self) -> float:
-        """Seconds of processors that ``theano.function`` took."""
-        return self.cpu["optimize"] + self.cpu["link"] + self.cpu["compilers"]
-
 
 @dataclass(frozen=True)
 class _Moment:

@@ -28,6 +28,14 @@ def test_rows_pair_what_belongs_together():
     assert all(row.agrees for row in rows)
 
 
+def test_the_table_compares_the_bars_of_the_plot():
+    (leg, stock), (_, ours) = started(), started(OPTDB)
+    stock.cpu.update(link=11.0, calls=2.0)
+    ours.cpu.update(calls=4.0)
+    [row] = demo.rows_of([(leg, stock), (leg, ours)])
+    assert (stock.cpu_total, ours.cpu_total, row.ratio) == (17.0, 9.0, 17 / 9)
+
+
 def test_what_has_no_other_side_has_no_row():
     assert demo.rows_of([started(demo.DEVICE), started(cache="warm")]) == []
 

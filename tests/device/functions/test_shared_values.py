@@ -13,7 +13,10 @@ import pytest
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
 from optdb.device.tensors import Constant, Stripe, applied, folded, joined, strided
+from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 from tests.opencl_device import context_with_memory, new_context
+
+pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 F = "float64"
 
