@@ -80,12 +80,13 @@ def finish() -> None:
 
     from optdb.host.api import modes, user_inplace
     from optdb.host.theano.clinker import plug as clinker
-    from optdb.host.theano.functions import compiled, copies, printing
+    from optdb.host.theano.functions import compile_lock, compiled, copies, printing
     from optdb.host.theano.rewriters import without_compiler
     from optdb.host.theano.speedups import observers, python_scalars
 
     compiled.install_optimize_method()
     compiled.compile_in_turn()
+    compile_lock.refuse_full_disks()
     copies.order_copies()
     user_inplace.mark_inputs()
     compiled.copy_results_without_test_values()
