@@ -1,10 +1,11 @@
-"""Text for terminals: prose is wrapped between words, and lines that users copy are printed whole.
+"""Text for terminals: prose is wrapped between words, not within code, and lines that users copy are printed whole.
 
 A line that begins with `VERBATIM` is a command or a path. Any other line is prose.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ __all__ = ["print_text", "verbatim"]
 
 #: What a line begins with that is printed as it is, however long it is.
 VERBATIM = "    "
+#: Code in prose, and what stands for its spaces while lines are broken.
+_CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 
 def verbatim(*lines: object) -> str:
@@ -58,12 +61,12 @@ def _lines(text: str, width: int, head: str, indent: str) -> Iterator[str]:
             yield line
         else:
             wrapped = textwrap.wrap(
-                line,
+                _CODE.sub(lambda code: code[0].replace(" ", _JOINT), line),
                 width,
                 initial_indent=head,
                 subsequent_indent=indent,
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-            yield from wrapped or [head.rstrip()]
+            yield from [piece.replace(_JOINT, " ") for piece in wrapped] or [head.rstrip()]
         head = indent

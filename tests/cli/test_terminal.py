@@ -17,6 +17,13 @@ def test_prose_is_wrapped_between_words(capsys):
     assert lines == ["name  one two three-four five", "      six seven eight"]
 
 
+def test_code_is_not_broken(capsys):
+    assert _printed(capsys, "run a script by `python -m optdb run`, or so") == [
+        "run a script by",
+        "`python -m optdb run`, or so",
+    ]
+
+
 def test_a_long_word_is_not_broken(capsys):
     assert _printed(capsys, f"the word {'x' * 40} is long") == ["the word", "x" * 40, "is long"]
 
