@@ -77,15 +77,13 @@ def report(checks: Mapping[str, Callable[[], str]]) -> int:
     int
         0 if all required parts work, 1 otherwise.
     """
+    # All results first: the progress is on standard error, in the line where the next result would begin.
+    results = list(_with_progress(_results(checks)))
     console = Console()
     console.print("optdb: what works here\n", style="bold")
-    indent = max(map(len, checks)) + 1
-    status = 0
-    for result in _with_progress(_results(checks)):
-        _print(console, result, indent)
-        if result.mark == FAIL:
-            status = 1
-    return status
+    for result in results:
+        _print(console, result, max(map(len, checks)) + 1)
+    return int(any(result.mark == FAIL for result in results))
 
 
 def _print(console: Console, result: CheckResult, names: int) -> None:

@@ -148,3 +148,12 @@ def test_paths_and_commands_have_lines_of_their_own(table, monkeypatch):
 
     _, out = table(folder=check)
     assert {f"    {path}", f"    {command}"} <= set(out.splitlines())
+
+
+def test_results_come_after_the_progress(capsys):
+    def second():
+        assert capsys.readouterr().out == ""
+        return "fine"
+
+    assert checks.report({"one": _nothing, "two": second}) == 0
+    assert capsys.readouterr().out.count("fine") == 2
