@@ -33,7 +33,7 @@ Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Write a sum or a product with the widest other one whose terms it has, if that one has a node in any case."""
+    """Write a sum or product by the largest other one whose terms are a subset of its own, if that is a node anyway."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]
