@@ -49,9 +49,9 @@ def write_report(path: Path) -> int:
     sections = {
         "system": "\n".join(_system()),
         "packages": "\n".join(_packages()),
-        "environment variables": "\n".join(_variables()) or "none of optdb's",
+        "environment variables": "\n".join(_variables()) or "none",
         "checks": found,
-        "flags that are not at their default": "\n".join(changed_flags()) or "none",
+        "flags that are not at their default": _printed(_print_flags)[1].strip() or "none",
         "devices": _printed(lambda: hardware.report(profiles=True))[1],
         "patches": _printed(patches.report_patches)[1],
     }
@@ -70,6 +70,11 @@ def _printed(action: Callable[[], int]) -> tuple[int, str]:
             status = 1
             print(f"{type(error).__name__}: {error}")
     return status, out.getvalue()
+
+
+def _print_flags() -> int:
+    print("\n".join(changed_flags()))
+    return 0
 
 
 def _system() -> Iterator[str]:

@@ -47,6 +47,17 @@ def test_a_part_that_fails_is_in_the_report(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_it_is_written_where_theano_cannot_be_imported(tmp_path):
+    file = tmp_path / "report.txt"
+    env = {"THEANO_FLAGS": "base_compiledir=/proc/none"}
+    done = python("-m", "optdb", "doctor", "--report", str(file), env=env)
+    assert done.returncode == 1
+    text = file.read_text()
+    for part in ("== patches", "opencl0:0", "THEANO_FLAGS=base_compiledir=/proc/none", "theano  fails"):
+        assert part in text
+
+
+@pytest.mark.slow
 def test_here(tmp_path):
     file = tmp_path / "report.txt"
     done = python("-m", "optdb", "doctor", "--report", str(file), flags="cxx=,floatX=float32")
