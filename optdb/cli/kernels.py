@@ -33,7 +33,10 @@ def report(clear: bool = False) -> int:
     if len(entries) > SHOWN:
         print(f"    and {len(entries) - SHOWN} more")
     drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
-    print_text(Console(), f"The cache has nothing of {', '.join(drivers)}: these drivers keep programs themselves.")
+    print_text(
+        Console(),
+        f"The cache has nothing of {', '.join(drivers)}: these drivers keep programs themselves, or need not.",
+    )
     return int(clear and bool(binaries.entries()))
 
 
