@@ -115,7 +115,7 @@ class HostStep:
 
 
 @dataclass(eq=False)
-class Guard:
+class ValueGuard:
     """A value of the device that has to be the same in each call."""
 
     download: Download

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer
-from optdb.device.functions.host_parts import Conditions, Guard, HostStep
+from optdb.device.functions.host_parts import Conditions, HostStep, ValueGuard
 from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, is_at_work
 from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
 from optdb.device.functions.steps import CompiledStep, FunctionMemory
@@ -240,7 +240,7 @@ class TracedCall:
     @property
     def is_guarded(self) -> bool:
         """Whether values of the device have to be those of the traced call."""
-        return any(isinstance(node.origin, Guard) for node in self.nodes)
+        return any(isinstance(node.origin, ValueGuard) for node in self.nodes)
 
 
 def _described(value: ValueId, layout: ArrayLayout) -> str:

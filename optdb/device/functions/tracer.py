@@ -12,11 +12,11 @@ from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import (
     Conditions,
     Download,
-    Guard,
     HostStep,
     HostValue,
     HostWork,
     Value,
+    ValueGuard,
     fetch,
 )
 from optdb.device.functions.paired_buffers import PairedBuffer, finish_work
@@ -119,7 +119,7 @@ class FunctionTracer:
         value = download.mailbox.take(tensor.shape)
         token = object()
         self._memory.cells[token] = [None]
-        self.traced.nodes.append(Guard(download, value, self.context).node(token))
+        self.traced.nodes.append(ValueGuard(download, value, self.context).node(token))
         return value
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
