@@ -160,7 +160,10 @@ class Script:
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
+        #: What other lists of calls come between, and the calls since the last one of these.
         self._batches: list[Batch] = []
+        self._calls: list[PreparedCall] = []
+        self._fallbacks: list[Callable[[], None]] = []
         #: What the calls have addresses of.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
@@ -218,6 +221,7 @@ class Script:
 
     def enqueue(self, commands: CommandList) -> None:
         """Enqueue the commands of a list that needs no Python."""
+        self._end_calls()
         self._batches.append(commands.batch)
 
     def flush(self, queue: cl.CommandQueue) -> None:
@@ -249,6 +253,7 @@ class Script:
 
     def run(self) -> None:
         """Make the calls, once; raise what PyOpenCL raises, or `refused`."""
+        self._end_calls()
         try:
             Batch.joined(self._batches).run()
         finally:
@@ -262,7 +267,14 @@ class Script:
         return copy
 
     def _add(self, function: Any, otherwise: Callable[[], None], *args: Any) -> None:
-        self._batches.append(Batch([PreparedCall(function, *args)], [otherwise]))
+        self._calls.append(PreparedCall(function, *args))
+        self._fallbacks.append(otherwise)
+
+    def _end_calls(self) -> None:
+        """Make one batch of the calls so far: many small ones would take three times as long."""
+        if self._calls:
+            self._batches.append(Batch(self._calls, self._fallbacks))
+            self._calls, self._fallbacks = [], []
 
 
 #: What feeds a device.

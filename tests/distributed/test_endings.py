@@ -119,7 +119,7 @@ def test_calls_of_all_kinds_between_steps(f, devices, actions):
 
 
 AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
-#: How many calls of a script follow that by which all agree, before it fails.
+#: How many batches of a script are run from that on by which all agree, before it fails.
 PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
 
 
@@ -130,11 +130,12 @@ def test_a_script_that_fails(place, f, devices, monkeypatch, endings):
     def failing(script):
         if len(endings) < 5 or failed:
             return run(script)
+        script._end_calls()
         batches = script._batches
         agree = next(
-            number for number, batch in enumerate(batches) if len(batch.records) and batch.records[0].function == AGREE
+            number for number, batch in enumerate(batches) if any(record.function == AGREE for record in batch.records)
         )
-        script._batches = batches[: 0 if PLACES[place] is None else agree + 1 + PLACES[place]]
+        script._batches = batches[: 0 if PLACES[place] is None else agree + PLACES[place]]
         failed.append(script)
         run(script)
         raise MemoryError("no room for a command")

@@ -8,6 +8,7 @@ the later nodes compute in turn. A :class:`CommandSegment` compares once for man
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import itemgetter
 from typing import Any
@@ -43,7 +44,7 @@ class Step:
         """Whether it computes at the next run, even if nothing has changed."""
         return self.free or self.stale
 
-    @property
+    @functools.cached_property
     def is_unseen(self) -> bool:
         """Whether no other function could see what it does: it enqueues nothing but uploads of the plan's own."""
         return not self.commands
@@ -106,7 +107,7 @@ class GuardedStep(Step):
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
 
-    @property
+    @functools.cached_property
     def is_unseen(self) -> bool:
         return not self.commands and self._linked.is_unseen(self._linked.nodes[self._number])
 
@@ -123,7 +124,7 @@ class GuardedStep(Step):
 class KeptUpload(GuardedStep):
     """A node whose arrays stay in memory of their own while its inputs are those of the recording."""
 
-    @property
+    @functools.cached_property
     def is_unseen(self) -> bool:
         node = self._linked.nodes[self._number]
         return not any(map(self._linked.on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
@@ -275,7 +276,7 @@ class CommandSegment(Step):
         super().__init__(commands, frozenset().union(*(step.inputs for step in steps)))
         self._steps = steps
 
-    @property
+    @functools.cached_property
     def is_unseen(self) -> bool:
         return not self.commands and all(step.is_unseen for step in self._steps)
 
