@@ -6,15 +6,19 @@ dtype travel as one vector. All workers add up in the same order, and get the sa
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from optdb.distributed.errors import Aborted, WorkerTimeout
+
+if TYPE_CHECKING:
+    from optdb.runtime.all_reduce import Member
 
 __all__ = ["Exchange", "Link", "Mailbox"]
 
@@ -39,15 +43,15 @@ class Link:
     shares_memory: bool
     #: Whether the devices of all workers add up what the others lend them.
     lends: bool
-    #: If they share memory: what one of them has computed of a step's rounds, for all.
-    results: dict[Tag, list[np.ndarray]]
+    #: The worker's device among those of its process; None if others are of other processes.
+    member: Member | None = None
     #: If they lend: for each worker, by rank, what waits until its device has read what others have lent.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
         """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known.
 
-        Workers that share memory also send what to wait for, and a `LentPiece`.
+        Workers that share memory also send a `LentPiece`.
         """
         raise NotImplementedError
 
@@ -55,11 +59,15 @@ class Link:
         """Wait for arrays from a worker; raise `Aborted`, or `WorkerTimeout`."""
         raise NotImplementedError
 
+    def refuse(self, missing: int | None) -> NoReturn:
+        """Raise `WorkerTimeout` if a worker is missing, or else `Aborted`; those with a `member` do it."""
+        raise NotImplementedError
+
 
 class LentPiece(Protocol):
     """Values of one worker that others read where they lie."""
 
-    #: Whether the worker lends no more.
+    #: Whether it is complete only when the worker has computed everything.
     is_last: bool
 
 
@@ -111,9 +119,15 @@ class Mailbox:
                     raise Aborted(self._abort_reason)
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise WorkerTimeout(f"no part of a sum has come from {sender} within {self.timeout:g} seconds")
+                    self.refuse(sender)
                 self._changed.wait(left)
             return list(self._messages.pop((sender, tag)))
+
+    def refuse(self, sender: Any = None) -> NoReturn:
+        """Raise `WorkerTimeout` for a worker whose message has not come, or else why the attempt was given up."""
+        if sender is not None:
+            raise WorkerTimeout(f"no part of a sum has come from {sender} within {self.timeout:g} seconds")
+        raise Aborted(self._abort_reason or "the step was given up")
 
 
 class Exchange:
@@ -137,16 +151,13 @@ class Exchange:
         self._link = link
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
-        #: Seconds spent in sums.
-        self.seconds = 0.0
-        #: Where rounds have their vectors; what makes several steps gives each exchange the same.
+        self._seconds = 0.0
+        #: The rounds of arrays on a device; what makes several steps gives each exchange the same.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and its arrays once the commands that compute them are enqueued.
+        #: Called with a bucket's number and its arrays, to enqueue commands after those that compute them.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: Called once, when the first commands of the step are in the queue.
         self.on_launched: Callable[[], None] | None = None
-        #: What was given to rounds that have begun: arrays, and what to wait for.
-        self._begun: dict[int, tuple[Sequence[np.ndarray], Any]] = {}
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of the arrays of all workers with a part; all of them call it with the same numbers.
@@ -167,14 +178,16 @@ class Exchange:
         packing = _Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
-        self.seconds += time.perf_counter() - start
+        self.note(time.perf_counter() - start)
         return totals
 
-    def begin(self, number: int, arrays: Sequence[np.ndarray], ready: Any) -> None:
-        """Let the others have arrays, which are complete once `ready.wait()` returns; return at once.
-
-        Workers that share memory get the arrays themselves, and what to wait for. So nobody has to wake them: each
-        waits for all devices by itself.
+    def exchange(
+        self,
+        number: int,
+        arrays: Sequence[np.ndarray],
+        combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
+    ) -> list[np.ndarray]:
+        """Return what a function makes of the arrays of all workers, by rank.
 
         Parameters
         ----------
@@ -182,44 +195,31 @@ class Exchange:
             As for `all_reduce`.
         arrays : sequence of ndarray
             As many on each worker. They are not to be written until the step is over.
-        ready : object
-            Its method `wait` may be called by any thread.
-        """
-        self.launched()
-        self._begun[number] = arrays, ready
-        if self._link.shares_memory:
-            for rank in self._others:
-                self._link.send(rank, (self.attempt, number, 0), [*arrays, ready])
-
-    def end(self, number: int, combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]) -> list[np.ndarray]:
-        """Wait for the arrays of all workers that `begin` was given; return what `combine` makes of all, by rank.
-
-        Workers that share memory need not combine the same arrays once more: they may get each other's results, which
-        are not to be changed.
+        combine : callable
+            Takes the arrays of each worker, by rank.
         """
         start = time.perf_counter()
-        arrays, ready = self._begun.pop(number)
-        ready.wait()
-        tag = self.attempt, number, 0
-        if self._link.shares_memory:
-            results = self._shared_end(tag, arrays, combine)
-        else:
-            results = combine(self._exchanged(tag, arrays))
-        self.seconds += time.perf_counter() - start
+        results = combine(self._exchanged((self.attempt, number, 0), arrays))
+        self.note(time.perf_counter() - start)
         return results
 
-    def _shared_end(self, tag: Tag, arrays: Sequence[np.ndarray], combine: Callable[[Any], Any]) -> list[np.ndarray]:
-        received: list[Sequence[Any]] = [
-            arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)
-        ]
-        known = self._link.results.get(tag)
-        if known is not None:
-            return known
-        for rank in self._others:
-            *received[rank], others_ready = received[rank]
-            others_ready.wait()
-        self._link.results[tag] = results = combine(received)
-        return results
+    @property
+    def member(self) -> Member | None:
+        """The worker's device in rounds that C code makes; None if Python makes all of them."""
+        return self._link.member
+
+    def refuse(self, missing: int | None) -> NoReturn:
+        """Raise why C code has not made a round: the step was given up, or a worker has not come in time."""
+        self._link.refuse(missing)
+
+    def note(self, seconds: float) -> None:
+        """Count seconds that were spent in sums."""
+        self._seconds += seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in sums."""
+        return self._seconds + (0.0 if self.member is None else self.member.seconds)
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
         """Write the sums of the vectors of all workers with a part into other vectors.
@@ -243,33 +243,28 @@ class Exchange:
             for vector, total in zip(vectors, sums, strict=True):
                 total[...] = vector
             self._ring(number, list(sums))
-        self.seconds += time.perf_counter() - start
+        self.note(time.perf_counter() - start)
 
-    def lend(self, number: int, turn: int, piece: LentPiece) -> None:
-        """Let the others read a piece of this worker's vectors, as soon as it is complete; return at once.
+    def lend(self, number: int, pieces: Sequence[LentPiece]) -> None:
+        """Let the others read pieces of this worker's vectors, each as soon as it is complete; return at once.
 
         Parameters
         ----------
         number : int
             As for `all_reduce`.
-        turn : int
-            How many pieces were lent before.
-        piece : LentPiece
-            It is not to be written until all workers have prepared the step, and `wait_for_readers` has returned.
+        pieces : sequence of LentPiece
+            They are not to be written until all workers have prepared the step, and `wait_for_readers` has returned.
         """
         for rank in self._others:
-            self._link.send(rank, (self.attempt, number, turn), [piece])
+            self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Any]]:
         """Yield each piece that another worker lends, after its rank; it may not be complete."""
-        turn, lending = 0, self._others
-        while lending:
-            for rank in list(lending):
-                (piece,) = self._link.receive(rank, (self.attempt, number, turn))
-                yield rank, piece
-                if piece.is_last:
-                    lending.remove(rank)
-            turn += 1
+        lists = [
+            [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
+        ]
+        for turn in itertools.zip_longest(*lists):
+            yield from filter(None, turn)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
         """Say how others may wait until this worker has read what they have lent; each one has a method `wait`."""
@@ -283,7 +278,6 @@ class Exchange:
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
         """Pass on that a bucket of summands is computed, to `on_completed`."""
-        self.launched()
         if self.on_completed is not None:
             self.on_completed(bucket, arrays)
 

@@ -42,13 +42,14 @@ class Summands:
         self._download: PiecewiseDownload | None = None
         #: By rank, what comes from other workers' devices.
         self._terms: dict[int, PackedTerm] = {}
-        self._turn = 0
         #: The shapes of sums on the host.
         self._host_shapes: list[tuple[int, ...]] = []
         self._ranks = [var.type.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
 
     def collect(self) -> list[np.ndarray]:
         """Wait for the device; return the summands as vectors, which are not to be changed, until `close`."""
+        if self._download is not None:
+            self._download.restart()  # a plan may let pieces leave that nobody takes now
         vectors = self._summands.download()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -112,23 +113,20 @@ class Summands:
         exchange.wait_for_readers()
         for term in self._terms.values():
             term.restart()
-        self._turn = 0
 
         def completed(bucket: int, arrays: Sequence[Any]) -> None:
-            piece = download.begin(dict(zip(self._buckets[bucket], arrays, strict=True)))
-            if piece is not None:
-                self._lend(exchange, piece)
+            download.enqueue(dict(zip(self._buckets[bucket], arrays, strict=True)))
 
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Let the others have the summands that are left; return these, which may be on their way."""
+        """Let the others have all summands; return those that were left, which may be on their way."""
         assert self._download is not None, "`begin_lending` comes first"
-        piece = self._download.end()
+        pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
-        self._lend(exchange, piece)
-        return piece
+        exchange.lend(FINAL, pieces)
+        return pieces[-1]
 
     def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
         """Wait until a piece of another worker's summands is complete on the host; begin to bring it to the device."""
@@ -146,10 +144,6 @@ class Summands:
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
         exchange.reading([term.reading for term in self._terms.values()])
-
-    def _lend(self, exchange: Exchange, piece: Piece) -> None:
-        exchange.lend(FINAL, self._turn, piece)
-        self._turn += 1
 
     # For workers without a part, which have computed no summands
 

@@ -45,8 +45,7 @@ class StepPlan:
     sums: list[SharedVariable]
     #: Those in which `gradients` leaves what is the same on all workers, and `results` and `update` take.
     carried: list[SharedVariable]
-    #: The numbers of summands that are complete together, long before the later ones. If there are such buckets,
-    #: `gradients` returns a token after its outputs.
+    #: The numbers of summands that are complete together, long before the later ones.
     buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int

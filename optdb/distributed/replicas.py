@@ -288,6 +288,8 @@ class ExactReplica(Replica):
         def begin_lending(first: CommandList) -> bool:
             leads = begin(first)
             self._summands.begin_lending(exchange)
+            if leads:
+                exchange.launched()
             return leads
 
         if exchange.lends:
@@ -306,7 +308,7 @@ class ExactReplica(Replica):
         numbers = map(_number, (part.length, part.first, exchange.attempt))
         with taking_part(exchange):
             outputs = self._gradients(*part.arguments, *numbers, before=before, at_once=at_once)
-        self._own = list(outputs[: len(outputs) - bool(self._plan.buckets)])
+        self._own = list(outputs)
 
     def collect(self) -> None:
         if self._lent is None:
@@ -320,7 +322,7 @@ class ExactReplica(Replica):
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
         if self._lent is not None:
             computed, added = self._add_lent(exchange, self._lent, IMMEDIATE)
-            exchange.seconds += added.value - computed.value
+            exchange.note(added.value - computed.value)
         elif part.rows:
             self._add_up(exchange)
         else:
@@ -388,7 +390,7 @@ class ExactReplica(Replica):
         if updated:
             self.steps, self._prepared_step, self._taken = self.steps + 1, None, []
         _, exchange = self._launched()
-        exchange.seconds += added - computed
+        exchange.note(added - computed)
         prepared = self._described(exchange, self._own, ending.pending, start - self._start + added - begun)
         self._update_seconds = updated - agreed if updated else 0.0
         return prepared

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted, WorkerFailed
@@ -20,6 +20,7 @@ from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
 from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
+from optdb.runtime.all_reduce import Member, MemberTable
 from optdb.runtime.commands import CommandList
 from optdb.runtime.sigint import without_sigint
 
@@ -141,12 +142,11 @@ class ThreadLink(Link):
         mailboxes: Sequence[Mailbox],
         names: Sequence[str],
         lends: bool = False,
-        results: dict[Tag, Any] | None = None,
+        member: Member | None = None,
         readers: list[Sequence[Any]] | None = None,
     ) -> None:
         self._rank, self._mailboxes, self._names = rank, mailboxes, names
-        self.lends = lends
-        self.results = {} if results is None else results
+        self.lends, self.member = lends, member
         self.readers = [()] * len(names) if readers is None else readers
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
@@ -154,6 +154,9 @@ class ThreadLink(Link):
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
         return self._mailboxes[self._rank].take(self._names[rank], tag)
+
+    def refuse(self, missing: int | None) -> NoReturn:
+        self._mailboxes[self._rank].refuse(None if missing is None else self._names[missing])
 
 
 class ThreadGroup:
@@ -186,11 +189,10 @@ class ThreadGroup:
         self._mailboxes = [Mailbox(timeout) for _ in devices]
         # All of them, or none: a device that shares the host's memory has its vectors added up there.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
-        #: What one thread has computed of the rounds of the present step, for all.
-        self._results: dict[Tag, Any] = {}
+        self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
         self._links = [
-            ThreadLink(rank, self._mailboxes, self._names, self._lends, self._results, readers)
+            ThreadLink(rank, self._mailboxes, self._names, self._lends, self._members.member(rank), readers)
             for rank in range(len(devices))
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
@@ -311,6 +313,9 @@ class ThreadGroup:
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
             self._mailboxes[rank].begin(step.attempt)
+            member = self._links[rank].member
+            assert member is not None
+            member.begin(step.attempt, step.active, step.agreement.is_native)
             replica.settle(step.number)
             return ending is not None and ending.leads
 
@@ -370,6 +375,7 @@ class ThreadGroup:
         step.agreement.abort(reason)
         for mailbox in self._mailboxes:
             mailbox.abort(step.attempt, reason)
+        self._members.abort(step.attempt)
 
     def end(self, step: PendingStep) -> None:
         """Wait until threads have made a step, and those before it; `step.error` tells whether they have."""
@@ -410,10 +416,6 @@ class ThreadGroup:
         step = self._pending.popleft()
         _switch_interval.end()
         self._steps += step.agreement.is_reached
-        # Of a copy: threads that make later steps add their results meanwhile.
-        for tag in list(self._results):
-            if tag[0] <= step.attempt:
-                del self._results[tag]
         self._note_error(step)
         step.previous = step.following = None
 

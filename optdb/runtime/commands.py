@@ -169,11 +169,11 @@ class EnqueueKernel(Record):
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
-_T = TypeVar("_T", bound="_Transfer")
+_T = TypeVar("_T", bound="Transfer")
 
 
 @dataclass(eq=False, slots=True)
-class _Transfer(Record):
+class Transfer(Record):
     """Base of commands that move bytes: each operand, and the offset in it, is a field."""
 
     kind: ClassVar[str]
@@ -231,8 +231,8 @@ class _Transfer(Record):
 
 
 @dataclass(eq=False, slots=True)
-class _DeviceTransfer(_Transfer):
-    """Base of transfers within a device, which the driver can enqueue without an event."""
+class DeviceTransfer(Transfer):
+    """Base of transfers that the driver can enqueue without an event of PyOpenCL."""
 
     call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
 
@@ -244,12 +244,12 @@ class _DeviceTransfer(_Transfer):
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
         """Use another buffer from now on. Buffers that differ from call to call go through PyOpenCL."""
-        _Transfer.rebind(self, operand, buffer)
+        Transfer.rebind(self, operand, buffer)
         self.call = None
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueCopy(_DeviceTransfer):
+class EnqueueCopy(DeviceTransfer):
     """A copy of bytes from one buffer of a device to another one, or to another part of it."""
 
     kind: ClassVar[str] = "copy"
@@ -293,7 +293,7 @@ def _pattern(value: Any, where: Where) -> bytes:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueFill(_DeviceTransfer):
+class EnqueueFill(DeviceTransfer):
     """A fill of a buffer's bytes with a pattern, which fits into them a whole number of times."""
 
     kind: ClassVar[str] = "fill"
@@ -317,7 +317,7 @@ class EnqueueFill(_DeviceTransfer):
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueUpload(_Transfer):
+class EnqueueUpload(Transfer):
     """A copy of an array in C order from the host."""
 
     kind: ClassVar[str] = "upload"
@@ -352,7 +352,7 @@ class EnqueueUpload(_Transfer):
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueDownload(_Transfer):
+class EnqueueDownload(Transfer):
     """A copy of an array in C order to the host; one that is not waited for needs its array until the queue is done."""
 
     kind: ClassVar[str] = "download"

@@ -5,8 +5,10 @@ uses.
 A record holds a call's arguments as words. Each function is called by its own prototype.
 */
 
-#define _POSIX_C_SOURCE 199309L /* for clock_gettime and nanosleep */
+#define _POSIX_C_SOURCE 200112L /* for clock_gettime, nanosleep and sched_yield */
 
+#include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,7 +67,7 @@ int optdb_agree(Agreement *missing, uint64_t microseconds)
 }
 
 /* What a record calls: in the order of `_FUNCTIONS` in driver_batches.py. */
-enum kind { LAUNCH, COPY, FILL, WRITE, READ, BARRIER, WAIT, FLUSH, AGREE, NOTE_TIME };
+enum kind { LAUNCH, COPY, FILL, WRITE, READ, BARRIER, WAIT, FLUSH, AGREE, NOTE_TIME, ALL_REDUCE };
 
 /* The types of the OpenCL specification. */
 typedef struct _cl_command_queue *Queue;
@@ -85,6 +87,173 @@ typedef Status Read(Queue, Mem, Uint, size_t, size_t, void *, Uint, Events, Even
 typedef Status Barrier(Queue, Uint, Events, Event *);
 typedef Status Wait(Uint, Events);
 typedef Status Flush(Queue);
+typedef Status Release(Event);
+
+/*
+An all-reduce: vectors of several devices of a process are put together on the host, by a thread for each device. The
+structs are those of all_reduce.py.
+*/
+
+/* What becomes of vectors: their sums, or the moments of all elements from the moments of the parts. */
+enum reduction { SUM, MOMENTS };
+
+/* How many numbers of each channel moments have, and how many come of them. */
+enum { GIVEN = 3, MERGED = 2 };
+
+/* One device's side of a vector. */
+typedef struct {
+    uint64_t reduction, itemsize, size;
+    void *values;
+    /* For each piece of moments: how many numbers it has, and how many elements each of its channels has. */
+    uint64_t pieces;
+    const uint64_t *lengths;
+    const double *counts;
+    void *results;
+    Event event; /* of the copy to the host; 0 if there is nothing to wait for */
+} Term;
+
+/* What a device lets the others have of a round, in an attempt at a step; attempts count from 1. */
+typedef struct {
+    _Atomic uint64_t attempt;
+    const Term *terms;
+} Post;
+
+/* One device in the present step. */
+typedef struct {
+    uint64_t rank, active, attempt, microseconds;
+    _Atomic uint64_t *aborted; /* attempts up to this one are given up */
+    double seconds;            /* spent since the device had its own vectors */
+} Member;
+
+typedef struct {
+    Member *member;
+    Post *posts; /* by rank */
+    Term *terms;
+    uint64_t count;
+    Wait *wait;
+    Release *release;
+    uint64_t late, late_rank; /* the attempt in which another device has not come in time, and its rank */
+} Round;
+
+/* How often a thread looks for another one before it sleeps in between. */
+enum { LOOKS = 200 };
+
+/* Wait for what another device posts; return whether it has. */
+static int is_posted(Round *round, uint64_t rank)
+{
+    const Post *post = round->posts + rank;
+    const Member *me = round->member;
+    const double end = seconds() + 1e-6 * me->microseconds;
+    const struct timespec nap = {0, 5000};
+    for (unsigned looks = 0; atomic_load(&post->attempt) < me->attempt; ++looks) {
+        if (atomic_load(me->aborted) >= me->attempt)
+            return 0;
+        if (looks < LOOKS) {
+            sched_yield();
+            continue;
+        }
+        if (seconds() > end) {
+            round->late = me->attempt, round->late_rank = rank;
+            return 0;
+        }
+        nanosleep(&nap, 0);
+    }
+    return 1;
+}
+
+/* NumPy computes the same numbers where there is no compiler: in the same order, and rounded as often. */
+
+static double number_of(const Term *term, uint64_t i)
+{
+    return term->itemsize == sizeof(float) ? ((const float *)term->values)[i] : ((const double *)term->values)[i];
+}
+
+static double rounded(const Term *term, double value)
+{
+    return term->itemsize == sizeof(float) ? (float)value : value;
+}
+
+static void set_result(const Term *term, uint64_t i, double value)
+{
+    if (term->itemsize == sizeof(float))
+        ((float *)term->results)[i] = (float)value;
+    else
+        ((double *)term->results)[i] = value;
+}
+
+static void add_up(const Round *round, uint64_t number)
+{
+    const Term *own = round->terms + number;
+    for (uint64_t i = 0; i < own->size; ++i) {
+        double total = number_of(round->posts[0].terms + number, i);
+        for (uint64_t rank = 1; rank < round->member->active; ++rank)
+            total = rounded(own, total + number_of(round->posts[rank].terms + number, i));
+        set_result(own, i, total);
+    }
+}
+
+/* Chan, Golub and LeVeque (1979), as in `combined` of collective.py. */
+static void merge_moments(const Round *round, uint64_t number)
+{
+    const uint64_t active = round->member->active;
+    const Term *own = round->terms + number;
+    for (uint64_t piece = 0, start = 0; piece < own->pieces; start += own->lengths[piece++]) {
+        const uint64_t channels = own->lengths[piece] / GIVEN;
+        for (uint64_t channel = 0; channel < channels; ++channel) {
+            double seen = 0, mean = 0, squares = 0;
+            for (uint64_t rank = 0; rank < active; ++rank) {
+                const Term *term = round->posts[rank].terms + number;
+                const uint64_t at = start + channel;
+                const double more = term->counts[piece];
+                const double mine = number_of(term, at) + number_of(term, at + channels);
+                const double own_squares = number_of(term, at + 2 * channels);
+                if (seen == 0) {
+                    seen = more, mean = mine, squares = own_squares;
+                    continue;
+                }
+                const double off = mine - mean, total = seen + more;
+                squares = squares + own_squares + off * off * (seen * more / total);
+                mean = isfinite(off) ? mean + off * (more / total) : mine * (more / total) + mean * (seen / total);
+                seen = total;
+            }
+            const uint64_t into = start / GIVEN * MERGED + channel;
+            set_result(own, into, mean);
+            set_result(own, into + channels, squares / seen);
+        }
+    }
+}
+
+/* Put together the vectors of all devices, which begin to copy them to the host before; return 0 if that is done. */
+int optdb_all_reduce(Round *round)
+{
+    Member *me = round->member;
+    for (uint64_t i = 0; i < round->count; ++i) {
+        Event *event = &round->terms[i].event;
+        if (!*event)
+            continue;
+        const Status status = round->wait(1, event);
+        if (status)
+            return status;
+        round->release(*event);
+        *event = 0;
+    }
+    if (!me->attempt || round->late == me->attempt)
+        return 1;
+    const double start = seconds();
+    Post *own = round->posts + me->rank;
+    own->terms = round->terms;
+    atomic_store(&own->attempt, me->attempt);
+    for (uint64_t rank = 0; rank < me->active; ++rank)
+        if (!is_posted(round, rank))
+            return 1;
+    for (uint64_t i = 0; i < round->count; ++i)
+        if (round->terms[i].reduction == SUM)
+            add_up(round, i);
+        else
+            merge_moments(round, i);
+    me->seconds += seconds() - start;
+    return 0;
+}
 
 /* A call of a function that returns a status, 0 if it has done its work. */
 struct call {
@@ -119,6 +288,8 @@ static Status make(const struct call *call)
         return optdb_agree(w[0].p, w[1].n);
     case NOTE_TIME:
         return optdb_note_time(w[0].p);
+    case ALL_REDUCE:
+        return optdb_all_reduce(w[0].p);
     default:
         return -1;
     }

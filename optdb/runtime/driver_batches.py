@@ -36,15 +36,18 @@ __all__ = ["Batch", "CallRecord", "build_loop", "call_records", "loop_library"]
 _logger = logging.getLogger(__name__)
 
 _SOURCE = Path(__file__).with_suffix(".c")
-_OPTIONS = ("-O2", "-shared", "-fPIC")
+#: No contraction: devices that C serves get the same bits as those that Python serves.
+_OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
 _COMPILER_TIMEOUT_S = 60.0
 #: The functions of records, in the order of ``enum kind`` in the C code.
 _FUNCTIONS = (
     *("clEnqueueNDRangeKernel", "clEnqueueCopyBuffer", "clEnqueueFillBuffer"),
     *("clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clEnqueueBarrierWithWaitList"),
-    *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time"),
+    *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time", "optdb_all_reduce"),
 )
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
+#: It has the prototype of the barrier.
+_KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
 #: How many arguments a record holds, and what stands for those that a call does not have.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
@@ -201,7 +204,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.optdb_call.argtypes = ctypes.c_void_p, ctypes.c_size_t
     library.optdb_call.restype = ctypes.c_size_t
     library.optdb_agree.argtypes = ctypes.c_void_p, ctypes.c_uint64
-    library.optdb_give_up.argtypes = (ctypes.c_void_p,)
+    library.optdb_give_up.argtypes = library.optdb_all_reduce.argtypes = (ctypes.c_void_p,)
     return library
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.library import cl
 
-__all__ = ["DriverCalls", "PreparedCall", "driver_calls", "icd_loader"]
+__all__ = ["DriverCalls", "PreparedCall", "PreparedRead", "driver_calls", "icd_loader"]
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class DriverCalls:
         self._copy = loader.clEnqueueCopyBuffer
         self._fill = loader.clEnqueueFillBuffer
         self._read, self._write = loader.clEnqueueReadBuffer, loader.clEnqueueWriteBuffer
+        self._flush, self._mark = loader.clFlush, loader.clEnqueueMarkerWithWaitList
 
     def launch(
         self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: Sequence[int], local_size: Sequence[int] | None
@@ -83,6 +84,31 @@ class DriverCalls:
     def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: HostArray) -> PreparedRead:
         """Prepare a copy of a buffer's bytes into an array of the host, which is not waited for."""
         return PreparedRead(self._read, _handle(queue), _handle(source), offset, out)
+
+    def fetch(
+        self,
+        queue: cl.CommandQueue,
+        source: cl.MemoryObject,
+        offset: int,
+        out: HostArray,
+        event: int,
+        after: int | None = None,
+    ) -> PreparedCall:
+        """Prepare the same as one call that writes the event's handle to an address; its owner releases the event.
+
+        `after` is the address of another event's handle, which is waited for.
+        """
+        args = _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
+        waits = _Count(after is not None), _Handle(after)
+        return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
+
+    def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
+        """Prepare an event of what a queue was given before; its handle goes to an address, as by `fetch`."""
+        return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
+
+    def flush(self, queue: cl.CommandQueue) -> PreparedCall:
+        """Prepare that the device begins what its queue has."""
+        return PreparedCall(self._flush, _handle(queue))
 
     def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: HostArray) -> PreparedCall:
         """Prepare a copy of an array of the host into a buffer, which is not waited for."""

@@ -1,15 +1,14 @@
-"""Vectors on the host beside vectors on a device, for values that go back and forth many times (`HostMirror`)."""
+"""Vectors on the host beside vectors on a device, for values that are read many times (`HostMirror`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from optdb.numpy_types import AnyDtype
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import EnqueueDownload, EnqueueUpload, enqueue, listening
+from optdb.runtime.commands import EnqueueDownload, enqueue, listening
 from optdb.runtime.context import Context
-from optdb.runtime.driver_calls import DriverCalls, driver_calls
+from optdb.runtime.driver_calls import PreparedRead, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 from optdb.runtime.scripts import Script
@@ -18,11 +17,10 @@ __all__ = ["HostMirror"]
 
 
 class HostMirror:
-    """A vector on the host, and calls that copy it from and to arrays on a device without waiting.
+    """A vector on the host, and a call that copies it from arrays on a device without waiting.
 
-    The calls are prepared (``driver_calls``), and made anew only for another array. They keep Python's lock: a thread
-    that gives it away may wait for it for longer than such a copy takes. The memory is pinned where that is
-    possible.
+    The call is prepared (``driver_calls``), and made anew only for another array. It keeps Python's lock: a thread that
+    gives it away may wait for it for longer than such a copy takes. The memory is pinned where that is possible.
 
     Parameters
     ----------
@@ -37,9 +35,8 @@ class HostMirror:
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
-        #: For each direction, the call, and the buffer and the offset that it is made for.
-        self._calls: dict[Callable[..., Any], tuple[Any, Any, int]] = {}
-        self._kept: Any = None
+        #: The call, and the buffer and the offset that it is made for.
+        self._call: tuple[PreparedRead | None, Any, int] = None, None, 0
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
         """Tell whether the vector has a dtype and a number of elements."""
@@ -49,7 +46,7 @@ class HostMirror:
         """Begin to copy an array in C order from the device; return the event, None if there is nothing to wait for."""
         if not self.values.size:
             return None
-        event: cl.Event | None = self._prepared(array, DriverCalls.read)
+        event = self._prepared(array)
         if event is None:
             command = EnqueueDownload(array.queue, self.values, array.base_data, array.offset, False)
             enqueue(command)
@@ -61,21 +58,14 @@ class HostMirror:
         """Let a script begin to copy an array in C order from the device; return what waits for it."""
         return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
 
-    def give(self, array: Array) -> None:
-        """Begin to copy the values into an array in C order; they are to stay until the device has read them."""
-        if self.values.size and self._prepared(array, DriverCalls.write) != 0:
-            command = EnqueueUpload(array.queue, array.base_data, array.offset, self.values, is_blocking=False)
-            enqueue(command)
-            self._kept = command  # PyOpenCL waits for a copy whose event is dropped
-
-    def _prepared(self, array: Array, prepare: Callable[..., Any]) -> Any:
-        """Make the prepared call for an array; return what it returns, or None where there is none."""
+    def _prepared(self, array: Array) -> cl.Event | None:
+        """Make the prepared call for an array; return its event, or None where there is no call."""
         if listening() is not None:
             return None
-        call, buffer, offset = self._calls.get(prepare, (None, None, 0))
+        call, buffer, offset = self._call
         if buffer is not array.base_data or offset != array.offset:
             calls = driver_calls(array.queue)
-            call = None if calls is None else prepare(calls, array.queue, array.base_data, array.offset, self.values)
+            call = None if calls is None else calls.read(array.queue, array.base_data, array.offset, self.values)
             # With its buffer, which no other one can then share the handle of.
-            self._calls[prepare] = call, array.base_data, array.offset
+            self._call = call, array.base_data, array.offset
         return None if call is None else call()

@@ -116,10 +116,18 @@ class PackedVector:
 
     def holds(self, index: int, array: Any) -> bool:
         """Tell whether an array is the one of that number: it lies where that one does."""
+        return self.is_place(index, array.shape, array.base_data, array.offset)
+
+    def is_place(self, index: int, shape: tuple[int, ...], buffer: Any, offset: int) -> bool:
+        """Tell whether an array of a shape, at an offset in a buffer, is the one of that number."""
         mine = self.arrays[index]
-        if array.shape != mine.shape:
+        if shape != mine.shape:
             return False
-        return not mine.size or (array.offset == mine.offset and array.base_data == self._buffer)
+        return not mine.size or (offset == mine.offset and bool(buffer == self._buffer))
+
+    def on_both(self, part: slice) -> tuple[cl.Buffer, int, HostArray]:
+        """Return where elements are on a device with memory of its own, by their buffer and offset, and on the host."""
+        return self._buffer, part.start * self.dtype.itemsize, self._host[part]
 
     def download(self) -> HostArray:
         """Wait for the device; return the elements, which are not to be changed, and may change after `release`."""
@@ -150,10 +158,8 @@ class PackedVector:
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
         """Begin to download some elements by a queue, once events are complete; return where they arrive, and when."""
-        elements, start = self._host[part], part.start * self.dtype.itemsize
-        event = cl.enqueue_copy(
-            queue, elements, self._buffer, src_offset=start, is_blocking=False, wait_for=list(after)
-        )
+        buffer, start, elements = self.on_both(part)
+        event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
 
     def put(

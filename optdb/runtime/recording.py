@@ -20,13 +20,12 @@ from optdb.runtime.arrays import Array, DeviceArray, lies_in_order
 from optdb.runtime.commands import (
     AllocateBuffer,
     CommandList,
-    EnqueueCopy,
     EnqueueDownload,
-    EnqueueFill,
     EnqueueKernel,
     EnqueueUpload,
     HostCall,
     Memory,
+    Transfer,
     allocation_number,
     listened,
     listening,
@@ -132,14 +131,14 @@ class Recorder:
     def write(self, command: Any) -> None:
         """Record a command."""
         match command:
-            case EnqueueKernel() | EnqueueCopy() | EnqueueFill():
-                self._segment.commands.append(command.with_operands(self.memory))
             case EnqueueUpload():
                 self._write_upload(command)
             case AllocateBuffer():
                 self.allocate(command.buffer, command.nbytes)
             case EnqueueDownload() | HostCall():
                 self._segment.unsupported_reason = command.reason
+            case EnqueueKernel() | Transfer():
+                self._segment.commands.append(command.with_operands(self.memory))
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
         """Note what a table was computed from."""

@@ -27,7 +27,9 @@ from optdb.opencl.simulator.packing import (
     PackedVariables,
     Piece,
     PiecewiseDownload,
+    _Kept,
 )
+from optdb.runtime.commands import CommandList, listened
 from optdb.runtime.scripts import IMMEDIATE
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices, with_memory_of_their_own
@@ -215,7 +217,7 @@ def test_sums_on_the_device_have_the_same_bits_for_each_worker(devices, dtype, t
             for term, values in zip(lent, vectors, strict=True):
                 term.restart()
                 for half in halves:
-                    term.receive(Piece({vector.dtype: (half, values[half])}, [], half is halves[1]), IMMEDIATE)
+                    term.receive(Piece([(vector.dtype, half, values[half])], [], half is halves[1]), IMMEDIATE)
             totals.add_up(summands, [None if i == rank else term for i, term in enumerate(lent)], IMMEDIATE)
             np.testing.assert_array_equal(totals.download()[0], expected)
 
@@ -225,8 +227,7 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
 
     def work(rank):
         exchange = Exchange(between[rank], rank, 3, 0, 1)
-        for turn in range(rank + 1):
-            exchange.lend(FINAL, turn, Piece({}, [(rank, turn)], turn == rank))
+        exchange.lend(FINAL, [Piece([], [(rank, turn)], turn == rank) for turn in range(rank + 1)])
         return [(sender, piece.events) for sender, piece in exchange.lent(FINAL)]
 
     first, second, third = in_threads(work, 3)
@@ -236,7 +237,7 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
 
 
 def test_pieces_leave_while_others_are_computed(devices):
-    """Two large variables, and a small one: a piece that is small waits for more, and so does one that is elsewhere."""
+    """The first of two large variables leaves by commands, once it is packed, and the others at the end."""
     rng = np.random.RandomState(0)
     shapes = [(300, 500), (7,), (200, 800)]
     shared = [theano.shared(rng.standard_normal(shape).astype("float32")) for shape in shapes]
@@ -244,17 +245,27 @@ def test_pieces_leave_while_others_are_computed(devices):
     with with_memory_of_their_own(devices), optdb.SimulatorOCL(f, devices[0]) as simulator:
         packed = PackedVariables(simulator, shared)
         pieces = PiecewiseDownload(packed)
-        assert pieces.begin({0: packed._cells[0][0]}) is None  # not packed yet
+        kept = _Kept()
+        with listened(kept):
+            pieces.enqueue({0: packed._cells[0][0]})
+        commands = CommandList(command.bind(lambda buffer: (buffer, 0)) for command in kept.commands)
+        commands.enqueue()  # not packed yet
+        assert [piece.is_last for piece in pieces.end()] == [True]
         (vector,), (whole,) = packed.download(), packed._vectors.values()
+        kept.commands.clear()
+        with listened(kept):
+            pieces.enqueue({1: whole.arrays[1]})  # small
+            assert not kept.commands
+            pieces.enqueue({0: whole.arrays[0]})
+        commands = CommandList(command.bind(lambda buffer: (buffer, 0)) for command in kept.commands)
         for _ in range(2):
             pieces.restart()
-            first = pieces.begin({0: whole.arrays[0]})
-            assert pieces.begin({1: whole.arrays[1]}) is None
-            last = pieces.end()
+            commands.enqueue()
+            first, last = pieces.end()
             assert (first.is_last, last.is_last) == (False, True)
-            found = np.concatenate([piece.parts[vector.dtype][1] for piece in (first, last) if piece.wait() is None])
-            np.testing.assert_array_equal(found, vector)
-            assert found.size == vector.size
+            parts = [piece.parts[0] for piece in (first, last) if piece.wait() is None]
+            np.testing.assert_array_equal(np.concatenate([values for _, _, values in parts]), vector)
+            assert parts[0][1].stop == parts[1][1].start and parts[1][1].stop == vector.size
 
 
 @pytest.mark.slow
@@ -263,9 +274,9 @@ def test_gradients_leave_in_pieces(devices, monkeypatch):
     monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
     lent, lend = [], Exchange.lend
 
-    def counting(self, number, turn, piece):
-        lent.append(turn)
-        lend(self, number, turn, piece)
+    def counting(self, number, pieces):
+        lent.append(len(pieces))
+        lend(self, number, pieces)
 
     monkeypatch.setattr(Exchange, "lend", counting)
     f, rng = layers(biases_dtype="float64"), np.random.RandomState(2)
@@ -280,4 +291,5 @@ def test_gradients_leave_in_pieces(devices, monkeypatch):
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
-    assert max(lent) == 2
+    # Those of two buckets, and the last one.
+    assert max(lent) == 3

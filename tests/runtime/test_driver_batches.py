@@ -237,7 +237,8 @@ def test_each_function_is_called_by_its_prototype(program, arrays):
         PreparedCall(loop.optdb_agree, missing, ctypes.c_uint64(10**6)),
         PreparedCall(loop.optdb_note_time, seconds),
     ]
-    assert {call.func.__name__ for call in prepared} == set(driver_batches._FUNCTIONS)
+    # Several devices do the last one together.
+    assert {call.func.__name__ for call in prepared} == {*driver_batches._FUNCTIONS} - {"optdb_all_reduce"}
     begin = time.clock_gettime(time.CLOCK_MONOTONIC)
     Batch(prepared, [never] * len(prepared)).run()
     np.testing.assert_array_equal(out, [14, 1 * 2 + 1, 2 * 2 + 2, 3 * 2 + 3, 4, 5, 6, 7])

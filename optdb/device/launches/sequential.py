@@ -30,7 +30,7 @@ from optdb.device.launches.entries import addresses_of, buffers_of, entry_of, ta
 from optdb.device.launches.merging import Course, Pause, Segments
 from optdb.device.launches.programs import SEQUENCE, KernelKey
 from optdb.runtime.build import BuildError
-from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
@@ -215,7 +215,7 @@ def may_be_merged(command: Command) -> bool:
 
     A table holds addresses, so a command that is in one cannot be rebound.
     """
-    if command.is_rebindable:
+    if command.is_rebindable or not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload):
         return False
     quirks = profile_of(command.queue.device).quirks
     if not (quirks.launch_s and quirks.compiles_body_repeatedly):

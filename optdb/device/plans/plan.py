@@ -27,6 +27,7 @@ from optdb.device.plans.steps import (
     TableUploads,
     in_segments,
 )
+from optdb.runtime.all_reduce import AllReduce
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import CommandList, Memory
@@ -82,6 +83,8 @@ class Plan:
         )
         #: Lists of commands that steps begin with, and all of their commands.
         self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
+        #: A list with commands that wait for another device, and its two parts.
+        self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
@@ -164,22 +167,36 @@ class Plan:
         """Call `before`, and run the first steps; return how many steps are done then.
 
         Those that nobody sees do not wait for it, nor for commands. With the others, `before` gets the commands of the
-        first steps up to one that computes.
+        first steps up to one that computes, or that waits for another device.
         """
         lists: list[CommandList] = []
+        waiting = CommandList()
         done = 0
         for step in self._halves[0]:
             if step.is_unseen:
                 enqueue_bound(step.due(self._changed))
             elif step.is_repeated(self._changed):
-                lists.append(step.commands)
+                first, waiting = self._divided(step.commands)
+                lists.append(first)
             else:
                 break
             done += 1
+            if waiting:
+                break
         if not before(self._together(lists)):
             for commands in lists:
                 enqueue_bound(commands)
+        enqueue_bound(waiting)
         return done
+
+    def _divided(self, commands: CommandList) -> tuple[CommandList, CommandList]:
+        """Return the commands before the first one that waits for another device, and the others."""
+        count = next((i for i, command in enumerate(commands) if isinstance(command, AllReduce)), None)
+        if count is None:
+            return commands, CommandList()
+        if self._waiting is None or self._waiting[0] is not commands:
+            self._waiting = commands, CommandList(commands[:count]), CommandList(commands[count:])
+        return self._waiting[1:]
 
     def _together(self, lists: list[CommandList]) -> CommandList:
         """Return the commands of lists as one, the same one for the same lists."""

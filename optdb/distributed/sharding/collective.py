@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.theano.functions.channel_statistics import NUMBERS
+
+if TYPE_CHECKING:
+    from optdb.runtime.all_reduce import Member
 
 __all__ = [
     "MOMENTS",
@@ -44,30 +47,24 @@ Combine = Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]
 class Reducer(Protocol):
     """Exchanges vectors with all workers; `number` is the same in all of them."""
 
-    #: Where vectors lie on the host while they are exchanged; it outlives the step.
+    #: The rounds of arrays on a device, which have memory on the host; it outlives the step.
     staging: dict[Any, Any]
+
+    @property
+    def member(self) -> Member | None:
+        """The worker's device in rounds that C code makes; None if Python makes all of them."""
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of the arrays of all workers."""
 
-    def begin(self, number: int, arrays: Sequence[np.ndarray], ready: Any) -> None:
-        """Let the others have arrays, which are complete once `ready.wait()` returns; return at once."""
+    def exchange(self, number: int, arrays: Sequence[np.ndarray], combine: Combine) -> list[np.ndarray]:
+        """Wait for the arrays of all workers; return what a function makes of those of each worker, by rank."""
 
-    def end(self, number: int, combine: Combine) -> list[np.ndarray]:
-        """Wait for the arrays of all workers that `begin` was given; return what a function makes of all.
-
-        It takes the arrays of each worker, by rank, and may be another worker's of the same process.
-        """
+    def refuse(self, missing: int | None) -> NoReturn:
+        """Raise why C code has not made a round: the step was given up, or a worker has not come in time."""
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Note that the commands that compute the summands of a bucket are enqueued; these are their arrays."""
-
-
-class _Complete:
-    """What arrays of the host are: there is nothing to wait for."""
-
-    def wait(self) -> None:
-        """Return."""
+        """Enqueue commands that let the others have the summands of a bucket, if that pays; these are their arrays."""
 
 
 _thread = threading.local()
@@ -168,9 +165,10 @@ class ReductionRound(Op):
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
         found = reducer()
         if MOMENTS in self.kinds:
-            found.begin(self.number, [*vectors, *(given[slot] for slot in self.host_slots(2))], _Complete())
-            lengths = [given[slot] for slot in self.host_slots(1)]
-            results = found.end(self.number, lambda received: combined(self.kinds, received, lengths))
+            counts, lengths = ([given[slot] for slot in self.host_slots(offset)] for offset in (2, 1))
+            results = found.exchange(
+                self.number, [*vectors, *counts], lambda received: combined(self.kinds, received, lengths)
+            )
         else:
             results = found.all_reduce(self.number, vectors)
         output_storage[0][0] = token
@@ -190,34 +188,34 @@ class ReductionRound(Op):
 class Completion(Op):
     """Says that the summands of a bucket are computed, while others are not: their way to other workers may begin.
 
-    Inputs are a token and summands, on the host or on a device; the output is the token. Each `Completion` takes that
-    of the one before.
+    Inputs are the summands, on the host or on a device; the outputs are the same.
     """
 
     __props__ = ("bucket",)
     #: As `optdb.opencl.linking.waiting` has it.
     begins_copy = True
     #: As `OpenCLKernelBase.repeatable`.
-    repeatable = False
+    repeatable = True
 
-    def __init__(self, bucket: int) -> None:
+    def __init__(self, bucket: int, count: int) -> None:
         self.bucket = bucket
+        self.view_map = {number: [number] for number in range(count)}
 
-    def make_node(self, token: Variable, *summands: Variable) -> Apply:
+    def make_node(self, *summands: Variable) -> Apply:
         """Make a node."""
-        return Apply(self, [token, *summands], [token.type()])
+        return Apply(self, list(summands), [summand.type() for summand in summands])
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
         """Let the thread's `Reducer` know."""
-        token, *summands = inputs
-        reducer().completed(self.bucket, summands)
-        output_storage[0][0] = np.array(token)
+        for cell, summand in zip(output_storage, inputs, strict=True):
+            cell[0] = summand
+        reducer().completed(self.bucket, inputs)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the shape of the token."""
-        return [shapes[0]]
+        """Return the shapes of the summands."""
+        return list(shapes)
 
 
 def combined(

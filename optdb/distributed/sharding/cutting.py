@@ -221,10 +221,10 @@ class _Cut:
         kept = [_held(var, f"carried {i}") for i, var in enumerate(carried)]
         following = {held: _as_held(var) for held, var in zip([*summands, *kept], rebuilt, strict=False)}
         buckets = self._in_buckets(summands)
-        token = self._token
         for number, members in enumerate(buckets):
-            token = Completion(number)(token, *(following[summands[i]] for i in members))
-        completions = [token] if buckets else []
+            held = [summands[i] for i in members]
+            completed = Completion(number, len(held)).make_node(*(following[var] for var in held)).outputs
+            following.update(zip(held, completed, strict=True))
         fresh = {node.outputs[0]: _taken(held, node.outputs[0]) for held, node in zip(sums, final, strict=True)}
         fresh.update((var, _taken(held, var)) for held, var in zip(kept, carried, strict=True))
         late = _rebuild(roots, fresh)
@@ -237,7 +237,7 @@ class _Cut:
             shared=self._original.shared,
             # Not borrowed: the next step may be computed before the caller takes the results of this one.
             gradients=compile_step(
-                *(given, [*rebuilt[len(following) :], *completions], following),
+                *(given, rebuilt[len(following) :], following),
                 *(optimizer, f"{name}: gradients", False),
             ),
             results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
@@ -253,7 +253,7 @@ class _Cut:
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
         """Return the numbers of the summands that are on a device, in pieces of neighbours; without the last piece."""
-        floats = [i for i, summand in enumerate(summands) if summand.type.dtype.startswith("float")]
+        floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -280,24 +280,24 @@ class _Cut:
             todo += node.inputs
 
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
-        """Copy a graph, with one round for all inner sums and moments that do not depend on each other.
+        """Copy a graph, with one round for all inner sums and moments of floats that do not depend on each other.
 
         Return the outputs, and how many rounds there are. Each takes the token of the one before: all workers have one
-        order.
+        order. What is no float is on the host, in rounds of its own.
         """
-        levels: dict[int, list[Apply]] = {}
+        levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}
         of_inner = set(inner)
         for node in io_toposort([], [node.outputs[0] for node in inner]):
             level = max((depth.get(var, 0) for var in node.inputs), default=0)
             if node in of_inner:
-                levels.setdefault(level, []).append(node)
+                levels.setdefault((level, _is_float(node.outputs[0])), []).append(node)
                 level += 1
             depth.update(dict.fromkeys(node.outputs, level))
         copies: dict[Variable, Variable] = {}
         token = self._token
-        for level in sorted(levels):
-            token = _round(level, levels[level], token, copies)
+        for number, level in enumerate(sorted(levels)):
+            token = _round(number, levels[level], token, copies)
         return _rebuild(outputs, copies), len(levels)
 
 
@@ -331,6 +331,11 @@ def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Va
     return token
 
 
+def _is_float(var: Variable) -> bool:
+    """Tell whether arrays of a variable's dtype are on the device."""
+    return bool(var.type.dtype.startswith("float"))
+
+
 def _packed(arrays: Sequence[TensorVariable]) -> Variable:
     """Return the elements of arrays as one vector."""
     vectors = [var if var.type.ndim == 1 else var.flatten() for var in arrays]
@@ -357,7 +362,7 @@ def _held(var: Variable, name: str) -> SharedVariable:
 
 
 def _as_held(var: Variable) -> Variable:
-    return array_of(var).dimshuffle("x") if var.type.ndim == 0 and var.type.dtype.startswith("float") else var
+    return array_of(var).dimshuffle("x") if var.type.ndim == 0 and _is_float(var) else var
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:

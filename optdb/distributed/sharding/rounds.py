@@ -1,8 +1,9 @@
-"""Rounds of arrays on a device: one op begins to copy vectors to the host, another one waits for them.
+"""Rounds of arrays on a device: one op begins to copy vectors to the host, another one puts all workers' together.
 
-What lies between them in the function's order keeps the device busy while the vectors travel: the machine runs the
-first op as early as it can, and the second one as late (``optdb.opencl.linking.waiting``). The host waits for events
-of all workers' devices, whose vectors lie in pinned memory. It gives the results back to the device without waiting.
+Both are commands (``optdb.runtime.all_reduce``): a plan repeats them as it does launches. What lies between them in the
+function's order keeps the device busy while the vectors travel: the machine runs the first op as early as it can, and
+the second one as late (``optdb.opencl.linking.waiting``). Each round depends on the one before, so all workers have
+them in the same order.
 """
 
 from __future__ import annotations
@@ -12,23 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.sharding.collective import Completion, ReductionRound, combined, reducer
+from optdb.distributed.sharding.collective import MOMENTS, SUM, Completion, ReductionRound, combined, reducer
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
+from optdb.runtime.all_reduce import AllReduce, EnqueueGive, Moments, Round, VectorSpec
 from optdb.runtime.arrays import copy, empty
-from optdb.runtime.arrivals import Arrival
-from optdb.runtime.mirrors import HostMirror
+from optdb.runtime.commands import enqueue
+from optdb.runtime.context import Context
+from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
+#: How many rounds of a number are kept: one for each plan of a function, which has vectors and counts of its own.
+_MOST_KEPT = 8
+
 
 class _OfRound(Op):
-    """Base of the ops that make up a round of arrays on a device."""
+    """Base of the ops that make up a round of arrays on a device.
+
+    Inputs are those of the `ReductionRound` but for the token, and there is an output for each vector.
+    """
 
     __props__ = ("round",)
     #: As `OpenCLKernelBase.repeatable`.
-    repeatable = False
+    repeatable = True
 
     def __init__(self, round_: ReductionRound) -> None:
         self.round = round_
@@ -36,87 +45,106 @@ class _OfRound(Op):
     def __str__(self) -> str:
         return f"{type(self).__name__}{{{self.round}}}"
 
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Make a node for vectors on a device."""
+        return Apply(self, list(inputs), [inputs[slot].type() for slot in self.round.vector_slots])
+
+    def _context(self, node: Apply) -> Context:
+        context: Context = node.outputs[0].type.context
+        return context
+
+    def _round_of(self, node: Apply, inputs: Sequence[Any]) -> Round:
+        """Return the thread's round for vectors like these."""
+        specs = _specs(self.round, inputs)
+        found = reducer()
+        kept: list[Round] = found.staging.setdefault(self.round, [])
+        known = next((each for each in kept if each.specs == specs), None)
+        if known is None:
+            known = Round(self._context(node), self.round.number, specs, found.member, _reduce)
+            kept.append(known)
+            del kept[:-_MOST_KEPT]
+        return known
+
 
 class BeginRound(_OfRound):
-    """Let the other workers have vectors as soon as the device has computed them; do not wait.
-
-    Inputs are those of the `ReductionRound` but for the lengths of pieces. The output is the token.
-    """
+    """Begin to copy vectors to the host as soon as the device has computed them; the outputs are the vectors."""
 
     begins_wait = True
 
-    def make_node(self, token: Variable, *inputs: Variable) -> Apply:
-        """Make a node for vectors on a device."""
-        return Apply(self, [token, *inputs], [token.type()])
+    def __init__(self, round_: ReductionRound) -> None:
+        super().__init__(round_)
+        self.view_map = {number: [slot] for number, slot in enumerate(round_.vector_slots)}
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
         """Begin to copy the vectors to the host."""
-        token, *given = inputs
-        count = len(self.round.kinds)
-        vectors, elements = given[:count], given[count:]
-        found = reducer()
-        arrays, events = [], []
-        for i, vector in enumerate(vectors):
-            if not vector.flags.c_contiguous:
-                vector = copy(vector)
-            mirror = _mirror(node.inputs[1 + i].type.context, found.staging, (self.round, i), vector.dtype, vector.size)
-            events.append(mirror.fetch(vector))
-            arrays.append(mirror.values)
+        round_, queue = self._round_of(node, inputs), self._context(node).queue
+        for number, slot in enumerate(self.round.vector_slots):
+            vector = inputs[slot] if inputs[slot].flags.c_contiguous else copy(inputs[slot])
+            if vector.size:
+                out, event = round_.vectors[number], round_.events[number]
+                enqueue(EnqueueFetch(queue, out, event, vector.base_data, vector.offset))
             record_transfer(self, vector.nbytes)
-        found.begin(self.round.number, [*arrays, *elements], Arrival(events))
-        output_storage[0][0] = token
+            output_storage[number][0] = vector
+        enqueue(StartQueue(queue))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the shape of the token."""
-        return [shapes[0]]
+        """Return the lengths of the vectors."""
+        return [shapes[slot] for slot in self.round.vector_slots]
 
 
 class EndRound(_OfRound):
-    """Wait for the vectors of all workers that a `BeginRound` has begun to copy; combine them.
-
-    Inputs are the token, the vectors, and the lengths of pieces; outputs are those of the `ReductionRound`.
-    """
+    """Wait for the vectors of all workers, put them together, and begin to copy the results to the device."""
 
     ends_wait = True
-
-    def make_node(self, token: Variable, *inputs: Variable) -> Apply:
-        """Make a node for vectors on a device."""
-        vectors = inputs[: len(self.round.kinds)]
-        return Apply(self, [token, *inputs], [token.type(), *(var.type() for var in vectors)])
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Wait, and begin to copy the results to the device."""
-        token, *given = inputs
-        number, kinds = self.round.number, self.round.kinds
-        found = reducer()
-        lengths = given[len(kinds) :]
-        results = found.end(number, lambda received: combined(kinds, received, lengths))
-        for i, (cell, result) in enumerate(zip(output_storage[1:], results, strict=True)):
-            context = node.outputs[1 + i].type.context
+        """Compute the results."""
+        round_, context = self._round_of(node, inputs), self._context(node)
+        enqueue(AllReduce(context.queue, round_))
+        for number, (cell, result) in enumerate(zip(output_storage, round_.results, strict=True)):
             out = cell[0]
             if out is None or out.shape != result.shape or out.dtype != result.dtype:
                 out = cell[0] = empty(context, result.shape, result.dtype)
-            mirror = _mirror(context, found.staging, (self.round, i, "result"), result.dtype, result.size)
-            mirror.values[...] = result
-            mirror.give(out)
+            if result.size:
+                enqueue(EnqueueGive(context.queue, round_, number, out.base_data, out.offset))
             record_transfer(self, result.nbytes)
-        output_storage[0][0] = token
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the lengths of the results."""
-        return [shapes[0], *self.round.result_shapes(shapes[1 : 1 + len(self.round.kinds)])]
+        return self.round.result_shapes([shapes[slot] for slot in self.round.vector_slots])
 
 
-def _mirror(context: Any, staging: dict[Any, Any], key: Any, dtype: np.dtype, size: int) -> HostMirror:
-    """Return the vector on the host that is kept under a key."""
-    mirror = staging.get(key)
-    if mirror is None or not mirror.fits(dtype, size):
-        mirror = staging[key] = HostMirror(context, dtype, size)
-    return mirror
+def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, ...]:
+    """Return what the vectors of a round are like."""
+    vectors = [inputs[slot] for slot in round_.vector_slots]
+    shapes = round_.result_shapes([vector.shape for vector in vectors])
+    moments = [
+        Moments(*(tuple(np.asarray(inputs[slot + offset]).tolist()) for offset in (1, 2))) if kind == MOMENTS else None
+        for kind, slot in zip(round_.kinds, round_.vector_slots, strict=True)
+    ]
+    return tuple(
+        VectorSpec(vector.dtype, vector.size, size, pieces)
+        for vector, (size,), pieces in zip(vectors, shapes, moments, strict=True)
+    )
+
+
+def _reduce(round_: Round) -> None:
+    """Put the vectors of all workers together by Python; raise why C code could not."""
+    found = reducer()
+    if round_.is_native:
+        found.refuse(round_.missing)
+    moments = [spec.moments for spec in round_.specs if spec.moments is not None]
+    kinds = [SUM if spec.moments is None else MOMENTS for spec in round_.specs]
+    counts, lengths = ([np.array(getattr(each, name)) for each in moments] for name in ("counts", "lengths"))
+    results = found.exchange(
+        round_.number, [*round_.vectors, *counts], lambda received: combined(kinds, received, lengths)
+    )
+    for target, result in zip(round_.results, results, strict=True):
+        target[...] = result
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
@@ -131,14 +159,14 @@ def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
     """Lift a round: one op begins it, another one ends it."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
-    vectors = [as_opencl_variable(given[slot], context_name) for slot in op.vector_slots]
-    elements, lengths = ([given[slot] for slot in op.host_slots(offset)] for offset in (2, 1))
-    begun = BeginRound(op)(token, *vectors, *elements)
-    return EndRound(op).make_node(begun, *vectors, *lengths).outputs
+    for slot in op.vector_slots:
+        given[slot] = as_opencl_variable(given[slot], context_name)
+    for slot, begun in zip(op.vector_slots, BeginRound(op).make_node(*given).outputs, strict=True):
+        given[slot] = begun
+    return [token, *EndRound(op).make_node(*given).outputs]
 
 
 @lifts([Completion], 90)
 def lift_completion(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift what says that summands are computed; it gets those on the device."""
-    token, *summands = inputs
-    return op.make_node(token, *(as_opencl_variable(summand, context_name) for summand in summands)).outputs
+    """Lift what says that summands are computed."""
+    return op.make_node(*(as_opencl_variable(summand, context_name) for summand in inputs)).outputs

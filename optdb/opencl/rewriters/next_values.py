@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import FunctionGraph, Variable, is_output
+from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.traces import copy_trace
 from optdb.opencl.aliasing import may_lie_in
@@ -32,15 +32,15 @@ class NextValuesInOrder(GraphRewriter):
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                ordered = opencl_contiguous(out)
-                copy_trace(out, ordered)
-                if ordered is not out:
-                    # As an output alone: within the graph, the value may lie as it does.
-                    fgraph.change_input("output", index, ordered, reason=type(self).__name__)
-                    # What lets a copy of the next value begin needs the place where it will be.
-                    for client, slot in list(fgraph.clients(out)):
-                        if not is_output(client) and begins_copy(client):
-                            fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
+                # What lets a copy of the next value begin needs the place where it will be, and returns that.
+                node = out.owner
+                client, slot = (node, out.index) if node is not None and begins_copy(node) else ("output", index)
+                value = out if client == "output" else client.inputs[slot]
+                ordered = opencl_contiguous(value)
+                copy_trace(value, ordered)
+                if ordered is not value:
+                    # Elsewhere in the graph, the value may lie as it does.
+                    fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
 
 
 def _may_be_out_of_order(out: Variable) -> bool:

@@ -7,10 +7,13 @@ another device may come as they get ready (`PackedTerm`). Queues of their own co
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+import operator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +23,12 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.runtime.arrays import DeviceArray, copy, overwrite
+from optdb.runtime.arrays import DeviceArray, copy, lies_in_order, overwrite
 from optdb.runtime.arrivals import Arrival
-from optdb.runtime.commands import CommandList, listened, listening
+from optdb.runtime.commands import CommandList, Locate, Transfer, enqueue, listened
 from optdb.runtime.context import Context
+from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
 from optdb.runtime.packing import PackedVector, maps_buffers, mark, side_queue
 
 if TYPE_CHECKING:
@@ -34,6 +39,8 @@ __all__ = ["PackedTerm", "PackedVariables", "Piece", "PiecewiseDownload", "finis
 
 #: Fewer bytes do not leave a device by themselves: it takes longer to begin a copy.
 PIECE_NBYTES = 1 << 19
+#: Returns the array in a cell.
+_first_of = operator.itemgetter(0)
 #: Names of transfers that no op makes.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 
@@ -76,6 +83,8 @@ class PackedVariables:
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
+        #: The arrays that were packed last.
+        self._packed: list[Any] = []
         #: By dtype, what adds up vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
 
@@ -166,15 +175,12 @@ class PackedVariables:
                         self._adders[dtype] = _Adder(self._state.context, dtype)
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
-    def pack(self, in_place: Mapping[np.dtype, int] = MappingProxyType({})) -> None:
-        """Copy arrays into the vectors that functions have not written there: they have another shape, or order.
-
-        Parameters
-        ----------
-        in_place : mapping
-            By dtype, how many of the first arrays were copied already.
-        """
+    def pack(self) -> None:
+        """Copy arrays into the vectors that functions have not written there: they have another shape, or order."""
         self.release()
+        # A plan leaves the very arrays that it has left before.
+        if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
+            return
         shapes = self.shapes
         for dtype, members in self._members.items():
             vector = self._fitting(dtype, [shapes[i] for i in members])
@@ -183,8 +189,8 @@ class PackedVariables:
                 if vector.holds(number, cell[0]):
                     continue
                 value, cell[0] = cell[0], vector.arrays[number]
-                if number >= in_place.get(dtype, 0):
-                    _copy_to(cell[0], value)
+                _copy_to(cell[0], value)
+        self._packed = [cell[0] for cell in self._cells]
 
     def _record(self, transfer: str) -> None:
         for vector in self._vectors.values():
@@ -201,18 +207,113 @@ class PackedVariables:
 
 @dataclass
 class Piece:
-    """Neighbours of packed variables on the host, which are complete once `wait` returns."""
+    """Packed variables on the host, which are complete once `wait` returns."""
 
-    #: By dtype, where they are in the vector, and their values.
-    parts: dict[np.dtype, tuple[slice, np.ndarray]]
+    #: Where they are in the vector of a dtype, and their values.
+    parts: list[tuple[np.dtype, slice, np.ndarray]]
     #: Of the copies.
     events: list[Any]
-    #: Whether it is the last one of the vectors.
+    #: Whether it is complete only when all variables are.
     is_last: bool
 
     def wait(self) -> None:
         """Wait until the values are there. Any thread may wait."""
         Arrival(self.events).wait()
+
+
+@dataclass(eq=False, slots=True)
+class _EnqueuePart(Transfer):
+    """A copy to the host of neighbours that are packed: it begins where a plan computes them where they are packed."""
+
+    kind: ClassVar[str] = "fetch"
+
+    part: _Part
+    sources: tuple[Any, ...]
+    offsets: tuple[int, ...]
+    is_rebindable: bool = False
+    call: PreparedCall | None = field(init=False, default=None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied."""
+        return self.part.nbytes
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        return iter(enumerate(self.sources))
+
+    def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
+        """Return the same command with other operands."""
+        return replace(self, sources=tuple(map(substitute, self.sources)))
+
+    def bind(self, locate: Locate) -> _EnqueuePart:
+        """Return the command with buffers in place of `Memory`."""
+        sources, shifts = zip(*map(locate, self.sources), strict=True)
+        bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
+        bound.call = self.part.call(self.queue, bound.sources, bound.offsets)
+        return bound
+
+    def rebind(self, operand: int, buffer: Any) -> None:
+        """Use another buffer from now on, where nothing is packed."""
+        self.call = None
+
+    def enqueue(self) -> None:
+        """Begin the copy, if there is a prepared call, and the driver takes it: what is left is copied at the end."""
+        if self.call is not None:
+            self.call()
+
+
+class _Part:
+    """Neighbours of packed variables of a dtype, which leave while others are computed.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        All variables.
+    dtype : numpy.dtype
+        Of these.
+    numbers : range
+        Which of the dtype they are.
+    shapes : sequence of Shape
+        Theirs.
+    mark : EventHandle
+        Will have the event of the commands that compute them.
+    """
+
+    def __init__(
+        self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
+    ) -> None:
+        self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
+        self._mark, self._event = mark, EventHandle()
+        self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
+        #: Where they are packed, once a plan computes them there.
+        self._vector: PackedVector | None = None
+
+    def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
+        """Return the call that begins the copy; None if variables in these buffers are not those that are packed."""
+        calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
+        if calls is None or vector is None:
+            return None
+        places = zip(self.numbers, self._shapes, buffers, offsets, strict=True)
+        if not all(itertools.starmap(vector.is_place, places)):
+            return None
+        self._vector = vector
+        buffer, offset, elements = vector.on_both(vector.part(self.numbers.start, self.numbers.stop))
+        return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
+
+    def take(self) -> Piece | None:
+        """Return the piece whose copy has begun since the last time; None if none has."""
+        self._mark.take()
+        event = self._event.take()
+        if event is None or self._vector is None:
+            return None
+        part = self._vector.part(self.numbers.start, self.numbers.stop)
+        return Piece([(self.dtype, part, self._vector.on_both(part)[2])], [event], is_last=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the variables are still packed there."""
+        return self._vector is self._packed._vectors.get(self.dtype)
 
 
 class PiecewiseDownload:
@@ -227,90 +328,82 @@ class PiecewiseDownload:
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._queue = side_queue(packed._state.context)
-        #: By dtype, the vector, and how many of its arrays have begun to leave.
-        self._begun: dict[np.dtype, tuple[PackedVector, int]] = {}
+        #: Parts that commands of plans let leave.
+        self._parts: weakref.WeakSet[_Part] = weakref.WeakSet()
         self._pieces: list[Piece] = []
-        #: Variables that are computed, and have not begun to leave: they are few.
-        self._waiting: dict[int, Any] = {}
 
     def restart(self) -> None:
         """Forget the pieces of an earlier step, which nobody needs any more."""
+        self._pieces += filter(None, (part.take() for part in self._parts))
         for piece in self._pieces:
             piece.wait()
         self._pieces.clear()
-        self._begun.clear()
-        self._waiting.clear()
 
-    def begin(self, arrays: Mapping[int, Any]) -> Piece | None:
-        """Begin to download variables, whose commands are in the queue; return None if they have to wait for more.
+    def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
+        """Enqueue commands that begin to download variables; a plan repeats them.
 
-        They wait if they are few, and if this is a function's first call with such arguments.
+        They do nothing if the plan computes the variables elsewhere. Few bytes do not leave before the end.
 
         Parameters
         ----------
         arrays : mapping
-            By the numbers of variables, where their next values are. Those of a dtype follow the ones before.
+            By the numbers of variables, where their next values are.
         """
-        self._waiting.update(arrays)
-        if sum(array.nbytes for array in self._waiting.values()) < PIECE_NBYTES:
-            return None
-        until = self._until(self._waiting)
-        # A listener may hold commands back.
-        if until is None or listening() is not None:
-            return None
-        with self._packed._state.turn():
-            self._packed._state.check_open()
-            for dtype, stop in until.items():
-                _, first = self._begun.get(dtype, (None, 0))
-                vector, members = self._packed._vectors[dtype], self._packed._members[dtype]
-                for number in range(first, stop):
-                    # Two variables may be the same value, which is in one place.
-                    if not vector.holds(number, self._waiting[members[number]]):
-                        _copy_to(vector.arrays[number], self._waiting[members[number]])
-            self._waiting.clear()
-            return self._fetch(until, is_last=False)
-
-    def end(self) -> Piece:
-        """Begin to download the variables that have not left yet."""
-        with self._packed._state.turn():
-            self._packed._state.check_open()
-            self._packed.pack({dtype: count for dtype, (_, count) in self._begun.items()})
-            vectors = self._packed._vectors
-            if any(vectors[dtype] is not vector for dtype, (vector, _) in self._begun.items()):
-                raise RuntimeError("a summand has changed its shape after it was computed")
-            return self._fetch({dtype: len(vector.arrays) for dtype, vector in vectors.items()}, is_last=True)
-
-    def _until(self, arrays: Mapping[int, Any]) -> dict[np.dtype, int] | None:
-        """Return by dtype how many arrays have left with these; None if there is no vector of their shapes."""
-        until = {}
+        if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
+            return
+        queue, mark = self._packed._state.context.queue, EventHandle()
+        enqueue(EnqueueMark(queue, mark))
+        enqueue(StartQueue(queue))
         for dtype, members in self._packed._members.items():
-            vector = self._packed._vectors.get(dtype)
-            _, stop = self._begun.get(dtype, (None, 0))
-            for number, i in enumerate(members):
-                if i not in arrays:
-                    continue
-                if vector is None or number != stop or vector.shapes[number] != arrays[i].shape:
-                    return None
-                until[dtype] = stop = number + 1
-        return until
-
-    def _fetch(self, until: Mapping[np.dtype, int], is_last: bool) -> Piece:
-        after = [mark(self._packed._state.context.queue)]
-        piece = Piece({}, [], is_last)
-        for dtype, stop in until.items():
-            vector = self._packed._vectors[dtype]
-            _, first = self._begun.get(dtype, (None, 0))
-            self._begun[dtype] = vector, stop
-            part = vector.part(first, stop)
-            if part.start == part.stop:
+            some = [number for number, i in enumerate(members) if i in arrays and arrays[i].size]
+            if not some or len(some) != some[-1] - some[0] + 1:
                 continue
-            elements, event = vector.fetch(self._queue, part, after)
-            record_transfer(TO_HOST, elements.nbytes)
-            piece.parts[dtype] = part, elements
-            piece.events.append(event)
+            values = [arrays[members[number]] for number in some]
+            if not all(lies_in_order(value.shape, value.strides, dtype.itemsize) for value in values):
+                continue
+            part = _Part(self._packed, dtype, range(some[0], some[-1] + 1), [value.shape for value in values], mark)
+            self._parts.add(part)
+            sources, offsets = zip(*((value.base_data, value.offset) for value in values), strict=True)
+            enqueue(_EnqueuePart(self._queue, part, sources, offsets))
+        enqueue(StartQueue(self._queue))
+
+    def end(self) -> list[Piece]:
+        """Begin to download the variables that have not left yet; return all pieces."""
+        with self._packed._state.turn():
+            self._packed._state.check_open()
+            begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
+            self._pieces = [piece for _, piece in sorted(begun, key=lambda pair: pair[0].numbers.start)]
+            self._packed.pack()
+            if not all(part.is_current for part, _ in begun):
+                raise RuntimeError("a summand has changed its shape after it was computed")
+            self._pieces.append(self._rest([part for part, _ in begun]))
+            return self._pieces
+
+    def _rest(self, begun: Sequence[_Part]) -> Piece:
+        """Begin to download what has not begun yet."""
+        after = [mark(self._packed._state.context.queue)]
+        piece = Piece([], [], is_last=True)
+        for dtype, vector in self._packed._vectors.items():
+            left = {number for part in begun if part.dtype == dtype for number in part.numbers}
+            for first, stop in _runs(number for number in range(len(vector.arrays)) if number not in left):
+                part = vector.part(first, stop)
+                if part.start == part.stop:
+                    continue
+                elements, event = vector.fetch(self._queue, part, after)
+                piece.parts.append((dtype, part, elements))
+                piece.events.append(event)
         self._queue.flush()
-        self._pieces.append(piece)
+        for each in (*self._pieces, piece):
+            for _, _, elements in each.parts:
+                record_transfer(TO_HOST, elements.nbytes)
         return piece
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first number of each run of ascending numbers without gaps, and the one after its last."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1] + 1
 
 
 class PackedTerm:
@@ -340,7 +433,7 @@ class PackedTerm:
     def receive(self, piece: Piece, calls: Calls) -> None:
         """Wait for a piece, and begin to upload it; it stays as it is while the device is `reading`."""
         calls.wait(piece.events)
-        for dtype, (part, elements) in piece.parts.items():
+        for dtype, part, elements in piece.parts:
             record_transfer(TO_DEVICE, elements.nbytes)
             self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, calls))
         calls.flush(self._queue)

@@ -1,0 +1,322 @@
+"""An all-reduce of small vectors, as commands: what several devices of a process, or of several, compute together.
+
+A *round* copies vectors of a device to the host (``fetching``), waits until all devices have theirs there, puts them
+together (`AllReduce`), and copies the results to the device (`EnqueueGive`). Each device has a thread, which does this
+for its own device. For devices of one process, C code does it without Python's lock (``driver_batches``): threads find
+each other's vectors in a table, where each posts the number of the attempt at a step. Elsewhere Python does it, by what
+the round is given.
+
+What is enqueued before the `AllReduce` keeps the device busy while its vectors travel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from optdb.numpy_types import AnyDtype, HostArray
+from optdb.runtime.commands import DeviceTransfer, Transfer
+from optdb.runtime.context import Context
+from optdb.runtime.driver_batches import loop_library
+from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
+from optdb.runtime.fetching import EventHandle
+from optdb.runtime.library import cl
+from optdb.runtime.packing import host_vector
+
+__all__ = [
+    "AllReduce",
+    "EnqueueGive",
+    "Member",
+    "MemberTable",
+    "Moments",
+    "Round",
+    "VectorSpec",
+]
+
+#: The bytes of the elements that C code adds up, and the numbers of its reductions.
+_NATIVE = {np.dtype("float32"): 4, np.dtype("float64"): 8}
+_SUM, _MOMENTS = 0, 1
+
+
+class _Term(ctypes.Structure):
+    """A ``Term`` of the C code."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("reduction", "itemsize", "size")),
+        ("values", ctypes.c_void_p),
+        ("pieces", ctypes.c_uint64),
+        *((name, ctypes.c_void_p) for name in ("lengths", "counts", "results", "event")),
+    )
+
+
+class _Post(ctypes.Structure):
+    """A ``Post`` of the C code."""
+
+    _fields_ = (("attempt", ctypes.c_uint64), ("terms", ctypes.c_void_p))
+
+
+class _Member(ctypes.Structure):
+    """A ``Member`` of the C code."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("rank", "active", "attempt", "microseconds")),
+        ("aborted", ctypes.c_void_p),
+        ("seconds", ctypes.c_double),
+    )
+
+
+class _Round(ctypes.Structure):
+    """A ``Round`` of the C code."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("member", "posts", "terms")),
+        ("count", ctypes.c_uint64),
+        *((name, ctypes.c_void_p) for name in ("wait", "release")),
+        *((name, ctypes.c_uint64) for name in ("late", "late_rank")),
+    )
+
+
+class MemberTable:
+    """Where the devices of a process find each other's vectors.
+
+    Parameters
+    ----------
+    count : int
+        How many devices there are.
+    timeout : float
+        Seconds within which a device has to come to a round, once another one is there.
+    """
+
+    def __init__(self, count: int, timeout: float) -> None:
+        self._count = count
+        self._timeout = timeout
+        self._aborted = ctypes.c_uint64()
+        self._posts: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def member(self, rank: int) -> Member:
+        """Return the device of a rank."""
+        return Member(self, rank, self._timeout, self._aborted)
+
+    def abort(self, attempt: int) -> None:
+        """Let the rounds of an attempt, and of earlier ones, fail: those that wait, and those that begin."""
+        self._aborted.value = max(self._aborted.value, attempt)
+
+    def posts(self, number: int) -> Any:
+        """Return what devices post of a round, by rank."""
+        with self._lock:
+            if number not in self._posts:
+                self._posts[number] = (_Post * self._count)()
+            return self._posts[number]
+
+
+class Member:
+    """One device of a `MemberTable`."""
+
+    def __init__(self, table: MemberTable, rank: int, timeout: float, aborted: ctypes.c_uint64) -> None:
+        self._table = table
+        self.record = _Member(
+            rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
+        )
+        #: Whether C code makes the rounds of the present attempt, on all devices.
+        self.is_native = False
+
+    def begin(self, attempt: int, active: int, is_native: bool) -> None:
+        """Begin an attempt at a step.
+
+        Parameters
+        ----------
+        attempt : int
+            Its number, higher than that of each attempt before.
+        active : int
+            How many devices take part: those of ranks below.
+        is_native : bool
+            Whether C code makes the rounds: the same on all devices.
+        """
+        self.record.active, self.record.seconds = active, 0.0
+        self.record.attempt = attempt if is_native else 0
+        self.is_native = is_native
+
+    def posts(self, number: int) -> Any:
+        """Return what devices post of a round, by rank."""
+        return self._table.posts(number)
+
+    @property
+    def seconds(self) -> float:
+        """How long rounds of the present attempt have taken since the device had its own vectors on the host."""
+        return self.record.seconds
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the vector of moments of several arrays is made of."""
+
+    #: For each array, how many numbers it has, and how many elements each of its channels has on this device.
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class VectorSpec:
+    """A vector of a round."""
+
+    dtype: AnyDtype
+    size: int
+    #: How many results come of it.
+    result_size: int
+    #: Of a vector of moments; None for one that is summed up.
+    moments: Moments | None = None
+
+
+class Round:
+    """One device's side of an all-reduce: its vectors on the host, and the results.
+
+    Parameters
+    ----------
+    context : Context
+        Of the device.
+    number : int
+        The same on all devices.
+    specs : sequence of VectorSpec
+        Of the vectors. All but the counts are the same on all devices.
+    member : Member or None
+        The device, if all are of this process.
+    reduce : callable
+        Computes the results where C code does not, and raises an error if other devices do not come.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        number: int,
+        specs: Sequence[VectorSpec],
+        member: Member | None,
+        reduce: Callable[[Round], None],
+    ) -> None:
+        self.number, self.specs = number, tuple(specs)
+        self._reduce = reduce
+        owned = [host_vector(context, spec.dtype, size) for spec in specs for size in (spec.size, spec.result_size)]
+        #: Those of the device, and what comes of those of all devices.
+        self.vectors, self.results = [values for _, values in owned[::2]], [values for _, values in owned[1::2]]
+        self._kept: list[Any] = [owned, member]
+        self.terms = (_Term * len(specs))(*map(self._term, specs, self.vectors, self.results))
+        #: Of copies of the vectors to the host.
+        self.events = [
+            EventHandle(ctypes.c_void_p.from_buffer(self.terms, i * ctypes.sizeof(_Term) + _Term.event.offset))
+            for i in range(len(specs))
+        ]
+        self._member = member if all(np.dtype(spec.dtype) in _NATIVE for spec in specs) else None
+        self.record = _Round(terms=ctypes.addressof(self.terms), count=len(specs))
+        if self._member is not None:
+            self._connect(self._member, driver_calls(context.queue) is not None)
+
+    def _term(self, spec: VectorSpec, values: HostArray, results: HostArray) -> _Term:
+        term = _Term(_SUM, np.dtype(spec.dtype).itemsize, spec.size, values.ctypes.data, results=results.ctypes.data)
+        if spec.moments is not None:
+            lengths, counts = np.array(spec.moments.lengths, np.uint64), np.array(spec.moments.counts, np.float64)
+            self._kept += lengths, counts
+            term.reduction, term.pieces = _MOMENTS, lengths.size
+            term.lengths, term.counts = lengths.ctypes.data, counts.ctypes.data
+        return term
+
+    def _connect(self, member: Member, has_driver_calls: bool) -> None:
+        self.record.member = ctypes.addressof(member.record)
+        self.record.posts = ctypes.addressof(member.posts(self.number))
+        if has_driver_calls:  # otherwise there are no events
+            driver = icd_loader()
+            self.record.wait = ctypes.cast(driver.clWaitForEvents, ctypes.c_void_p)
+            self.record.release = ctypes.cast(driver.clReleaseEvent, ctypes.c_void_p)
+
+    @property
+    def call(self) -> PreparedCall | None:
+        """The prepared call that waits and computes the results; None if Python does it."""
+        library = loop_library()
+        if library is None or self._member is None:
+            return None
+        return PreparedCall(library.optdb_all_reduce, ctypes.c_void_p(ctypes.addressof(self.record)))
+
+    @property
+    def missing(self) -> int | None:
+        """The rank of the device that has not come in time to the present attempt; None if all have come so far."""
+        member = self._member
+        is_late = member is not None and member.is_native and self.record.late == member.record.attempt
+        return self.record.late_rank if is_late else None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether C code makes the round in the present attempt, on all devices."""
+        return self._member is not None and self._member.is_native
+
+    def run(self) -> None:
+        """Wait for the vectors of all devices; compute the results."""
+        call = self.call if self.is_native else None
+        if call is None or call():
+            self.wait()
+            self._reduce(self)
+
+    def wait(self) -> None:
+        """Wait until the device's own vectors are on the host."""
+        for handle in self.events:
+            event = handle.take()
+            if event is not None:
+                event.wait()
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueGive(DeviceTransfer):
+    """A copy of a result of a round to the device, which is not waited for."""
+
+    kind: ClassVar[str] = "give"
+
+    round: Round
+    number: int  #: Which vector of the round it is.
+    target: Any
+    offset: int
+    is_rebindable: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied."""
+        return self.round.results[self.number].nbytes
+
+    def prepare(self) -> EnqueueGive:
+        """Prepare the call of the driver; return the command."""
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            self.call = calls.write(self.queue, self.target, self.offset, self.round.results[self.number])
+        return self
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Copy on another queue, and wait: PyOpenCL waits for a copy whose event is dropped."""
+        result = self.round.results[self.number]
+        return cl.enqueue_copy(queue, self.target, result, dst_offset=self.offset, is_blocking=True)
+
+
+@dataclass(eq=False, slots=True)
+class AllReduce(Transfer):
+    """Waits until all devices have the vectors of a round on the host, and computes the results."""
+
+    kind: ClassVar[str] = "all-reduce"
+    _fields: ClassVar = ()
+    is_rebindable: ClassVar[bool] = False
+
+    round: Round
+
+    @property
+    def nbytes(self) -> int:
+        """No bytes."""
+        return 0
+
+    @property
+    def call(self) -> PreparedCall | None:
+        """The call of C code; None where Python computes. The library may be there only once the plan has been made."""
+        return self.round.call
+
+    def enqueue(self) -> None:
+        """Wait, and compute."""
+        self.round.run()
