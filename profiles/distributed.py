@@ -3,7 +3,7 @@
 ``python -m profiles.distributed cost`` tells what a step takes, in parts, and how many bytes go through the scheduler.
 ``... equal`` compares steps of several workers with those of one device on the whole batch. ``... kills`` kills workers
 at random while they train, and compares the state with that of a run without. ``... devices`` trains on one device and
-on two, by threads and by dask's workers, and prints how many steps a second each makes.
+on several, by threads and by dask's workers, and prints how many steps a second each makes.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, starmap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 import theano
 import theano.tensor as tt
-from distributed import Client
 from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
-from optdb.distributed.clusters import local_devices
-from optdb.distributed.local import RestartingCluster
 from optdb.distributed.threads import short_switches
-from optdb.distributed.workers import device_list
 from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.training import CHAOS, difference, nudged
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 #: For how long dask may take to start killed workers anew, before a new cluster is made.
 RESTART_S = 30.0
@@ -45,6 +44,12 @@ BLOCK = 5
 _WARM_UP = 24
 #: What `devices` measures besides one device.
 _WAYS = ("simulators", "whole", "parts")
+#: The models of `devices`, with their sizes; the width is an option.
+_SIZES: dict[str, dict[str, Any]] = {
+    "cifar_resnet": {"n": 3, "width": 64, "size": 32, "rate": 1e-6},
+    "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
+    "mlp": {"width": 4096},
+}
 #: How far exact steps may be from those of one device, by floatX; farther only where nudges bring those as far.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Models by name: sizes, and axes.
@@ -78,6 +83,10 @@ def build(name: str, **sizes: Any) -> models.Model:
 @contextmanager
 def local_client(workers: int) -> Iterator[Client]:
     """Start workers in processes of this machine."""
+    from distributed import Client
+
+    from optdb.distributed.local import RestartingCluster
+
     with (
         RestartingCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -266,6 +275,9 @@ def _killer(client: Client, train: DataParallel, rng: random.Random) -> threadin
 @click.option("--workers", default=2, show_default=True)
 def cost(width: int, batch: int, steps: int, workers: int) -> None:
     """Tell what a step of an mlp costs, in parts, and how many bytes go through the scheduler."""
+    from optdb.distributed.clusters import local_devices
+    from optdb.distributed.workers import device_list
+
     model = build("mlp", width=width, batch=batch)
     f, batches = compiled(model), batches_of(model, 8)
     table = Table("part of a step", "ms, median", "quickest tenth")
@@ -369,9 +381,12 @@ def _connections(scheduler: Any) -> list[Any]:
 
 
 @main.command()
-@click.option("--device", "devices", multiple=True, help="Two of them; by default two GPUs, or parts of a processor.")
+@click.option("--device", "devices", multiple=True, help="Two or more; by default GPUs, or two parts of a processor.")
+@click.option("--count", default=2, show_default=True, help="Of GPUs.")
+@click.option("--model", "name", type=click.Choice(list(_SIZES)), default="cifar_resnet", show_default=True)
 @click.option("--width", default=64, show_default=True)
 @click.option("--batch", default=256, show_default=True)
+@click.option("--each/--together", default=False, show_default=True, help="Whether each device gets such a batch.")
 @click.option("--blocks", default=3, show_default=True, help="The n of the net of 9n+2 layers.")
 @click.option("--size", default=32, show_default=True, help="Of pictures.")
 @click.option("--steps", default=20, show_default=True)
@@ -379,40 +394,60 @@ def _connections(scheduler: Any) -> list[Any]:
 @click.option("--way", "ways", multiple=True, type=click.Choice(_WAYS), default=_WAYS, show_default=True)
 def devices(
     devices: Sequence[str],
+    count: int,
+    name: str,
     width: int,
     batch: int,
+    each: bool,
     blocks: int,
     size: int,
     steps: int,
     dask: bool,
     ways: Sequence[str],
 ) -> None:
-    """Train cifar_resnet on one device and on two; call simulators in threads; print steps a second.
+    """Train a net on one device and on several; call simulators in threads; print steps a second.
 
-    The ways: 'simulators' in threads of the caller, with a whole batch each; exact steps with statistics of the
-    'whole' batch, or of 'parts', by calls that wait for their results, and by `train`.
+    Blocks and the size of pictures are those of cifar_resnet. The ways: 'simulators' in threads of the caller, with a
+    whole batch each; exact steps with statistics of the 'whole' batch, or of 'parts', by calls that wait for their
+    results, and by `train`.
     """
-    names = list(devices) or _two_devices()
-    print("devices:", ", ".join(f"{name} ({optdb.SimulatorOCL(_tiny(), name).device})" for name in names))
-    model = models.build("cifar_resnet", n=blocks, width=width, batch=batch, size=size, rate=1e-6)
-    f, batches = compiled(model), batches_of(model, 4)
-    table = Table("way", "steps a second", "times one device")
+    names = list(devices) or _several_devices(count)
+    print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
+    sizes = {key: value for key, value in {"n": blocks, "width": width, "size": size}.items() if key in _SIZES[name]}
+
+    def made(batch: int) -> tuple[Any, list[Any]]:
+        model = models.build(name, **{**_SIZES[name], **sizes}, batch=batch)
+        return compiled(model), batches_of(model, 4)
+
+    axes = _CASES[name][1]
+    f, batches = made(batch)
+    table = Table("way", "steps a second", "times the rows of one device")
     with optdb.SimulatorOCL(f, names[0]) as alone:
         one = _rate(lambda number: alone(*batches[number % 4]), steps)
     table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
     if "simulators" in ways:
         both = _threads(f, names, batches, steps)
-        table.add_row(f"two simulators in two threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
+        table.add_row(f"simulators in as many threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
+    times = len(names) if each else 1
+    if each:
+        f, batches = made(batch * times)
+
+    def add(what: str, rate: float) -> None:
+        table.add_row(f"{what}, batch {batch * times}", f"{rate:.2f}", f"{rate * times / one:.2f}")
+
     for statistics in [way for way in ways if way != "simulators"]:
-        with DataParallel(f, devices=names, statistics=statistics) as train:
+        with DataParallel(f, devices=names, statistics=statistics, axes=axes) as train:
             rate = _exact_rate("threads", statistics, train, batches, steps)
             ahead = _ahead_rate(train, batches, steps)
-        table.add_row(f"exact, threads, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
-        table.add_row("the same by train, a batch ahead", f"{ahead:.2f}", f"{ahead / one:.2f}")
+        add(f"exact, threads, statistics of {statistics}", rate)
+        add("the same by train, a batch ahead", ahead)
         if dask:
-            with local_client(2) as client, DataParallel(f, client, names, statistics=statistics) as train:
+            with (
+                local_client(len(names)) as client,
+                DataParallel(f, client, names, statistics=statistics, axes=axes) as train,
+            ):
                 rate = _exact_rate("dask", statistics, train, batches, steps)
-            table.add_row(f"exact, dask's workers, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
+            add(f"exact, dask's workers, statistics of {statistics}", rate)
     screen.console().print(table)
 
 
@@ -439,12 +474,12 @@ def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> floa
     return steps / (time.perf_counter() - start)
 
 
-def _two_devices() -> list[str]:
+def _several_devices(count: int) -> list[str]:
     found = [row for row in optdb.devices() if row.works and not row.profile.quirks.is_memory_checker]
     gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
-    if len(gpus) >= 2:
-        return gpus[:2]
-    print("two GPUs were not seen: these are two parts of a processor")
+    if len(gpus) >= count:
+        return gpus[:count]
+    print(f"{count} GPUs were not seen: these are two parts of a processor")
     return [f"{found[0].spec}[{part}/2]" for part in (1, 2)]
 
 
