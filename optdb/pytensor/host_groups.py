@@ -153,6 +153,10 @@ class HostNodes:
         self.reasons: dict[Apply, str] = {}
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
+    def apart(self) -> HostNodes:
+        """Return the same for the nodes of an inner graph, whose reasons are not those of the function."""
+        return HostNodes(self._source)
+
     @property
     def compiles(self) -> bool:
         """Whether groups are compiled, and not run in Python."""

@@ -11,6 +11,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.configdefaults import config
 from pytensor.link.basic import JITLinker
 from pytensor.link.utils import raise_with_op
+from pytensor.scan.rewriting.inner_graph import functional_rewrite_scan_inner_graph, rewrite_scan_inner_graph
 
 from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.host_parts import Value
@@ -25,6 +26,7 @@ from optdb.pytensor import (  # noqa: F401  they register how ops are described
     indexing,
     joins,
     linalg,
+    loops,
     processes,
     shape,
 )
@@ -46,8 +48,6 @@ _EXCLUDED = (
     "inplace",
     "local_careduce_fusion",
     "scan_reduce_trace_prealloc",
-    # A group of the host is compiled with it.
-    "scan_inner_graph",
 )
 
 
@@ -66,7 +66,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         Which device, as `python -m optdb devices` lists them; the likely fastest one by default.
     """
 
-    required_rewrites = ("minimum_compile", KEEP_SOURCE)
+    required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc", KEEP_SOURCE)
     incompatible_rewrites = _EXCLUDED
 
     def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
@@ -205,4 +205,5 @@ class OpenCLFunction:
         return taken
 
 
+rewrite_scan_inner_graph.register(OpenCLLinker)(functional_rewrite_scan_inner_graph)
 processes.install(OpenCLLinker)

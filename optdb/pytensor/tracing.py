@@ -44,7 +44,7 @@ class GraphTrace:
     def __init__(self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes) -> None:
         self.tracer = tracer
         self.context = tracer.context
-        self._host = host
+        self.host = host
         #: What groups of the host have computed.
         self._from_host: set[Variable] = set()
         #: Whether the host computes the whole function if it computes a part.
@@ -59,9 +59,9 @@ class GraphTrace:
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
         """Return the outputs of the function's graph."""
         nodes = fgraph.toposort()
-        self._is_for_host = self._host.compiles and all(map(self._is_small, nodes))
-        if self._is_for_host and any(map(self._host.includes, nodes)):
-            self._compute_on_host(self._host.group(nodes, nodes, fgraph.outputs))
+        self._is_for_host = self.host.compiles and all(map(self._is_small, nodes))
+        if self._is_for_host and any(map(self.host.includes, nodes)):
+            self._compute_on_host(self.host.group(nodes, nodes, fgraph.outputs))
             return [self.value(var) for var in fgraph.outputs]
         return self._computed(nodes, fgraph.outputs)
 
@@ -81,7 +81,7 @@ class GraphTrace:
     def _computed(self, waiting: Sequence[Apply], results: Sequence[Variable]) -> list[Value]:
         """Compute nodes in topological order: as many as possible on the device before each group of the host."""
         while waiting := self._described(waiting):
-            group = self._host.next_group(waiting, self._is_small, results)
+            group = self.host.next_group(waiting, self._is_small, results)
             self._compute_on_host(group)
             done = set(group.nodes)
             waiting = [node for node in waiting if node not in done]
@@ -168,13 +168,13 @@ class GraphTrace:
         """Describe a node to the device; return whether that can be done."""
         inputs = [self.value(var) for var in node.inputs]
         outputs = self._folded(node, inputs)
-        if outputs is None and self._host.includes(node):
+        if outputs is None and self.host.includes(node):
             return False
         if outputs is None:
             try:
                 outputs = described(node.op, node, inputs, self)
             except (OnHost, NoCode) as reason:
-                self._host.reasons[node] = str(reason)
+                self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
                     # It belongs into the group of all nodes, or the one that computed its inputs.
                     raise Retrace from None

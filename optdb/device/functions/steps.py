@@ -9,7 +9,9 @@ from typing import Any
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.operation import Kernels, Operation
+from optdb.device.functions.iterations import CompiledIteration
 from optdb.device.plans.graph import Node, ValueId
+from optdb.device.schedule.loop_bodies import IterationUnit
 from optdb.device.schedule.stored import Stored
 from optdb.device.schedule.work_units import LoopStep, OperationUnit
 from optdb.numpy_types import HostArray
@@ -146,15 +148,17 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     copy_bytes(array, value)
 
 
-CompiledStep = CompiledLoop | CompiledOperation
+CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration
 
 
-def compiled(steps: Iterable[LoopStep | OperationUnit], context: Context) -> list[CompiledStep]:
+def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context: Context) -> list[CompiledStep]:
     """Return steps with their kernels compiled; within `one_program`, at its end."""
     ready: list[CompiledStep] = []
     for step in steps:
         if isinstance(step, LoopStep):
             ready.append(CompiledLoop(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
+        elif isinstance(step, IterationUnit):
+            ready.append(CompiledIteration(step, compiled(step.body, context)))
         else:
             operation = step.make(context)
             kernels = compile_kernels(operation.kernels(), context, str(operation))
@@ -171,5 +175,6 @@ def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
         list(step.written),
         functools.partial(step.run, memory),
         is_repeatable=True,
+        is_loop=isinstance(step, CompiledIteration),
         overwritable={buffer: frozenset(step.overwritable(buffer)) for buffer in step.written},
     )

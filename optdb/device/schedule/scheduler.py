@@ -30,6 +30,8 @@ from optdb.codegen.loops.targets import (
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Number, Scalar
+from optdb.device.iterations import Iterated, Iteration
+from optdb.device.schedule.loop_bodies import IterationUnit, scheduled
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, has_parts, unrolls
 from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
 from optdb.device.schedule.work_units import LoopStep, LoopUnit, OperationUnit, WorkUnit, ordered_steps
@@ -110,7 +112,7 @@ class Schedule:
         """Return what writes the body of a kernel over a domain."""
         return Lowering(self.stored, domain, self._takes_rows)
 
-    def steps(self) -> list[LoopStep | OperationUnit]:
+    def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
         """Return the steps that compute all that is to be stored, in order."""
         self._lower_waiting()
         steps = ordered_steps(self._units, self.lowering, self._profile)
@@ -133,6 +135,8 @@ class Schedule:
             raise KeyError(f"{tensor} is no argument of this function")
         if isinstance(tensor, Computed):
             self._apply(tensor.application)
+        elif isinstance(tensor, Iterated):
+            self._iterate(tensor.iteration)
         else:
             self.stored[tensor] = self._replacement(tensor)
         return self.stored[tensor]
@@ -174,6 +178,25 @@ class Schedule:
         inputs = [self.store(x) if isinstance(x, Tensor) else x for x in application.inputs]
         self._operate(application.make, inputs, outputs)
         self.stored.update(zip(application.outputs, outputs))
+
+    def _iterate(self, iteration: Iteration) -> None:
+        """Add the units of a loop: those that store what it begins with, and the loop."""
+        sources = {x: self.store(x) for x in iteration.taken}
+        arrays = {
+            array: Stored(Buffer(output.size, output.dtype, "rows of a loop"), output.shape)
+            for array, output in zip(iteration.carried, iteration.outputs, strict=True)
+        }
+        before: list[WorkUnit] = []
+        for array, stored in arrays.items():
+            for first, rows in array.initial:
+                offset = first * math.prod(array.row_shape)
+                before += self._store_into(rows, stored.part(rows.shape, offset, stored.strides))
+        body = Schedule(self.context, {x: sources[x] for x in iteration.invariants}, self.constants)
+        body._constants = self._constants
+        unit = scheduled(iteration, arrays, sources, body)
+        unit.after += before
+        self._add(unit)
+        self.stored.update(zip(iteration.outputs, arrays.values(), strict=True))
 
     def _operate(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
         if any(x.size for x in outputs):

@@ -72,7 +72,7 @@ class LoopStep:
 
 def ordered_steps(
     units: Sequence[WorkUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
-) -> list[LoopStep | OperationUnit]:
+) -> list[Any]:
     """Order units, and fuse loops.
 
     Parameters
@@ -92,14 +92,14 @@ def ordered_steps(
         unit: {w for buffer in unit.reads for w in writers.get(buffer, ()) if w is not unit} | set(unit.after)
         for unit in units
     }
-    steps: list[LoopStep | OperationUnit] = []
+    steps: list[Any] = []
     pending = dict.fromkeys(units)
     while pending:
         ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
         if not ready:
             raise AssertionError("units of a schedule wait for each other")
         ready = [unit for unit in ready if not unit.is_late] or ready
-        operations = [unit for unit in ready if isinstance(unit, OperationUnit)]
+        operations = [unit for unit in ready if not isinstance(unit, LoopUnit)]
         loops = [] if operations else _next_loops(ready, pending, needs)
         for done in (*operations, *loops):
             del pending[done]

@@ -1,0 +1,164 @@
+"""Loops as lazy tensors: steps that read rows of arrays, and write rows, each time further on.
+
+An :class:`Iteration` describes one step by tensors, for all steps: a :class:`Row` is a row of an array, which moves on
+with each step. Arrays of `Carried` rows hold what steps compute: states that later steps read, and results.
+``schedule`` stores what does not depend on the step once, before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from optdb.device.tensors import (
+    Computed,
+    Constant,
+    Coordinate,
+    Folded,
+    Iota,
+    Joined,
+    Mapped,
+    MatrixVector,
+    Replaced,
+    ReshapedTensor,
+    Scanned,
+    ScatterSet,
+    ScatterSum,
+    Stripe,
+    Tensor,
+    ViewTensor,
+    broadcast,
+    strided,
+    transposed,
+)
+
+__all__ = ["Carried", "Iterated", "Iteration", "Row", "first_rows", "operands_of", "varying"]
+
+
+@dataclass(eq=False)
+class Carried:
+    """An array whose rows the steps of a loop write, and may read: in step t row ``(start + t) % length``."""
+
+    length: int
+    row_shape: tuple[int, ...]
+    dtype: str
+    #: What rows hold before the first step: the first of some rows, and their values.
+    initial: list[tuple[int, Tensor]] = field(default_factory=list)
+    #: What each step writes, after it has read its rows: the row of the first step, and the value.
+    written: list[tuple[int, Tensor]] = field(default_factory=list)
+
+
+class Row(Tensor):
+    """A row of an array: in step t of a loop row ``(start + t) % length``, of an array that has so many."""
+
+    def __init__(self, source: Tensor | Carried, start: int = 0) -> None:
+        shape = source.row_shape if isinstance(source, Carried) else source.shape[1:]
+        super().__init__(shape, source.dtype)
+        self.source = source
+        self.start = start
+
+
+class Iteration:
+    """A loop with a known number of steps. Its outputs are the arrays of carried rows after the last step.
+
+    Parameters
+    ----------
+    steps : int
+        How many; at least one.
+    rows : sequence of Row
+        What each step reads.
+    carried : sequence of Carried
+        What each step writes.
+    """
+
+    def __init__(self, steps: int, rows: Sequence[Row], carried: Sequence[Carried]) -> None:
+        self.steps = steps
+        self.rows = tuple(rows)
+        self.carried = tuple(carried)
+        self.outputs = [Iterated(self, number) for number in range(len(carried))]
+        results = [value for array in carried for _, value in array.written]
+        #: The tensors that depend on the step.
+        self.varying = varying(results, rows)
+        #: What steps take that does not depend on them.
+        self.invariants = list(dict.fromkeys(self._invariants(results)))
+
+    def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Yield what is stored before the loop: views of it, and constants, are left to the kernels of a step."""
+        waiting = [x for x in results if x not in self.varying]
+        waiting += [x for tensor in self.varying for x in operands_of(tensor) if x not in self.varying]
+        for tensor in waiting:
+            while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
+                tensor = tensor.x
+            if not isinstance(tensor, Constant | Iota):
+                yield tensor
+
+    @property
+    def taken(self) -> list[Tensor]:
+        """The tensors that steps read."""
+        return [*(row.source for row in self.rows if isinstance(row.source, Tensor)), *self.invariants]
+
+
+class Iterated(Tensor):
+    """An output of a loop."""
+
+    def __init__(self, iteration: Iteration, number: int) -> None:
+        array = iteration.carried[number]
+        super().__init__((array.length, *array.row_shape), array.dtype)
+        self.iteration = iteration
+        self.number = number
+
+
+def operands_of(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that a tensor is computed of."""
+    match tensor:
+        case Mapped():
+            return list(tensor.inputs)
+        case ViewTensor() | ScatterSum():
+            return [tensor.x, *_lookups(tensor.coordinates)]
+        case Folded() | Scanned() | ReshapedTensor():
+            return [tensor.x]
+        case Joined():
+            return list(tensor.parts)
+        case Replaced():
+            return [tensor.x, tensor.part]
+        case ScatterSet():
+            return [tensor.base, tensor.x, *_lookups(tensor.coordinates)]
+        case MatrixVector():
+            return [tensor.matrix, tensor.vector]
+        case Computed():
+            return [x for x in tensor.application.inputs if isinstance(x, Tensor)]
+        case Iterated():
+            initial = [x for array in tensor.iteration.carried for _, x in array.initial]
+            return [*tensor.iteration.taken, *initial]
+    return []
+
+
+def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
+    return [coordinate.lookup.tensor for coordinate in coordinates if coordinate.lookup is not None]
+
+
+def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
+    """Return the tensors that results are computed of, with these, as far as they depend on some rows."""
+    found = set(rows)
+    seen: set[Tensor] = set(found)
+    # Not by recursion: graphs are deeper than Python's stack.
+    stack = [(tensor, False) for tensor in results]
+    while stack:
+        tensor, is_done = stack.pop()
+        if is_done:
+            if not found.isdisjoint(operands_of(tensor)):
+                found.add(tensor)
+        elif tensor not in seen:
+            seen.add(tensor)
+            stack.append((tensor, True))
+            stack += [(x, False) for x in operands_of(tensor)]
+    return found
+
+
+def first_rows(x: Tensor, count: int) -> Tensor:
+    """Return the first rows of a tensor; what they were replaced by, if they were."""
+    whole = [Stripe(0, 1, length) for length in x.shape[1:]]
+    if isinstance(x, Replaced) and list(x.stripes) == [Stripe(0, 1, count), *whole]:
+        order: list[int | None] = [*[None] * (x.ndim - x.part.ndim), *range(x.part.ndim)]
+        return broadcast(transposed(x.part, order), (count, *x.shape[1:]))
+    return strided(x, [Stripe(0, 1, count), *whole])

@@ -1,0 +1,253 @@
+"""Loops: `Scan`, whose inner graph is described once, for the shapes of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import io_toposort
+from pytensor.scan.op import Scan
+
+from optdb.device.functions.function import Value
+from optdb.device.iterations import Carried, Iteration, Row, first_rows, varying
+from optdb.device.tensors import (
+    Constant,
+    Coordinate,
+    Stripe,
+    Tensor,
+    broadcast,
+    folded,
+    joined,
+    reshaped,
+    strided,
+    view,
+)
+from optdb.numpy_types import HostArray
+from optdb.pytensor.dispatch import OnHost, described, tensors_of
+from optdb.pytensor.host_groups import op_name
+from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace
+
+#: Returns an output of a loop, given the array that its steps have written.
+_Finish = Callable[[Tensor], Tensor]
+
+
+@described.register(Scan)
+def _scan(op: Scan, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    if op.info.as_while:
+        raise OnHost("a condition decides after each step whether there is another one")
+    (steps,) = trace.numbers(node.inputs[:1])
+    if steps < 0:
+        raise IndexError(f"a loop cannot have {steps} steps")
+    loop = _Loop(op, node, steps, trace)
+    return loop.unrepeated() if not steps else loop.outputs()
+
+
+class _Loop:
+    """A loop of some steps, as PyTensor's node describes it."""
+
+    def __init__(self, op: Scan, node: Apply, steps: int, trace: GraphTrace) -> None:
+        self._op, self._node, self._steps, self._trace = op, node, steps, trace
+        #: What steps read, in the order of the inner graph's inputs.
+        self._rows: list[Row] = []
+        self._carried: list[Carried] = []
+        self._finishes: list[_Finish] = []
+        #: For each result of a step, the array and its row in the first step; None for arrays of results alone.
+        self._targets: list[tuple[Carried, int] | None] = []
+
+    def unrepeated(self) -> list[Value]:
+        """Return the outputs of no steps: as PyTensor's Python has them, results have no elements along any axis."""
+        op, node = self._op, self._node
+        given = [*op.outer_mitmot(node.inputs), *op.outer_mitsot(node.inputs), *op.outer_sitsot(node.inputs)]
+        results = [
+            Constant(np.empty((0,) * var.type.ndim, var.type.dtype)) for var in op.outer_nitsot_outs(node.outputs)
+        ]
+        return [*self._values(given), *results, *self._values(op.outer_untraced_sit_sot(node.inputs))]
+
+    def outputs(self) -> list[Value]:
+        """Return the outputs of the loop."""
+        op, node, info = self._op, self._node, self._op.info
+        self._read_sequences(self._tensors(op.outer_seqs(node.inputs)))
+        slices = zip(info.mit_mot_in_slices, info.mit_mot_out_slices, strict=True)
+        for x, (taps, written) in zip(self._tensors(op.outer_mitmot(node.inputs)), slices, strict=True):
+            self._add_accumulated(x, taps, written)
+        states = self._tensors([*op.outer_mitsot(node.inputs), *op.outer_sitsot(node.inputs)])
+        for x, taps in zip(states, (*info.mit_sot_in_slices, *info.sit_sot_in_slices), strict=True):
+            self._add_state(x, taps)
+        last_values = self._tensors(op.outer_untraced_sit_sot(node.inputs))
+        self._targets += [None] * info.n_nit_sot
+        for x in last_values:
+            self._add_last_value(x)
+        others = self._values(op.outer_non_seqs(node.inputs))
+        results, checks = self._step([*self._rows, *others], op.outer_non_seqs(node.inputs))
+        lengths = self._trace.numbers(op.outer_nitsot(node.inputs))
+        self._write(results, lengths)
+        return self._finished(checks)
+
+    def _values(self, variables: Sequence[Variable]) -> list[Value]:
+        return [self._trace.value(var) for var in variables]
+
+    def _tensors(self, variables: Sequence[Variable]) -> list[Tensor]:
+        return tensors_of(self._values(variables))
+
+    def _read_sequences(self, sequences: Sequence[Tensor]) -> None:
+        for number, x in enumerate(sequences):
+            if x.shape[0] < self._steps:
+                raise ValueError(
+                    f"sequence {number} of a loop has shape {x.shape}, and the loop has {self._steps} steps"
+                )
+            self._rows.append(Row(x))
+
+    def _add(self, carried: Carried, finish: _Finish) -> Carried:
+        self._carried.append(carried)
+        self._finishes.append(finish)
+        return carried
+
+    def _add_accumulated(self, x: Tensor, taps: Sequence[int], written: Sequence[int]) -> None:
+        """Add an array of which steps read and write any rows, such as the gradient of a state."""
+        if not x.shape[0]:
+            raise OnHost("an array that its steps write has no rows")
+        carried = self._add(Carried(x.shape[0], x.shape[1:], x.dtype, [(0, x)]), lambda array: array)
+        first = -min(taps)
+        self._rows += [Row(carried, first + tap) for tap in taps]
+        self._targets += [(carried, first + tap) for tap in written]
+
+    def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
+        """Add an array that begins with some rows; each step adds one, and reads some before it.
+
+        A shorter array than all rows has the last ones in the end.
+        """
+        before, length = -min(taps), x.shape[0]
+        if length < before:
+            raise OnHost(f"a state of {length} rows has less than the {before} that a step reads")
+        count = before + self._steps
+        # No step writes a row that it reads.
+        rows = length if length >= count else max(length, before + 1)
+        carried = Carried(rows, x.shape[1:], x.dtype, [(0, first_rows(x, before)), *self._zeros(x, count)])
+        self._add(carried, lambda array: _last_rows(array, count, length))
+        self._rows += [Row(carried, before + tap) for tap in taps]
+        self._targets.append((carried, before))
+
+    def _add_last_value(self, x: Tensor) -> None:
+        """Add a state of which the last value alone is wanted: two rows in turn."""
+        carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
+        along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
+        self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
+        self._rows.append(Row(carried, 0))
+        self._targets.append((carried, 1))
+
+    @staticmethod
+    def _zeros(x: Tensor, count: int) -> list[tuple[int, Tensor]]:
+        """Return the rows that no step writes, which are zeros."""
+        if x.shape[0] <= count:
+            return []
+        return [(count, broadcast(Constant(np.zeros((), x.dtype)), (x.shape[0] - count, *x.shape[1:])))]
+
+    def _step(self, arguments: Sequence[Value], others: Sequence[Variable]) -> Any:
+        """Return the results of a step, and its checks."""
+        tracer = _StepTracer(self._trace.tracer, arguments, self._rows)
+        try:
+            results = _StepTrace(tracer, self._op.fgraph, self._trace, others).step()
+        except DtypeNotOnDevice as error:
+            raise OnHost(str(error)) from error
+        return tensors_of(results), tracer.checks
+
+    def _write(self, results: Sequence[Tensor], lengths: Sequence[int]) -> None:
+        """Let steps write their results."""
+        alone = iter(lengths)
+        last = len(self._carried) - self._op.info.n_untraced_sit_sot
+        for value, target in zip(results, self._targets, strict=True):
+            if target is None:
+                carried, start = self._results(value, next(alone), last)
+                last += 1
+            else:
+                carried, start = target
+            if value.shape != carried.row_shape or value.dtype != carried.dtype:
+                raise OnHost(f"a step makes {value} of a state of shape {carried.row_shape} and {carried.dtype}")
+            carried.written.append((start, value))
+
+    def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
+        """Add an array of results, the last ones if it is short, at a position among the outputs."""
+        if not length:
+            raise OnHost("an array that its steps write has no rows")
+        carried = Carried(length, value.shape, value.dtype)
+        if length > self._steps:
+            zeros = broadcast(Constant(np.zeros((), value.dtype)), (length - self._steps, *value.shape))
+            carried.initial.append((self._steps, zeros))
+        self._carried.insert(position, carried)
+        self._finishes.insert(position, lambda array: _last_rows(array, self._steps, length))
+        return carried, 0
+
+    def _finished(self, checks: Sequence[tuple[Tensor, Callable[[], Exception]]]) -> list[Value]:
+        """Return the outputs, and have conditions of steps checked."""
+        conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
+        iteration = Iteration(self._steps, self._rows, [*self._carried, *conditions])
+        for array, (_, error) in zip(iteration.outputs[len(self._carried) :], checks, strict=True):
+            self._trace.tracer.check(array, error)
+        return [finish(array) for finish, array in zip(self._finishes, iteration.outputs)]
+
+
+def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
+    """Return the last rows of `count` that were written, one after the other, into an array that may be shorter."""
+    rows = array.shape[0]
+    if rows >= count:
+        return array
+    first, whole = (count - length) % rows, [Stripe(0, 1, n) for n in array.shape[1:]]
+    head = strided(array, [Stripe(first, 1, min(length, rows - first)), *whole])
+    tail = strided(array, [Stripe(0, 1, length - head.shape[0]), *whole])
+    return joined([head, tail], 0)
+
+
+class _StepTracer:
+    """What the trace of a step may ask of the call: nothing that differs from step to step."""
+
+    def __init__(self, tracer: Any, arguments: Sequence[Value], rows: Sequence[Row]) -> None:
+        self.context = tracer.context
+        self.arguments = list(arguments)
+        #: Conditions, and the errors that a call raises where one does not hold in a step.
+        self.checks: list[tuple[Tensor, Callable[[], Exception]]] = []
+        self._tracer = tracer
+        self._rows = rows
+
+    def _varies(self, tensor: Tensor) -> bool:
+        return tensor in varying([tensor], self._rows)
+
+    def concrete(self, tensor: Tensor) -> HostArray:
+        """Return the value of a tensor that is the same in each step."""
+        if self._varies(tensor):
+            raise OnHost("lengths or indices depend on values of a step")
+        value: HostArray = self._tracer.concrete(tensor)
+        return value
+
+    def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
+        """Add a condition of each step."""
+        if not self._varies(condition):
+            self._tracer.check(condition, error)
+            return
+        whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
+        self.checks.append((whole, error))
+
+
+class _StepTrace(GraphTrace):
+    """The trace of an inner graph, for the rows of a step."""
+
+    def __init__(self, tracer: Any, fgraph: Any, trace: GraphTrace, others: Sequence[Variable]) -> None:
+        super().__init__(tracer, fgraph, trace.host.apart())
+        self.indices = trace.indices
+        self._fgraph = fgraph
+        self._outside = trace
+        #: What inputs that are the same in each step are outside of the loop.
+        self._same: dict[Variable, Variable] = dict(zip(fgraph.inputs[len(fgraph.inputs) - len(others) :], others))
+
+    def step(self) -> list[Value]:
+        """Return the results of a step; raise OnHost if the device does not compute them all."""
+        for node in io_toposort(self._fgraph.inputs, self._fgraph.outputs):
+            if not self._describe(node):
+                raise OnHost(f"a step has {op_name(node)}: {self.host.reasons[node]}")
+        return [self.value(var) for var in self._fgraph.outputs]
+
+    def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
+        if var in self._same:
+            return self._outside._on_host(self._same[var], {})
+        return None if var in self._inputs else super()._on_host(var, seen)
