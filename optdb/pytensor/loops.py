@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import io_toposort
 from pytensor.scan.op import Scan
 
 from optdb.device.functions.function import Value
@@ -27,10 +26,12 @@ from optdb.device.tensors import (
 from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
-from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace
+from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
 #: Returns an output of a loop, given the array that its steps have written.
 _Finish = Callable[[Tensor], Tensor]
+#: Conditions of a step, and the errors that a call raises where one does not hold.
+_Checks = list[tuple[Tensor, Callable[[], Exception]]]
 
 
 @described.register(Scan)
@@ -144,11 +145,13 @@ class _Loop:
             return []
         return [(count, broadcast(Constant(np.zeros((), x.dtype)), (x.shape[0] - count, *x.shape[1:])))]
 
-    def _step(self, arguments: Sequence[Value], others: Sequence[Variable]) -> Any:
-        """Return the results of a step, and its checks."""
-        tracer = _StepTracer(self._trace.tracer, arguments, self._rows)
+    def _step(self, values: Sequence[Value], others: Sequence[Variable]) -> tuple[list[Tensor], _Checks]:
+        """Return the results of a step for the values of its inputs, and its checks."""
+        fgraph, tracer = self._op.fgraph, _StepTracer(self._trace.tracer, self._rows)
+        # The last inputs are the same in each step.
+        given = dict(zip(fgraph.inputs[len(values) - len(others) :], others, strict=True))
         try:
-            results = _StepTrace(tracer, self._op.fgraph, self._trace, others).step()
+            results = _StepTrace(self._trace, fgraph, values, given, tracer, self._trace.host.apart()).results()
         except DtypeNotOnDevice as error:
             raise OnHost(str(error)) from error
         return tensors_of(results), tracer.checks
@@ -179,7 +182,7 @@ class _Loop:
         self._finishes.insert(position, lambda array: _last_rows(array, self._steps, length))
         return carried, 0
 
-    def _finished(self, checks: Sequence[tuple[Tensor, Callable[[], Exception]]]) -> list[Value]:
+    def _finished(self, checks: _Checks) -> list[Value]:
         """Return the outputs, and have conditions of steps checked."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
         iteration = Iteration(self._steps, self._rows, [*self._carried, *conditions])
@@ -202,11 +205,9 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 class _StepTracer:
     """What the trace of a step may ask of the call: nothing that differs from step to step."""
 
-    def __init__(self, tracer: Any, arguments: Sequence[Value], rows: Sequence[Row]) -> None:
+    def __init__(self, tracer: Any, rows: Sequence[Row]) -> None:
         self.context = tracer.context
-        self.arguments = list(arguments)
-        #: Conditions, and the errors that a call raises where one does not hold in a step.
-        self.checks: list[tuple[Tensor, Callable[[], Exception]]] = []
+        self.checks: _Checks = []
         self._tracer = tracer
         self._rows = rows
 
@@ -229,25 +230,12 @@ class _StepTracer:
         self.checks.append((whole, error))
 
 
-class _StepTrace(GraphTrace):
+class _StepTrace(InnerTrace):
     """The trace of an inner graph, for the rows of a step."""
 
-    def __init__(self, tracer: Any, fgraph: Any, trace: GraphTrace, others: Sequence[Variable]) -> None:
-        super().__init__(tracer, fgraph, trace.host.apart())
-        self.indices = trace.indices
-        self._fgraph = fgraph
-        self._outside = trace
-        #: What inputs that are the same in each step are outside of the loop.
-        self._same: dict[Variable, Variable] = dict(zip(fgraph.inputs[len(fgraph.inputs) - len(others) :], others))
-
-    def step(self) -> list[Value]:
+    def results(self) -> list[Value]:
         """Return the results of a step; raise OnHost if the device does not compute them all."""
-        for node in io_toposort(self._fgraph.inputs, self._fgraph.outputs):
+        for node in self.nodes:
             if not self._describe(node):
                 raise OnHost(f"a step has {op_name(node)}: {self.host.reasons[node]}")
         return [self.value(var) for var in self._fgraph.outputs]
-
-    def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
-        if var in self._same:
-            return self._outside._on_host(self._same[var], {})
-        return None if var in self._inputs else super()._on_host(var, seen)

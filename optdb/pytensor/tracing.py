@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,9 @@ class DtypeNotOnDevice(TypeError):
 class GraphTrace:
     """One call that is traced: the values of variables, and what the host knows of them."""
 
-    def __init__(self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes) -> None:
+    def __init__(
+        self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes, values: Sequence[Value] | None = None
+    ) -> None:
         self.tracer = tracer
         self.context = tracer.context
         self.host = host
@@ -51,10 +53,8 @@ class GraphTrace:
         self._is_for_host = False
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
-        self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, tracer.arguments, strict=True))
-        #: For inputs of inner graphs, the variables that are given.
-        self._given: dict[Variable, Variable] = {}
-        self._known: dict[Variable, HostArray | None] = {}
+        given = tracer.arguments if values is None else values
+        self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, given, strict=True))
 
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
         """Return the outputs of the function's graph."""
@@ -67,16 +67,9 @@ class GraphTrace:
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
         """Return the outputs of a graph within a node, for the node's inputs."""
+        values = [self.value(var) for var in node.inputs]
         given = dict(zip(fgraph.inputs, node.inputs, strict=True))
-        # One inner graph may be in several nodes: what was computed of its variables is forgotten.
-        nodes = list(io_toposort(fgraph.inputs, fgraph.outputs))
-        for var in [*fgraph.inputs, *(out for inner in nodes for out in inner.outputs)]:
-            self._values.pop(var, None)
-            self._known.pop(var, None)
-        for var, outer in given.items():
-            self._values[var] = self.value(outer)
-            self._given[var] = outer
-        return self._computed(nodes, fgraph.outputs)
+        return InnerTrace(self, fgraph, values, given).results()
 
     def _computed(self, waiting: Sequence[Apply], results: Sequence[Variable]) -> list[Value]:
         """Compute nodes in topological order: as many as possible on the device before each group of the host."""
@@ -144,17 +137,20 @@ class GraphTrace:
         if isinstance(value, tensors.Constant):
             return value.value
         seen[var] = None
-        if var in self._given:
-            seen[var] = self._on_host(self._given[var], seen)
-        elif var in self._inputs:
-            if isinstance(value, Tensor) and value.size <= _FOLDED_ELEMENTS and value.dtype[0] in "iub":
-                seen[var] = self.tracer.argument_value(self._inputs[var])
+        if var in self._inputs:
+            seen[var] = self._input_on_host(var, value)
         elif var.owner is not None and len(seen) < 100 and all(map(is_array, var.owner.inputs)):
             inputs = [self._on_host(x, seen) for x in var.owner.inputs]
             if all(x is not None for x in inputs):
                 results = computed_by_host(var.owner, inputs)
                 seen[var] = np.asarray(results[var.owner.outputs.index(var)], var.type.dtype)
         return seen[var]
+
+    def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
+        """Return the value of an input that the host knows, else None."""
+        if isinstance(value, Tensor) and value.size <= _FOLDED_ELEMENTS and value.dtype[0] in "iub":
+            return self.tracer.argument_value(self._inputs[var])
+        return None
 
     def _require(self, dtype: str) -> None:
         reason = self.context.unsupported_reason(dtype)
@@ -206,6 +202,52 @@ class GraphTrace:
         for var, value in zip(group.outputs, outputs, strict=True):
             self._set(var, value, var.owner)
             self._from_host.add(var)
+
+
+class InnerTrace(GraphTrace):
+    """The trace of a graph within a node. Inner graphs share variables, which have values of their own in each.
+
+    Parameters
+    ----------
+    outside : GraphTrace
+        Of the node's graph.
+    fgraph : FunctionGraph
+        The inner graph.
+    values : sequence
+        The values of its inputs.
+    given : mapping
+        What its inputs are outside, as far as they are variables there.
+    tracer, host : optional
+        What the trace asks, where these are not those of the graph outside.
+    """
+
+    def __init__(
+        self,
+        outside: GraphTrace,
+        fgraph: FunctionGraph,
+        values: Sequence[Value],
+        given: Mapping[Variable, Variable],
+        tracer: Any = None,
+        host: HostNodes | None = None,
+    ) -> None:
+        super().__init__(tracer or outside.tracer, fgraph, host or outside.host, values)
+        self.indices = outside.indices
+        self._is_for_host = outside._is_for_host and host is None
+        self._fgraph = fgraph
+        self._outside = outside
+        self._given = given
+
+    @property
+    def nodes(self) -> list[Apply]:
+        """The nodes of the inner graph, in topological order."""
+        return list(io_toposort(self._fgraph.inputs, self._fgraph.outputs))
+
+    def results(self) -> list[Value]:
+        """Return the outputs of the inner graph."""
+        return self._computed(self.nodes, self._fgraph.outputs)
+
+    def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
+        return self._outside._on_host(self._given[var], {}) if var in self._given else None
 
 
 #: Ops whose results are large, though their inputs are small.

@@ -8,6 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -71,8 +72,19 @@ def test_results_of_the_function_and_of_no_one_else():
 
 
 def test_numbers_and_groups_within_inner_graphs():
-    inner = pytensor.compile.builders.OpFromGraph([v], [pt.sort(pt.sqr(v))[::-1] * v])
+    inner = OpFromGraph([v], [pt.sort(pt.sqr(v))[::-1] * v])
     compare([v], [inner(v) + inner(v + 1), pt.sort(v)[0]], [RNG.normal(size=9)], [RNG.normal(size=4)], on_host=2)
+
+
+def test_graphs_within_graphs_share_variables_and_not_values():
+    a, b = pt.vectors("a", "b")
+    difference = OpFromGraph([a, b], [a - 2 * b])
+    swapped = OpFromGraph([a, b], [difference(b, a) * a])
+    compare([v], [swapped(v, v + 1), difference(v, v * v)], [RNG.normal(size=4)])
+    looped = pytensor.scan(
+        lambda row, h: swapped(h, row) * row, sequences=[x], outputs_info=[pt.ones(3)], return_updates=False
+    )
+    compare([x], looped, [RNG.normal(size=(5, 3))])
 
 
 def test_an_op_that_overwrites_its_input_gets_a_copy():
@@ -126,16 +138,16 @@ def test_errors_of_a_node_are_its_own():
 def test_a_loop_and_its_gradient_are_one_function_of_numba():
     a = pt.scalar("a")
     volatility = pytensor.scan(
-        lambda y, h, a: 0.1 + a * y**2 + 0.8 * h,
-        sequences=[v],
+        lambda y, h, a: 0.1 + a * pt.sort(y**2)[0] + 0.8 * h,
+        sequences=[x],
         outputs_info=[pt.ones(())],
         non_sequences=[a],
         return_updates=False,
     )
     total = pt.log(volatility).sum()
     outputs = [total, pytensor.grad(total, a)]
-    f, g = (pytensor.function([v, a], outputs, mode=mode) for mode in ("OPENCL", Mode("py", None)))
-    y = RNG.normal(size=50)
+    f, g = (pytensor.function([x, a], outputs, mode=mode) for mode in ("OPENCL", Mode("py", None)))
+    y = RNG.normal(size=(50, 2))
     np.testing.assert_allclose(f(y, 0.1), g(y, 0.1), rtol=1e-12)
     (step,) = steps(f)
     assert step.work.linker == "numba"

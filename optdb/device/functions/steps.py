@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.loops.body import Buffer
 from optdb.codegen.operation import Kernels, Operation
-from optdb.device.functions.iterations import CompiledIteration
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.schedule.loop_bodies import IterationUnit
+from optdb.device.schedule.loop_bodies import IterationUnit, MovingRow
 from optdb.device.schedule.stored import Stored
 from optdb.device.schedule.work_units import LoopStep, OperationUnit
 from optdb.numpy_types import HostArray
@@ -146,6 +145,58 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     if not value.flags.c_contiguous:
         value = value.copy()
     copy_bytes(array, value)
+
+
+class CompiledIteration:
+    """A loop, ready to be run."""
+
+    def __init__(self, unit: IterationUnit, body: Sequence[CompiledStep]) -> None:
+        self.unit = unit
+        self._body = body
+        moving = {row.buffer for row in unit.rows}
+        written = {buffer for step in body for buffer in step.written}
+        #: The buffers of the function that the body reads where they are.
+        self._shared = list(
+            dict.fromkeys(buffer for step in body for buffer in step.buffers if buffer not in moving | written)
+        )
+
+    def __str__(self) -> str:
+        body = "; ".join(map(str, self._body))
+        return f"{self.unit.iteration.steps} steps of a loop, each: {body}"
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers that the loop reads and writes."""
+        return list(dict.fromkeys([*(row.array.buffer for row in self.unit.rows), *self._shared, *self.written]))
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the loop writes."""
+        return self.unit.writes
+
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return no buffers: a step may read any element after another one has written it."""
+        return set()
+
+    def run(self, memory: FunctionMemory) -> None:
+        """Run all steps."""
+        inner = FunctionMemory(memory.context)
+        for buffer in self._shared:
+            inner.bind(buffer, memory.whole(buffer))
+        wholes = [memory.whole(row.array.buffer) for row in self.unit.rows]
+        for step in range(self.unit.iteration.steps):
+            for row, whole in zip(self.unit.rows, wholes):
+                inner.bind(row.buffer, _row(row, whole, step))
+            for compiled in self._body:
+                compiled.run(inner)
+
+
+def _row(row: MovingRow, whole: DeviceArray, step: int) -> DeviceArray:
+    """Return the array of a row in a step, of one axis: kernels need to know where it begins."""
+    if not row.buffer.size:
+        return whole
+    offset = whole.offset + row.offset(step) * whole.dtype.itemsize
+    return DeviceArray(whole.queue, (row.buffer.size,), whole.dtype, data=whole.base_data, offset=offset)
 
 
 CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration
