@@ -17,6 +17,7 @@ from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
 
 import optdb.pytensor
+from fuzzing.pytensor.loops import LOOPS, looped
 from optdb.runtime.context import Context
 
 __all__ = ["LIMIT", "MODES", "SHAPES", "VARIABLES", "Failure", "OnHost", "Spec", "compiled", "mode_of", "specs"]
@@ -81,6 +82,7 @@ def _expressions() -> st.SearchStrategy[Expression]:
         return st.one_of(
             st.tuples(st.sampled_from(["add", "subtract", "product"]), operands, operands),
             st.tuples(st.sampled_from(["tanh", "reversed", "mean", "rolled", "zeroed", "transposed"]), operands),
+            st.tuples(st.sampled_from(LOOPS), operands),
         )
 
     return st.recursive(leaves, larger, max_leaves=5)
@@ -109,6 +111,9 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
     if kind == "constant":
         return argument * 0 + operands[0]
     x, *others = [_built(operand, variables, argument) for operand in operands]
+    if kind in LOOPS:
+        # Python's Scan gives results of no steps other shapes.
+        return x if 0 in variables[0].type.shape else looped(kind, x)
     match kind:
         case "add":
             return x + others[0]

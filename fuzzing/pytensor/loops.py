@@ -1,0 +1,120 @@
+"""Loops over an array, each of the array's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytensor
+import pytensor.tensor as pt
+
+__all__ = ["LOOPS", "looped"]
+
+
+def _scan(step: Callable[..., Any], **options: Any) -> Any:
+    return pytensor.scan(step, return_updates=False, **options)
+
+
+def _moved(row: Any, *before: Any) -> Any:
+    """Return the next state, which stays finite."""
+    return pt.tanh(row * 0.5 + sum(state * (0.4 + number) for number, state in enumerate(before)))
+
+
+def _states(x: Any, **options: Any) -> Any:
+    return _scan(_moved, sequences=[x], outputs_info=[pt.zeros_like(x[0])], **options)
+
+
+def _earlier(x: Any) -> Any:
+    start = pt.zeros((3, *[x.shape[axis] for axis in range(1, x.ndim)]), x.dtype)
+    return _scan(_moved, sequences=[x], outputs_info=[{"initial": start, "taps": [-1, -3]}])
+
+
+def _neighbours(x: Any) -> Any:
+    padded = pt.concatenate([x[:1], x, x[-1:]])
+    taps = {"input": padded, "taps": [-1, 0, 1]}
+    return _scan(lambda before, now, after: before - now * after, sequences=[taps], outputs_info=[None])
+
+
+def _swapped(x: Any) -> Any:
+    first, second, _ = _scan(
+        lambda row, a, b: (b, a * 0.5 + row, row - a),
+        sequences=[x],
+        outputs_info=[pt.zeros_like(x[0]), pt.ones_like(x[0]), None],
+    )
+    return first - second
+
+
+def _counted(x: Any) -> Any:
+    counts, _ = _scan(
+        lambda row, count, total: (count + pt.cast(pt.gt(row, 0.0), "int64"), total + row * pt.cast(count, row.dtype)),
+        sequences=[x],
+        outputs_info=[pt.zeros_like(x[0], dtype="int64"), pt.zeros_like(x[0])],
+    )
+    return pt.cast(counts, x.dtype) * 0.1
+
+
+def _nested(x: Any) -> Any:
+    def outer(row: Any, state: Any) -> Any:
+        return _scan(lambda inner, row: _moved(row, inner), outputs_info=[state], non_sequences=[row], n_steps=3)[-1]
+
+    return _scan(outer, sequences=[x], outputs_info=[pt.zeros_like(x[0])])
+
+
+def _repeated(x: Any, steps: Any) -> Any:
+    return _scan(lambda state, x: _moved(x, state), outputs_info=[x], non_sequences=[x], n_steps=steps)
+
+
+def _varying(x: Any) -> Any:
+    steps = 1 + pt.cast(pt.abs(pt.sum(x)) % 3, "int64")
+    return _repeated(x, steps)[-1]
+
+
+def _summed(x: Any) -> Any:
+    """Return a state that the mean of all elements enters."""
+    return _scan(
+        lambda row, state: pt.tanh(state * 0.5 + pt.sum(state) / 128.0 + row),
+        sequences=[x],
+        outputs_info=[pt.zeros_like(x[0])],
+    )
+
+
+def _slopes(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: pytensor.grad(pt.sum(pt.tanh(of(x))), x, disconnected_inputs="ignore")
+
+
+#: What a loop does with an array that has a first axis.
+_OF_ROWS: dict[str, Callable[[Any], Any]] = {
+    "states": _states,
+    "backwards": lambda x: _states(x, go_backwards=True),
+    "reversed rows": lambda x: _states(x[::-1])[::-1],
+    "last state": lambda x: x * 0.5 + _states(x)[-1],
+    "last states": lambda x: pt.concatenate([_states(x)[-2:], x])[: x.shape[0]],
+    "earlier": _earlier,
+    "last earlier": lambda x: x + _earlier(x)[-1],
+    "neighbours": _neighbours,
+    "swapped": _swapped,
+    "counted": _counted,
+    "nested": _nested,
+    "summed": _summed,
+    "slope of states": _slopes(_states),
+    "slope of earlier": _slopes(_earlier),
+    "slope of neighbours": _slopes(_neighbours),
+    "slope of swapped": _slopes(_swapped),
+    "slope of nested": _slopes(_nested),
+    "slope of summed": _slopes(_summed),
+    "slope of last": _slopes(lambda x: _earlier(x)[-1]),
+}
+#: What a loop does with any array.
+_OF_ALL: dict[str, Callable[[Any], Any]] = {
+    "repeated": lambda x: _repeated(x, 4)[-1],
+    "varying": _varying,
+    "slope of repeated": _slopes(lambda x: _repeated(x, 4)[-1]),
+}
+LOOPS = tuple({**_OF_ROWS, **_OF_ALL})
+
+
+def looped(kind: str, x: Any) -> Any:
+    """Return what a loop of a kind, one of `LOOPS`, does with an array; an array without rows stays as it is."""
+    if kind in _OF_ALL:
+        return _OF_ALL[kind](x)
+    return _OF_ROWS[kind](x) if x.ndim else x
