@@ -116,6 +116,12 @@ class LoopKernel:
 
     def kernel(self) -> Kernel:
         """Return the kernel, whose parameters are the number of points, the chunk, the number of parts, and buffers."""
+        source, flags = self.source()
+        (kernel,) = Kernel.all_of(source, flags)
+        return kernel
+
+    def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
+        """Return the code and what it needs; as a function, of a processor, it does the work of the first item."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = self._names()
@@ -133,8 +139,9 @@ class LoopKernel:
         target_code = TargetCode(self)
         readers = dict.fromkeys(self._functions(names))
         last = len(self.domain) - 1
+        array = "GLOBAL_MEM" if is_function else "ARRAY"
         words = {
-            "ARRAYS": ", ".join(f"ARRAY {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers),
+            "ARRAYS": ", ".join(f"{array} {ctype(buffer.dtype)} *{self.name_of(buffer)}_at" for buffer in self.buffers),
             "ONCE": joined([*aliases, *once]),
             "BEGIN": joined(target_code.begin),
             "OFFSETS": joined(self._offsets(names)),
@@ -147,10 +154,11 @@ class LoopKernel:
             "chunked": "loop",
             "strided": "loop",
         }
+        if is_function:
+            words |= {"OUTLINED_KERNEL": "static", "get_global_id": "(ga_size)"}
         template = _CODE["chunked" if self.is_serial else "strided"]
         source = "".join([ROUND_EACH_STEP, helpers.source, *readers, filled(template, **words)])
-        (kernel,) = Kernel.all_of(source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)})))
-        return kernel
+        return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
 
     def name_of(self, buffer: Buffer) -> str:
         """Return the name of a buffer in the code; it becomes a parameter if it is new."""

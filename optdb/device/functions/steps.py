@@ -8,9 +8,10 @@ from typing import Any
 
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.repeated import RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.schedule.loop_bodies import IterationUnit, MovingRow
+from optdb.device.schedule.loop_bodies import IterationUnit, repeated
 from optdb.device.schedule.stored import Stored
 from optdb.device.schedule.work_units import LoopStep, OperationUnit
 from optdb.numpy_types import HostArray
@@ -52,6 +53,13 @@ class FunctionMemory:
             cell[0] = empty(self.context, (buffer.size,), buffer.dtype) if bound is None else bound
         array: Array = cell[0]
         return array
+
+    def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
+        """Return a memory for the body of a loop, which sees some buffers of this one."""
+        inner = FunctionMemory(self.context)
+        for buffer in buffers:
+            inner.bind(buffer, self.whole(buffer))
+        return inner
 
     def array(self, stored: Stored) -> DeviceArray:
         """Return the array of a stored tensor."""
@@ -148,26 +156,17 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
 
 
 class CompiledIteration:
-    """A loop, ready to be run."""
+    """A loop, ready to be run: the commands of its body for each step, with rows that move on."""
 
     def __init__(self, unit: IterationUnit, body: Sequence[CompiledStep]) -> None:
         self.unit = unit
         self._body = body
-        moving = {row.buffer for row in unit.rows}
-        written = {buffer for step in body for buffer in step.written}
-        #: The buffers of the function that the body reads where they are.
-        self._shared = list(
-            dict.fromkeys(buffer for step in body for buffer in step.buffers if buffer not in moving | written)
-        )
+        shared = [buffer for step in body for buffer in step.buffers if buffer not in unit.own_buffers]
+        #: The buffers that the loop reads and writes.
+        self.buffers = list(dict.fromkeys([*(row.array for row in unit.rows), *shared, *unit.writes]))
 
     def __str__(self) -> str:
-        body = "; ".join(map(str, self._body))
-        return f"{self.unit.iteration.steps} steps of a loop, each: {body}"
-
-    @property
-    def buffers(self) -> list[Buffer]:
-        """The buffers that the loop reads and writes."""
-        return list(dict.fromkeys([*(row.array.buffer for row in self.unit.rows), *self._shared, *self.written]))
+        return f"{self.unit.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
 
     @property
     def written(self) -> list[Buffer]:
@@ -180,26 +179,52 @@ class CompiledIteration:
 
     def run(self, memory: FunctionMemory) -> None:
         """Run all steps."""
-        inner = FunctionMemory(memory.context)
-        for buffer in self._shared:
-            inner.bind(buffer, memory.whole(buffer))
-        wholes = [memory.whole(row.array.buffer) for row in self.unit.rows]
+        inner = memory.within(self.buffers)
+        wholes = [memory.whole(row.array) for row in self.unit.rows]
         for step in range(self.unit.iteration.steps):
-            for row, whole in zip(self.unit.rows, wholes):
-                inner.bind(row.buffer, _row(row, whole, step))
-            for compiled in self._body:
-                compiled.run(inner)
+            for row, whole in zip(self.unit.rows, wholes, strict=True):
+                inner.bind(row.buffer, _from(whole, row.at(step)) if row.buffer.size else whole)
+            for part in self._body:
+                part.run(inner)
 
 
-def _row(row: MovingRow, whole: DeviceArray, step: int) -> DeviceArray:
-    """Return the array of a row in a step, of one axis: kernels need to know where it begins."""
-    if not row.buffer.size:
-        return whole
-    offset = whole.offset + row.offset(step) * whole.dtype.itemsize
-    return DeviceArray(whole.queue, (row.buffer.size,), whole.dtype, data=whole.base_data, offset=offset)
+class CompiledRepetition:
+    """A loop that one kernel computes, ready to be launched."""
+
+    def __init__(self, unit: IterationUnit, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
+        self.unit = unit
+        self._loops = loops
+        (self._kernel,) = kernels.values()
+        taken = [buffer for buffer, _ in loops.arrays if buffer not in unit.own_buffers]
+        #: The buffers that the loop reads and writes.
+        self.buffers = list(dict.fromkeys([*taken, *unit.writes]))
+
+    def __str__(self) -> str:
+        return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the loop writes."""
+        return self.unit.writes
+
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return no buffers: a step may read any element after another one has written it."""
+        return set()
+
+    def run(self, memory: FunctionMemory) -> None:
+        """Launch the kernel."""
+        inner = memory.within(self.buffers)
+        arrays = [_from(inner.whole(buffer), offset) for buffer, offset in self._loops.arrays]
+        self._kernel.call(1, 1, self._loops.steps, *arrays)
 
 
-CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration
+def _from(whole: Array, first: int) -> DeviceArray:
+    """Return an array of one axis from an element on; kernels see where it begins."""
+    offset = whole.offset + first * whole.dtype.itemsize
+    return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
+
+
+CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration | CompiledRepetition
 
 
 def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context: Context) -> list[CompiledStep]:
@@ -209,12 +234,19 @@ def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context:
         if isinstance(step, LoopStep):
             ready.append(CompiledLoop(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
         elif isinstance(step, IterationUnit):
-            ready.append(CompiledIteration(step, compiled(step.body, context)))
+            ready.append(_compiled_iteration(step, context))
         else:
             operation = step.make(context)
             kernels = compile_kernels(operation.kernels(), context, str(operation))
             ready.append(CompiledOperation(step, operation, kernels))
     return ready
+
+
+def _compiled_iteration(unit: IterationUnit, context: Context) -> CompiledStep:
+    loops = repeated(unit, context.profile)
+    if loops is None:
+        return CompiledIteration(unit, compiled(unit.body, context))
+    return CompiledRepetition(unit, loops, compile_kernels([loops.kernel()], context, "a loop"))
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:

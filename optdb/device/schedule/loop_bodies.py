@@ -7,29 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
 from optdb.device.iterations import Carried, Iteration
 from optdb.device.schedule.stored import Replacements, Stored
-from optdb.device.schedule.work_units import LoopStep, OperationUnit, WorkUnit
+from optdb.device.schedule.work_units import MOST_BUFFERS, LoopStep, OperationUnit, WorkUnit
 from optdb.device.tensors import Tensor
+from optdb.runtime.device_profiles import DeviceProfile
 
-__all__ = ["BodySchedule", "IterationUnit", "MovingRow", "scheduled"]
-
-
-@dataclass(eq=False)
-class MovingRow:
-    """A buffer of a loop's body, and the row of a stored array that it is: in step t row ``(start + t) % length``."""
-
-    buffer: Buffer
-    array: Stored
-    start: int
-
-    def offset(self, step: int) -> int:
-        """Return where the row begins in the array's buffer in a step, in elements."""
-        return self.array.offset + (self.start + step) % self.array.shape[0] * self.array.strides[0]
+__all__ = ["BodySchedule", "IterationUnit", "repeated", "scheduled"]
 
 
 class IterationUnit(WorkUnit):
@@ -52,6 +41,15 @@ class IterationUnit(WorkUnit):
         self.iteration = iteration
         self.rows = list(rows)
         self.body = list(body)
+        #: The buffers that are the body's own.
+        self.own_buffers = {row.buffer for row in rows}
+        for step in body:
+            if isinstance(step, LoopStep):
+                self.own_buffers.update(buffer for part in step.units for buffer in part.writes)
+            else:
+                self.own_buffers.update(step.writes)
+            if isinstance(step, IterationUnit):
+                self.own_buffers |= step.own_buffers
 
 
 class BodySchedule(Protocol):
@@ -85,8 +83,9 @@ def scheduled(
     rows: list[MovingRow] = []
 
     def moving(array: Stored, start: int) -> Buffer:
-        rows.append(MovingRow(Buffer(math.prod(array.shape[1:]), array.dtype, "a row"), array, start))
-        return rows[-1].buffer
+        buffer = Buffer(math.prod(array.shape[1:]), array.dtype, "a row")
+        rows.append(MovingRow(buffer, array.buffer, array.offset, array.strides[0], start, array.shape[0]))
+        return buffer
 
     for row in iteration.rows:
         array = arrays[row.source] if isinstance(row.source, Carried) else sources[row.source]
@@ -109,3 +108,23 @@ def scheduled(
     unit.reads = {stored.buffer for stored in sources.values()}
     unit.writes = [array.buffer for array in arrays.values()]
     return unit
+
+
+def repeated(unit: IterationUnit, profile: DeviceProfile) -> RepeatedLoops | None:
+    """Return a loop as one kernel, if one item of a processor computes each part of its steps anyway; else None."""
+    if not profile.runs_items_serially or not unit.body:
+        return None
+    parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []
+    for step in unit.body:
+        if isinstance(step, LoopStep) and step.grid.items == 1:
+            parts.append((step.kernel, step.grid))
+            continue
+        nested = repeated(step, profile) if isinstance(step, IterationUnit) else None
+        if nested is None:
+            return None
+        parts.append(nested)
+    try:
+        loops = RepeatedLoops(unit.iteration.steps, unit.rows, parts)
+    except NotRepeatable:
+        return None
+    return loops if len(loops.arrays) <= MOST_BUFFERS else None

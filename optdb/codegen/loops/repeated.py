@@ -1,0 +1,158 @@
+"""Kernels that repeat fused loops: one item of a processor computes all steps, each for rows that move on.
+
+A launch takes longer than a step of a few thousand points. One item computes such a step anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.kernels.isolation import isolate
+from optdb.codegen.loops.body import Buffer
+from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.source import joined
+
+__all__ = ["MovingRow", "NotRepeatable", "RepeatedLoops"]
+
+
+class NotRepeatable(Exception):
+    """Loops cannot be repeated within a kernel."""
+
+
+@dataclass(eq=False)
+class MovingRow:
+    """A buffer of a loop's body that is a row of an array: in step t row ``(start + t) % length``."""
+
+    buffer: Buffer
+    array: Buffer
+    #: Where row 0 begins in the array's buffer, and how far rows are apart, in elements.
+    offset: int
+    stride: int
+    start: int
+    length: int
+
+    def at(self, step: int) -> int:
+        """Return where the row begins in a step, in elements."""
+        return self.offset + (self.start + step) % self.length * self.stride
+
+
+@dataclass(frozen=True)
+class _Param:
+    """An array that a function takes: what it is within, and what it is for the caller, from an element on."""
+
+    inner: Buffer
+    outer: Buffer
+    offset: int = 0
+
+
+class RepeatedLoops:
+    """Steps that repeat fused loops, and such steps.
+
+    Parameters
+    ----------
+    steps : int
+        How many.
+    rows : sequence of MovingRow
+        The buffers that move on.
+    parts : sequence
+        What each step does, in order: loops of one item with their grids, or repeated loops.
+
+    Raises
+    ------
+    NotRepeatable
+        If the code of a part cannot be put beside that of others.
+    """
+
+    def __init__(
+        self, steps: int, rows: Sequence[MovingRow], parts: Sequence[tuple[LoopKernel, LoopGrid] | RepeatedLoops]
+    ) -> None:
+        self.steps = steps
+        self._parts = parts
+        self._rows = {row.buffer: row for row in rows}
+        self._params: dict[Buffer, _Param] = {}
+        self.flags: dict[str, None] = {}
+        codes: list[str] = []
+        calls: list[str] = []
+        for number, part in enumerate(parts):
+            if isinstance(part, RepeatedLoops):
+                code, flags, params = part.function, tuple(part.flags), list(part._params.values())
+                numbers, name = f"{part.steps}UL", "repeated"
+            else:
+                loop, grid = part
+                code, flags = loop.source(is_function=True)
+                params = [_Param(buffer, buffer) for buffer in loop.buffers]
+                numbers, name = f"{max(loop.points, 1)}UL, {grid.chunk}UL, {grid.parts}UL", "loop"
+            codes.append(_renamed(code, f"_{number}"))
+            self.flags |= dict.fromkeys(flags)
+            arrays = [self._argument(param) for param in params]
+            calls.append(f"{name}_{number}({', '.join([numbers, *arrays])});")
+        self._functions, self._calls = joined(codes), calls
+
+    def __str__(self) -> str:
+        return "; ".join(
+            str(part[0]) if isinstance(part, tuple) else f"{part.steps} steps of: {part}" for part in self._parts
+        )
+
+    @property
+    def arrays(self) -> list[tuple[Buffer, int]]:
+        """The arrays that the kernel takes after the number of steps, each from an element on."""
+        return [(param.outer, param.offset) for param in self._params.values()]
+
+    def kernel(self) -> Kernel:
+        """Return the kernel; one item runs it."""
+        (kernel,) = Kernel.all_of(self._code("OUTLINED_KERNEL", "ARRAY"), tuple(self.flags))
+        return kernel
+
+    @property
+    def function(self) -> str:
+        """The code as a function."""
+        return self._code("static", "GLOBAL_MEM")
+
+    def _code(self, kind: str, array: str) -> str:
+        params = [f"{array} {ctype(buffer.dtype)} *a{n}_at" for n, buffer in enumerate(self._params)]
+        rings = [(number, self._rows[buffer]) for number, buffer in enumerate(self._params) if self._wraps(buffer)]
+        return joined(
+            [
+                self._functions,
+                f"{kind} void repeated(ga_size steps, {', '.join(params)})",
+                "{",
+                *[f"ga_size row{number} = {row.start % row.length}UL;" for number, row in rings],
+                "for (ga_size t = 0; t < steps; ++t) {",
+                *self._calls,
+                *[f"if (++row{number} == {row.length}UL) row{number} = 0;" for number, row in rings],
+                "}",
+                "}\n",
+            ]
+        )
+
+    def _wraps(self, buffer: Buffer) -> bool:
+        """Tell whether a buffer is a row that begins anew; the others are the same code for any number of steps."""
+        row = self._rows.get(buffer)
+        return row is not None and row.start % row.length + self.steps > row.length
+
+    def _argument(self, param: _Param) -> str:
+        """Return what a part is given for an array."""
+        buffer = param.outer
+        row = self._rows.get(buffer)
+        if buffer not in self._params:
+            first = 0 if row is None else row.offset if self._wraps(buffer) else row.at(0)
+            self._params[buffer] = _Param(buffer, buffer if row is None else row.array, first)
+        number = list(self._params).index(buffer)
+        terms = [f"a{number}_at"]
+        if row is not None and row.stride:
+            terms.append(f"(ga_ssize){f'row{number}' if self._wraps(buffer) else 't'} * {row.stride}L")
+        if param.offset:
+            terms.append(f"{param.offset}L")
+        return " + ".join(terms)
+
+
+def _renamed(code: str, ending: str) -> str:
+    """Return code with an ending at each name that it defines."""
+    isolated = isolate(code)
+    if isolated is None:
+        raise NotRepeatable("the code of a loop is not understood")
+    names = isolated.names | isolated.macros
+    return re.sub(rf"(?<![\w.])(?:{'|'.join(map(re.escape, sorted(names)))})\b", lambda name: name[0] + ending, code)
