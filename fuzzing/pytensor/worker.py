@@ -11,7 +11,7 @@ import warnings
 
 from fuzzing.machines import end_with_failure, make_runs
 from fuzzing.pytensor.machine import UpdatedVariables
-from optdb.pytensor import host_groups
+from optdb.pytensor import host_groups, loops
 
 __all__ = ["run"]
 
@@ -39,6 +39,8 @@ def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
     host_groups.compile_errors()
     # Python compiles nothing.
     host_groups.linkers = lambda: iter(["py"])
+    # Small loops run on all devices.
+    loops.LEAST_WORK = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make_runs(type("UpdatedVariables", (UpdatedVariables,), {}), number, runs, steps, shorten)

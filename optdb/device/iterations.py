@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from optdb.codegen.loops.kernel import LEAST_POINTS
 from optdb.device.tensors import (
     Computed,
     Constant,
@@ -96,6 +97,46 @@ class Iteration:
     def taken(self) -> list[Tensor]:
         """The tensors that steps read."""
         return [*(row.source for row in self.rows if isinstance(row.source, Tensor)), *self.invariants]
+
+    @property
+    def work(self) -> int:
+        """About how many operations on numbers a step takes."""
+        applications = {x.application: x for x in self.varying if isinstance(x, Computed)}
+        return sum(map(_work, applications.values())) + sum(
+            _work(x) for x in self.varying if not isinstance(x, Computed)
+        )
+
+    @property
+    def is_for_one_item(self) -> bool:
+        """Whether one item of a processor computes a step, whose loops become one kernel."""
+        return all(
+            x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS
+            for x in self.varying
+            if not isinstance(x, Row)
+        ) and not any(isinstance(x, Computed) for x in self.varying)
+
+    @property
+    def launches(self) -> int:
+        """How many launches a step takes at least: those of operations, and one for what is computed with them."""
+        applications = {x.application for x in self.varying if isinstance(x, Computed)}
+        nested = {x.iteration for x in self.varying if isinstance(x, Iterated)}
+        return 1 + len(applications) + sum(loop.steps * loop.launches for loop in nested)
+
+
+def _work(tensor: Tensor) -> int:
+    match tensor:
+        case Mapped():
+            return tensor.size * len(tensor.program.steps)
+        case Folded():
+            return tensor.x.size
+        case MatrixVector():
+            return tensor.matrix.size
+        case Computed():
+            first = next((x for x in tensor.application.inputs if isinstance(x, Tensor)), tensor)
+            return first.size * (tensor.shape[-1] if tensor.ndim else 1)
+        case Iterated():
+            return tensor.iteration.steps * tensor.iteration.work
+    return 0
 
 
 class Iterated(Tensor):

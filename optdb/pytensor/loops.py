@@ -28,6 +28,11 @@ from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
+#: A plan holds all launches of a loop. So many take seconds to record, and most programs end before that pays.
+MOST_LAUNCHES = 20_000
+#: A step of fewer operations takes less time on the host than the launches of a device that cannot repeat small steps
+#: within one kernel.
+LEAST_WORK = 100_000
 #: Returns an output of a loop, given the array that its steps have written.
 _Finish = Callable[[Tensor], Tensor]
 #: Conditions of a step, and the errors that a call raises where one does not hold.
@@ -186,9 +191,21 @@ class _Loop:
         """Return the outputs, and have conditions of steps checked."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
         iteration = Iteration(self._steps, self._rows, [*self._carried, *conditions])
+        self._check_size(iteration)
         for array, (_, error) in zip(iteration.outputs[len(self._carried) :], checks, strict=True):
             self._trace.tracer.check(array, error)
         return [finish(array) for finish, array in zip(self._finishes, iteration.outputs)]
+
+    def _check_size(self, iteration: Iteration) -> None:
+        """Raise OnHost if the loop takes less time on the host."""
+        repeats_in_kernels = self._trace.context.profile.runs_items_serially
+        if repeats_in_kernels and iteration.is_for_one_item:
+            return
+        launches = iteration.steps * iteration.launches
+        if launches > MOST_LAUNCHES:
+            raise OnHost(f"a plan of its {launches:,} launches would take seconds to record")
+        if iteration.work < LEAST_WORK and not repeats_in_kernels:
+            raise OnHost(f"a step of {iteration.work:,} operations takes less time on the host than its launches")
 
 
 def _last_rows(array: Tensor, count: int, length: int) -> Tensor:

@@ -11,6 +11,7 @@ from pytensor.raise_op import Assert
 from pytensor.scan.utils import until
 
 import optdb.pytensor
+from optdb.pytensor import loops
 from tests.pytensor.comparing import compare, mode_of_kind
 
 RNG = np.random.default_rng(11)
@@ -31,9 +32,9 @@ def loops_of(f):
     return [work for work in works if "steps of" in work]
 
 
-def compared(inputs, outputs, *calls, loops=None, **kwargs):
+def compared(inputs, outputs, *calls, least=1, **kwargs):
     f = compare(inputs, outputs, *calls, **kwargs)
-    assert len(loops_of(f)) >= (1 if loops is None else loops)
+    assert len(loops_of(f)) >= least
     return f
 
 
@@ -42,7 +43,8 @@ def with_gradients(total, wrt):
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_a_state_and_its_gradient(kind):
+def test_a_state_and_its_gradient(kind, monkeypatch):
+    monkeypatch.setattr(loops, "LEAST_WORK", 0)
     states = scan(lambda row, h: pt.tanh(h * 0.5 + row), sequences=[x], outputs_info=[pt.zeros(3)])
     compared([x], [states, *with_gradients((states**2).sum(), [x])], [XS], mode=mode_of_kind(kind))
 
@@ -78,7 +80,7 @@ def test_sequences_with_taps():
         sequences=[{"input": x, "taps": [-1, 0, 2]}],
         outputs_info=[None],
     )
-    compared([x], [results, *with_gradients((results**2).sum(), [x])], [XS], loops=0)
+    compared([x], [results, *with_gradients((results**2).sum(), [x])], [XS], least=0)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -223,6 +225,31 @@ def test_what_stays_on_the_host():
     sorted_rows = scan(lambda row, h: pt.sort(row) + h, sequences=[x], outputs_info=[pt.zeros(3)])
     f = compare([x], sorted_rows, [XS], on_host=1)
     assert "a step has Sort" in optdb.pytensor.explain(f)
+
+
+def test_loops_that_take_less_time_on_the_host(monkeypatch):
+    w = pt.matrix("w")
+    states = scan(lambda h, w: pt.tanh(h @ w), outputs_info=[pt.ones((20, 20))], non_sequences=[w], n_steps=5)
+    weights = RNG.normal(size=(20, 20))
+    f = compare([w], states[-1], [weights], mode=mode_of_kind("gpu"), on_host=1)
+    assert "takes less time on the host" in optdb.pytensor.explain(f)
+    compared([w], states[-1], [weights])
+    monkeypatch.setattr(loops, "MOST_LAUNCHES", 9)
+    f = compare([w], states[-1], [weights], on_host=1)
+    assert "10 launches" in optdb.pytensor.explain(f)
+
+
+@pytest.mark.parametrize("merge_launches", ["always", "never"])
+def test_small_steps_are_repeated_within_a_kernel(merge_launches):
+    states = scan(lambda row, h: pt.tanh(h * 0.5 + row), sequences=[x], outputs_info=[pt.zeros(3)], n_steps=n)
+    f = pytensor.function([x, n], states, mode="OPENCL")
+    f.vm.jit_fn.function._options = f.vm.jit_fn.function._options._replace(merge_launches=merge_launches)
+    for steps in (7, 5, 7):
+        state = np.zeros(3)
+        for row, computed in zip(XS, f(XS, steps), strict=False):
+            state = np.tanh(state * 0.5 + row)
+            np.testing.assert_allclose(computed, state, rtol=1e-12)
+    assert all("in one kernel" in work for work in loops_of(f))
 
 
 def test_calls_in_a_row():
