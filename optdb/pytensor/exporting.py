@@ -115,4 +115,4 @@ def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
     for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
         if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
             raise TypeError(f"{var} is of shape {var.type.shape}, and got {argument.shape}")
-    return GraphTrace(tracer, compiled.fgraph, compiled.host).outputs(compiled.fgraph)
+    return GraphTrace(tracer, compiled.fgraph, compiled.host.apart()).outputs(compiled.fgraph)

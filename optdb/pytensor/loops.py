@@ -197,9 +197,9 @@ class _Loop:
         return [finish(array) for finish, array in zip(self._finishes, iteration.outputs)]
 
     def _check_size(self, iteration: Iteration) -> None:
-        """Raise OnHost if the loop takes less time on the host."""
+        """Raise OnHost if the loop takes less time on the host, and may run there."""
         repeats_in_kernels = self._trace.context.profile.runs_items_serially
-        if repeats_in_kernels and iteration.is_for_one_item:
+        if not self._trace.tracer.has_host or (repeats_in_kernels and iteration.is_for_one_item):
             return
         launches = iteration.steps * iteration.launches
         if launches > MOST_LAUNCHES:
@@ -223,7 +223,7 @@ class _StepTracer:
     """What the trace of a step may ask of the call: nothing that differs from step to step."""
 
     def __init__(self, tracer: Any, rows: Sequence[Row]) -> None:
-        self.context = tracer.context
+        self.context, self.has_host = tracer.context, tracer.has_host
         self.checks: _Checks = []
         self._tracer = tracer
         self._rows = rows

@@ -105,6 +105,22 @@ def test_shared_values_are_in_the_file_and_can_be_set(path):
     assert loaded(VALUES) == f(VALUES) == pytest.approx(10_000)
 
 
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+def test_loops(path, device_kind):
+    x = pt.vector("x", shape=(5,))
+    states = pytensor.scan(
+        lambda number, state: pt.tanh(state * 0.5 + number),
+        sequences=[x],
+        outputs_info=[pt.zeros(())],
+        return_updates=False,
+    )
+    f = compiled([x], [states, pytensor.grad(states.sum(), x)])
+    export(f, path, [(VALUES,)])
+    loaded = optdb.load(path, context_of_kind(device_kind))
+    for expected, value in zip(f(VALUES), loaded(VALUES), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-14)
+
+
 def test_the_file_does_not_follow_the_function(path):
     x, w = pt.vector("x"), pytensor.shared(np.ones(5), "w")
     f = compiled([x], (x * w).sum())

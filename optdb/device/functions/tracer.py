@@ -52,6 +52,9 @@ class FunctionTracer:
         The number of an output to the position of the argument whose next value it is.
     """
 
+    #: Whether the host may compute a part of the function.
+    has_host = True
+
     def __init__(
         self,
         context: Context,

@@ -41,6 +41,9 @@ class UncomputedTracer:
         The positions of those that are shared variables.
     """
 
+    #: A file has no steps of the host.
+    has_host = False
+
     def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
         self.context = context
         self._held = held
