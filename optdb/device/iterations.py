@@ -7,7 +7,7 @@ with each step. Arrays of `Carried` rows hold what steps compute: states that la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optdb.codegen.loops.kernel import LEAST_POINTS
@@ -33,7 +33,7 @@ from optdb.device.tensors import (
     transposed,
 )
 
-__all__ = ["Carried", "Iterated", "Iteration", "Row", "first_rows", "operands_of", "varying"]
+__all__ = ["Carried", "Iterated", "Iteration", "Row", "first_rows", "operands_of", "ordered", "varying"]
 
 
 @dataclass(eq=False)
@@ -70,23 +70,34 @@ class Iteration:
         What each step reads.
     carried : sequence of Carried
         What each step writes.
+    hoisted : mapping, optional
+        Tensors of a step to the same for all steps, along a first axis, which are computed before the loop.
     """
 
-    def __init__(self, steps: int, rows: Sequence[Row], carried: Sequence[Carried]) -> None:
+    def __init__(
+        self,
+        steps: int,
+        rows: Sequence[Row],
+        carried: Sequence[Carried],
+        hoisted: Mapping[Tensor, Tensor] | None = None,
+    ) -> None:
         self.steps = steps
-        self.rows = tuple(rows)
+        #: Tensors of a step, and the rows that are read in their place.
+        self.hoisted = {tensor: Row(of_steps) for tensor, of_steps in (hoisted or {}).items()}
+        self.rows = (*rows, *self.hoisted.values())
         self.carried = tuple(carried)
         self.outputs = [Iterated(self, number) for number in range(len(carried))]
         results = [value for array in carried for _, value in array.written]
         #: The tensors that depend on the step.
-        self.varying = varying(results, rows)
+        self.varying = varying(results, [*self.rows, *self.hoisted])
         #: What steps take that does not depend on them.
         self.invariants = list(dict.fromkeys(self._invariants(results)))
 
     def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
         """Yield what is stored before the loop: views of it, and constants, are left to the kernels of a step."""
         waiting = [x for x in results if x not in self.varying]
-        waiting += [x for tensor in self.varying for x in operands_of(tensor) if x not in self.varying]
+        computed = self.varying - self.hoisted.keys()
+        waiting += [x for tensor in computed for x in operands_of(tensor) if x not in self.varying]
         for tensor in waiting:
             while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
                 tensor = tensor.x
@@ -109,17 +120,18 @@ class Iteration:
     @property
     def is_for_one_item(self) -> bool:
         """Whether one item of a processor computes a step, whose loops become one kernel."""
-        return all(
-            x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS
-            for x in self.varying
-            if not isinstance(x, Row)
-        ) and not any(isinstance(x, Computed) for x in self.varying)
+        computed = [x for x in self.varying - self.hoisted.keys() if not isinstance(x, Row)]
+        is_small = all(
+            x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS for x in computed
+        )
+        return is_small and not any(isinstance(x, Computed) for x in computed)
 
     @property
     def launches(self) -> int:
         """How many launches a step takes at least: those of operations, and one for what is computed with them."""
-        applications = {x.application for x in self.varying if isinstance(x, Computed)}
-        nested = {x.iteration for x in self.varying if isinstance(x, Iterated)}
+        computed = self.varying - self.hoisted.keys()
+        applications = {x.application for x in computed if isinstance(x, Computed)}
+        nested = {x.iteration for x in computed if isinstance(x, Iterated)}
         return 1 + len(applications) + sum(loop.steps * loop.launches for loop in nested)
 
 
@@ -178,21 +190,29 @@ def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
     return [coordinate.lookup.tensor for coordinate in coordinates if coordinate.lookup is not None]
 
 
-def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
-    """Return the tensors that results are computed of, with these, as far as they depend on some rows."""
-    found = set(rows)
-    seen: set[Tensor] = set(found)
+def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Tensor]:
+    """Return what results are computed of, with these, each after its operands; without `ends` and their operands."""
+    found: list[Tensor] = []
+    seen = set(ends)
     # Not by recursion: graphs are deeper than Python's stack.
     stack = [(tensor, False) for tensor in results]
     while stack:
         tensor, is_done = stack.pop()
         if is_done:
-            if not found.isdisjoint(operands_of(tensor)):
-                found.add(tensor)
+            found.append(tensor)
         elif tensor not in seen:
             seen.add(tensor)
             stack.append((tensor, True))
             stack += [(x, False) for x in operands_of(tensor)]
+    return found
+
+
+def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
+    """Return the tensors that results are computed of, with these, as far as they depend on some rows."""
+    found = set(rows)
+    for tensor in ordered(results, found):
+        if not found.isdisjoint(operands_of(tensor)):
+            found.add(tensor)
     return found
 
 

@@ -9,8 +9,9 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Dot
 
-from optdb.codegen.gemm.operations import BatchedProduct, Product
+from optdb.codegen.gemm.operations import BatchedProduct
 from optdb.device.functions.host_parts import Value
+from optdb.device.products import MatrixProduct
 from optdb.device.schedule.lowering import UNROLLED
 from optdb.device.tensors import (
     Application,
@@ -60,7 +61,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return reshaped(MatrixVector(a, reshaped(b, (inner,))), (rows, 1))
     if rows == 1:
         return reshaped(MatrixVector(transposed(b, [1, 0]), reshaped(a, (inner,))), (1, columns))
-    return Application(lambda context: Product(context, dtype), [a, b], [((rows, columns), dtype)]).outputs[0]
+    return MatrixProduct(a, b).outputs[0]
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:

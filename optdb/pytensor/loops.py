@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
 from optdb.device.functions.function import Value
+from optdb.device.hoisting import iterated
 from optdb.device.iterations import Carried, Iteration, Row, first_rows, varying
 from optdb.device.tensors import (
     Constant,
@@ -190,7 +191,7 @@ class _Loop:
     def _finished(self, checks: _Checks) -> list[Value]:
         """Return the outputs, and have conditions of steps checked."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
-        iteration = Iteration(self._steps, self._rows, [*self._carried, *conditions])
+        iteration = iterated(self._steps, self._rows, [*self._carried, *conditions])
         self._check_size(iteration)
         for array, (_, error) in zip(iteration.outputs[len(self._carried) :], checks, strict=True):
             self._trace.tracer.check(array, error)

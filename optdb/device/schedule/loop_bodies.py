@@ -90,6 +90,8 @@ def scheduled(
     for row in iteration.rows:
         array = arrays[row.source] if isinstance(row.source, Carried) else sources[row.source]
         body.stored[row] = Stored(moving(array, row.start), row.shape, 0, array.strides[1:])
+    for tensor, row in iteration.hoisted.items():
+        body.stored[tensor] = body.stored[row]
     late: list[tuple[Stored, Stored]] = []
     for carried in iteration.carried:
         read = {row.start % carried.length for row in iteration.rows if row.source is carried}

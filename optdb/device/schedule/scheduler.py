@@ -93,6 +93,7 @@ class Schedule:
         if region is not None:
             self._store_into(tensor, region)
             return region
+        self._store_viewed(tensor)
         found = resolve(tensor, self.stored)
         if found is tensor:
             found = self._make(tensor)
@@ -102,6 +103,13 @@ class Schedule:
         self._loop_store(found, region)
         self.stored[found] = region
         return region
+
+    def _store_viewed(self, tensor: Tensor) -> None:
+        """Store what a tensor is a view of, if that is stored anyway: then the view takes no copy."""
+        while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
+            tensor = tensor.x
+        if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
+            self._make(tensor)
 
     def store_late(self, tensor: Tensor, region: Stored) -> None:
         """Add the units that store a tensor in a region, after all else has been computed."""

@@ -1,0 +1,114 @@
+"""Products of a loop's steps that need no state: one product of all steps takes less time than many of few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from optdb.device.iterations import Carried, Iteration, Row, operands_of, ordered, varying
+from optdb.device.products import MatrixProduct
+from optdb.device.tensors import (
+    Computed,
+    Coordinate,
+    Folded,
+    Lookup,
+    Mapped,
+    ReshapedTensor,
+    Stripe,
+    Tensor,
+    ViewTensor,
+    reshaped,
+    strided,
+    transposed,
+)
+
+__all__ = ["iterated"]
+
+#: The most bytes of what is computed for all steps at once.
+_MOST_BYTES = 1 << 28
+
+
+def iterated(steps: int, rows: Sequence[Row], carried: Sequence[Carried]) -> Iteration:
+    """Return a loop; the parameters are those of `Iteration`."""
+    results = [value for array in carried for _, value in array.written]
+    states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
+    read = {*results, *(x for tensor in states for x in operands_of(tensor))}
+    hoisted: dict[Tensor, Tensor] = {}
+    sequences = {row: _rows_of_steps(row, steps) for row in rows if isinstance(row.source, Tensor)}
+    of_sequences = varying(results, sequences) - states
+    all_steps = _AllSteps(steps, sequences, of_sequences)
+    for tensor in ordered(results, sequences):
+        if tensor in read and tensor in of_sequences and steps * tensor.nbytes <= _MOST_BYTES:
+            cone = [x for x in ordered([tensor], sequences) if x in of_sequences]
+            if any(_is_product(x) for x in cone) and all_steps.take(cone):
+                hoisted[tensor] = all_steps.of(tensor)
+    return Iteration(steps, rows, carried, hoisted)
+
+
+def _is_product(tensor: Tensor) -> bool:
+    return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
+
+
+def _rows_of_steps(row: Row, steps: int) -> Tensor:
+    assert isinstance(row.source, Tensor)
+    whole = [Stripe(0, 1, length) for length in row.shape]
+    return strided(row.source, [Stripe(row.start, 1, steps), *whole])
+
+
+class _AllSteps:
+    """Tensors of a step for all steps, along a first axis; those that are the same in each step have length 1 there."""
+
+    def __init__(self, steps: int, rows: Mapping[Tensor, Tensor], varying: Collection[Tensor]) -> None:
+        self._steps = steps
+        self._varying = varying
+        self._known = dict(rows)
+
+    def take(self, tensors: Iterable[Tensor]) -> bool:
+        """Compute tensors for all steps, each after its operands; return whether that is possible."""
+        for tensor in tensors:
+            if tensor not in self._known:
+                found = self._of(tensor)
+                if found is None:
+                    return False
+                self._known[tensor] = found
+        return True
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return a tensor for all steps."""
+        if tensor not in self._varying and tensor not in self._known:
+            self._known[tensor] = transposed(tensor, [None, *range(tensor.ndim)])
+        return self._known[tensor]
+
+    def _of(self, tensor: Tensor) -> Tensor | None:
+        shape = (self._steps, *tensor.shape)
+        match tensor:
+            case Mapped():
+                return Mapped(tensor.program, [self.of(x) for x in tensor.inputs], shape, tensor.result)
+            case Folded():
+                axes = [axis + 1 for axis in tensor.axes]
+                return Folded(tensor.fold, self.of(tensor.x), axes, tensor.dtype, tensor.acc_dtype)
+            case ViewTensor():
+                return ViewTensor(self.of(tensor.x), shape, self._coordinates(tensor))
+            case ReshapedTensor():
+                return reshaped(self.of(tensor.x), shape)
+            case Computed(application=MatrixProduct()):
+                a, b = tensor.application.inputs
+                if b not in self._varying:
+                    rows = reshaped(self.of(a), (self._steps * a.shape[0], a.shape[1]))
+                    return reshaped(MatrixProduct(rows, b).outputs[0], shape)
+        return None
+
+    def _coordinates(self, view: ViewTensor) -> list[Coordinate]:
+        first = Coordinate(0, ((0, 1),) if view.x in self._varying else ())
+        return [first, *map(self._coordinate, view.coordinates)]
+
+    def _coordinate(self, coordinate: Coordinate) -> Coordinate:
+        terms = tuple((axis + 1, factor) for axis, factor in coordinate.terms)
+        lookup = coordinate.lookup
+        if lookup is None:
+            return Coordinate(coordinate.const, terms)
+        axes = tuple(axis + 1 for axis in lookup.axes)
+        if lookup.tensor in self._varying:
+            lookup = Lookup(self.of(lookup.tensor), (0, *axes))
+        else:
+            lookup = Lookup(lookup.tensor, axes)
+        return Coordinate(coordinate.const, terms, lookup)
