@@ -78,6 +78,21 @@ def _summed(x: Any) -> Any:
     )
 
 
+def _multiplied(x: Any) -> Any:
+    """Return states of products, some of which need no state."""
+    if x.ndim != 2:
+        return x
+    columns = x.shape[1]
+    weights = pt.cos(pt.outer(pt.arange(columns), pt.arange(columns))) / columns
+    states = _scan(
+        lambda block, state, weights: pt.tanh(pt.sin(block @ weights)[:, ::-1] + block + state @ weights * 0.5),
+        sequences=[pt.reshape(x, (3, -1, columns))],
+        outputs_info=[pt.zeros((x.shape[0] // 3, columns))],
+        non_sequences=[weights],
+    )
+    return pt.reshape(states, x.shape)
+
+
 def _slopes(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: pytensor.grad(pt.sum(pt.tanh(of(x))), x, disconnected_inputs="ignore")
 
@@ -96,11 +111,13 @@ _OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "counted": _counted,
     "nested": _nested,
     "summed": _summed,
+    "multiplied": _multiplied,
     "slope of states": _slopes(_states),
     "slope of earlier": _slopes(_earlier),
     "slope of neighbours": _slopes(_neighbours),
     "slope of swapped": _slopes(_swapped),
     "slope of nested": _slopes(_nested),
+    "slope of multiplied": _slopes(_multiplied),
     "slope of summed": _slopes(_summed),
     "slope of last": _slopes(lambda x: _earlier(x)[-1]),
 }

@@ -129,6 +129,21 @@ def test_products_in_steps():
     )
 
 
+def test_products_without_a_state_are_computed_before_the_loop():
+    w, sequence = pt.matrix("w"), pt.tensor3("sequence")
+    states = scan(
+        lambda row, h: pt.tanh((pt.sin(row) @ w)[:, ::-1] + row + h @ w),
+        sequences=[sequence],
+        outputs_info=[pt.zeros((20, 20))],
+        go_backwards=True,
+    )
+    given = [RNG.normal(size=(5, 20, 20)), RNG.normal(size=(20, 20)) * 0.1]
+    f = compared([sequence, w], states, given)
+    (loop,) = loops_of(f)
+    assert loop.count("Product") == 1
+    compared([sequence, w], with_gradients((states[-1] ** 2).sum(), [w, sequence]), given)
+
+
 def test_other_numbers_of_steps_and_lengths():
     states = scan(lambda row, h: h * 0.5 + row, sequences=[x], outputs_info=[pt.zeros(3)], n_steps=n)
     rows = RNG.normal(size=(9, 3))
