@@ -41,7 +41,7 @@ __all__ = ["DEFAULT", "DEVICE", "ChoosingFunction", "ChoosingLinker", "Differing
 DEFAULT, DEVICE = "default", "device"
 
 #: Changed when choices are made in another way.
-_VERSION = "choice 1"
+_VERSION = "choice 2"
 #: Calls of the device that are not timed: they compile, and record commands.
 _WARMUP_CALLS = 3
 #: Timed calls of each side; after the few ones, a device that takes a multiple is given up.
