@@ -33,7 +33,9 @@ def iterated(steps: int, rows: Sequence[Row], carried: Sequence[Carried]) -> Ite
     states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
     read = {*results, *(x for tensor in states for x in operands_of(tensor))}
     hoisted: dict[Tensor, Tensor] = {}
-    sequences = {row: _rows_of_steps(row, steps) for row in rows if isinstance(row.source, Tensor)}
+    sequences: dict[Tensor, Tensor] = {
+        row: _rows_of_steps(row, steps) for row in rows if isinstance(row.source, Tensor)
+    }
     of_sequences = varying(results, sequences) - states
     all_steps = _AllSteps(steps, sequences, of_sequences)
     for tensor in ordered(results, sequences):

@@ -9,7 +9,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
-from optdb.device.functions.function import Value
+from optdb.device.functions.host_parts import Value
 from optdb.device.hoisting import iterated
 from optdb.device.iterations import Carried, Iteration, Row, first_rows, varying
 from optdb.device.tensors import (

@@ -163,7 +163,7 @@ class CompiledIteration:
         self._body = body
         shared = [buffer for step in body for buffer in step.buffers if buffer not in unit.own_buffers]
         #: The buffers that the loop reads and writes.
-        self.buffers = list(dict.fromkeys([*(row.array for row in unit.rows), *shared, *unit.writes]))
+        self.buffers: list[Buffer] = list(dict.fromkeys([*(row.array for row in unit.rows), *shared, *unit.writes]))
 
     def __str__(self) -> str:
         return f"{self.unit.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
@@ -197,7 +197,7 @@ class CompiledRepetition:
         (self._kernel,) = kernels.values()
         taken = [buffer for buffer, _ in loops.arrays if buffer not in unit.own_buffers]
         #: The buffers that the loop reads and writes.
-        self.buffers = list(dict.fromkeys([*taken, *unit.writes]))
+        self.buffers: list[Buffer] = list(dict.fromkeys([*taken, *unit.writes]))
 
     def __str__(self) -> str:
         return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
