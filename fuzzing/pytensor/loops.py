@@ -85,7 +85,9 @@ def _multiplied(x: Any) -> Any:
     columns = x.shape[1]
     weights = pt.cos(pt.outer(pt.arange(columns), pt.arange(columns))) / columns
     states = _scan(
-        lambda block, state, weights: pt.tanh(pt.sin(block @ weights)[:, ::-1] + block + state @ weights * 0.5),
+        lambda block, state, weights: pt.tanh(
+            pt.sin(pt.dot(block, weights))[:, ::-1] + block + pt.dot(state, weights) * 0.5
+        ),
         sequences=[pt.reshape(x, (3, -1, columns))],
         outputs_info=[pt.zeros((x.shape[0] // 3, columns))],
         non_sequences=[weights],
