@@ -149,7 +149,8 @@ class Member:
     @property
     def seconds(self) -> float:
         """How long rounds of the present attempt have taken since the device had its own vectors on the host."""
-        return self.record.seconds
+        seconds: float = self.record.seconds
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,6 @@ class AllReduce(Transfer):
 
     kind: ClassVar[str] = "all-reduce"
     _fields: ClassVar = ()
-    is_rebindable: ClassVar[bool] = False
 
     round: Round
 

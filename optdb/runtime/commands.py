@@ -179,6 +179,7 @@ class Transfer(Record):
     kind: ClassVar[str]
     #: The names of these fields, for each operand.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
+    is_rebindable = False
 
     queue: cl.CommandQueue
 
@@ -413,7 +414,7 @@ def allocation_number(buffer: cl.MemoryObject) -> int:
 
 
 #: The commands of a recorded list.
-Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
+Command = EnqueueKernel | Transfer
 
 
 class CommandList(list[Command]):

@@ -75,7 +75,6 @@ class _WithoutBuffers(DeviceTransfer):
     """Base of calls of the driver that move no bytes."""
 
     _fields: ClassVar = ()
-    is_rebindable: ClassVar[bool] = False
 
     @property
     def nbytes(self) -> int:

@@ -296,8 +296,8 @@ class _Cut:
             depth.update(dict.fromkeys(node.outputs, level))
         copies: dict[Variable, Variable] = {}
         token = self._token
-        for number, level in enumerate(sorted(levels)):
-            token = _round(number, levels[level], token, copies)
+        for number, key in enumerate(sorted(levels)):
+            token = _round(number, levels[key], token, copies)
         return _rebuild(outputs, copies), len(levels)
 
 

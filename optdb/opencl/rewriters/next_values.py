@@ -34,8 +34,9 @@ class NextValuesInOrder(GraphRewriter):
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
                 # What lets a copy of the next value begin needs the place where it will be, and returns that.
                 node = out.owner
-                client, slot = (node, out.index) if node is not None and begins_copy(node) else ("output", index)
-                value = out if client == "output" else client.inputs[slot]
+                begins = node is not None and begins_copy(node)
+                client, slot = (node, out.index) if begins else ("output", index)
+                value = node.inputs[slot] if begins else out
                 ordered = opencl_contiguous(value)
                 copy_trace(value, ordered)
                 if ordered is not value:

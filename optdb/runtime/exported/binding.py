@@ -253,6 +253,7 @@ class Bound:
                 return self._copy(command)
             case EnqueueFill():
                 return self._fill(command)
+        assert isinstance(command, EnqueueUpload)
         command.offset = self._values.number(command.offset)
         _check_within(command.target, command.offset, 0)
         return command

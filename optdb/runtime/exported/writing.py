@@ -15,7 +15,7 @@ import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.calling import Signature
-from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.buffers import (
@@ -158,8 +158,10 @@ class _TraceWriter:
                 return command
             case EnqueueFill():
                 command.nbytes, command.pattern = operand(command.nbytes), np.asarray(command.pattern).tobytes()
-            case _:
+            case EnqueueUpload():
                 command.value = _source(command.value)
+            case _:
+                raise TypeError(f"{command.name} is not saved in files")
         command.offset = operand(command.offset)
         return command
 
