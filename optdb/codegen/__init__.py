@@ -1,5 +1,5 @@
-"""Kernels, their programs and launches, and operations on arrays by families of kernels, for any host.
+"""Kernels, their programs and launches, and array operations built on them, for any host framework.
 
-Nothing here depends on Theano: functions take dtypes, ranks and numbers, and return kernels and launches. The package
-imports :mod:`optdb.runtime` alone, and a test asserts that.
+Nothing here depends on Theano: functions take dtypes, ranks and numbers, and return kernels and launches. A test
+asserts that the package imports only :mod:`optdb.runtime`.
 """

@@ -1,4 +1,4 @@
-"""Operations that make arrays: filled, counting, triangular, and in C order. Lengths are numbers of the host."""
+"""Operations that create arrays: full, arange, tri, and C-contiguous copies. Lengths are host integers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class Fill(Operation):
-    """An array filled with a value, which broadcasts to it.
+    """An array filled with a value, which is broadcast.
 
-    The inputs are the value, an array of the device, and the lengths of the axes.
+    The inputs are the value, a device array, and the lengths of the axes.
     """
 
     #: The value.
     value: ArraySpec
-    #: The number of axes of the array.
+    #: Number of axes of the result.
     ndim: int
 
     def __post_init__(self) -> None:
@@ -55,12 +55,12 @@ class Fill(Operation):
 
 @dataclass(eq=False)
 class Count(Operation):
-    """Numbers at equal distances, as ``numpy.arange`` gives them.
+    """Evenly spaced numbers, as ``numpy.arange`` returns them.
 
-    The inputs are the start, the end and the distance, numbers of the host.
+    The inputs are the start, the stop and the step, which are host scalars.
     """
 
-    #: The dtype of the numbers, which are real.
+    #: Real dtype of the result.
     dtype: str
 
     def kernels(self) -> list[Kernel]:
@@ -75,7 +75,7 @@ class Count(Operation):
         n = max(0, math.ceil((stop - start) / step))
         out = output_array(outputs[0], self.context, (n,), self.dtype)
         kind = np.dtype(work_dtype(self.dtype)).type
-        # NumPy writes two numbers, and goes on with their difference.
+        # NumPy rounds the first two numbers to the dtype, then repeats their difference.
         first = np.array([start]).astype(kind)
         with np.errstate(over="ignore"):
             distance = np.array([start + step]).astype(kind) - first
@@ -84,9 +84,9 @@ class Count(Operation):
 
 @dataclass(eq=False)
 class Triangle(Operation):
-    """A matrix of ones at and below a diagonal, and of zeros above it.
+    """A matrix of ones on and below a diagonal, and zeros above it.
 
-    The inputs are the numbers of rows and columns, and the diagonal, counted upwards from the main one.
+    The inputs are the numbers of rows and columns, and the offset of the diagonal above the main one.
     """
 
     #: The dtype of the matrix.
@@ -103,12 +103,12 @@ class Triangle(Operation):
 
 @dataclass(eq=False)
 class InOrder(Copying):
-    """The input itself if it is in C order, else a copy that is."""
+    """The input itself if it is C-contiguous, else a contiguous copy."""
 
-    #: How many leading axes may lie in any way, as the steps of a loop may: each part is in C order.
+    #: Number of leading axes, such as the steps of a loop, that may have any strides.
     leading: int = 0
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
-        # The previous output is not reused: it may be an earlier input itself.
+        # Do not reuse the previous output: it may be an earlier input.
         outputs[0][0] = x if is_contiguous(x, self.leading) else copied(x, self._copying, kernels, self.context)

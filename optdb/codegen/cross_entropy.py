@@ -1,8 +1,8 @@
-"""Softmax, which makes of each row of a matrix weights that add up to 1, cross entropies, and their gradients.
+"""Softmax and cross entropies of the rows of a matrix, and their gradients.
 
-A row is read three times: for the largest element, for the sum, and to write. The largest element is subtracted first,
-so that no power of e overflows. Teams of items that compute cross entropies find both at once, and read a row twice.
-Classes are numbers of the host, which checks them.
+A row is read three times: for the maximum, for the sum, and to write the result. The maximum is subtracted first, so
+that no exponential overflows. Teams of items that compute cross entropies find the maximum and the sum in one pass,
+and read a row twice. Classes are host integers, which the host checks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from optdb.runtime.tables import computed, table_on_device
 
 _KERNELS = functions("cross_entropy.cl")
 
-#: The parameters of a softmax, and the expression of an output element.
+#: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: What is stored of the weights of a softmax: themselves, or the gradient of the cross entropies with respect to what
-#: the softmax is of.
+#: Template words of the two results: the softmax weights, or the gradient of the cross entropies with respect to the
+#: input of the softmax.
 _WEIGHTS = {
     "GRADIENT": "",
     "READ_GRADIENT": "",
@@ -39,15 +39,15 @@ _GRADIENT = {
     "READ_GRADIENT": "const W by = LOAD(dy[(ga_ssize)i * dy0]);\nconst ga_size its_class = (ga_size)y[i];",
     "RESULT_OF_WEIGHT": "const W part = by * weight, result = j == its_class ? part - by : part;",
 }
-#: Element j of row i of a matrix, and of a vector that all rows share.
+#: Element j of row i of a matrix, and element j of a vector that all rows share.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
 
 
 @dataclass(eq=False)
 class _OfRows(Operation):
-    """The base of softmax and its gradient: matrices, row by row, in C order at the end."""
+    """Base class of softmax and its gradient: row-wise operations on matrices with a C-contiguous result."""
 
-    #: The dtype of all arrays, which is one of floats.
+    #: Floating-point dtype of all arrays.
     dtype: str
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -64,9 +64,9 @@ class _OfRows(Operation):
 
 @dataclass(eq=False)
 class Softmax(_OfRows):
-    """Powers of e, in each row divided by their sum; or the logarithm of that, computed directly.
+    """The softmax of each row, or its logarithm, which is computed directly.
 
-    The inputs are the matrix, and a vector that is added to each row, with `bias`.
+    The inputs are the matrix and, with `bias`, a vector that is added to each row.
     """
 
     #: Whether the result is the logarithm, and whether a vector is added.
@@ -83,7 +83,7 @@ class Softmax(_OfRows):
 
 
 class SoftmaxGradient(_OfRows):
-    """The gradient of a softmax, from that of its result and the result."""
+    """The gradient of a softmax. The inputs are the gradient of its result, and the result."""
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(row_kernel("softmax_gradient", self.context), self.dtype))]
@@ -91,16 +91,16 @@ class SoftmaxGradient(_OfRows):
 
 @dataclass(eq=False)
 class SoftmaxCrossEntropy(Operation):
-    """For each row of a matrix: how unlikely its class is, the softmax, and the likeliest class.
+    """For each row of a matrix: its cross entropy, its softmax, and its most likely class.
 
-    The inputs are the matrix, a vector that is added to each row, and the classes, of the host. With
-    `gives_gradient`, the gradient of the entropies comes after them, one number or one for each row, and the gradient
-    of the matrix replaces the softmax: what `SoftmaxCrossEntropyGradient` makes of that.
+    The inputs are the matrix, a vector that is added to each row, and the classes, a host array. With
+    `gives_gradient`, a fourth input is the gradient of the entropies, one number or one for each row, and the gradient
+    of the matrix, as `SoftmaxCrossEntropyGradient` computes it from the softmax, replaces the softmax.
     """
 
-    #: The dtype of the matrix and of the vector, which is one of floats.
+    #: Floating-point dtype of the matrix and of the vector.
     dtype: str
-    #: The dtype of the likeliest classes.
+    #: The dtype of the most likely classes.
     index_dtype: str
     gives_gradient: bool = False
 
@@ -137,11 +137,11 @@ class SoftmaxCrossEntropy(Operation):
 class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
-    The inputs are the gradient of the entropies, one number or one for each row, the softmax, and the classes, of the
-    host.
+    The inputs are the gradient of the entropies, one number or one for each row; the softmax; and the classes, a host
+    array.
     """
 
-    #: The dtype of the arrays, which is one of floats.
+    #: Floating-point dtype of the arrays.
     dtype: str
 
     reads_tables_alone = True
@@ -162,12 +162,12 @@ class SoftmaxCrossEntropyGradient(Operation):
 
 @dataclass(eq=False)
 class CrossEntropy(Operation):
-    """For each row of a distribution, how unlikely its class is.
+    """The cross entropy of each row of a distribution.
 
-    The inputs are the distribution, and the classes, of the host, which may count from the end.
+    The inputs are the distribution, and the classes, a host array that may contain negative indices.
     """
 
-    #: The dtype of the distribution, which is one of floats.
+    #: Floating-point dtype of the distribution.
     dtype: str
 
     reads_tables_alone = True
@@ -184,12 +184,12 @@ class CrossEntropy(Operation):
 
 @dataclass(eq=False)
 class CrossEntropyGradient(Operation):
-    """The gradient of the cross entropy of a distribution: zeros, but for the class of each row.
+    """The gradient of the cross entropy of a distribution: zero except at the class of each row.
 
-    The inputs are the gradient of the entropies, the distribution, and the classes, of the host.
+    The inputs are the gradient of the entropies, the distribution, and the classes, a host array.
     """
 
-    #: The dtypes of the gradient and of the distribution, which are floats.
+    #: Floating-point dtypes of the gradient and of the distribution.
     gradient_dtype: str
     dtype: str
 
@@ -212,14 +212,14 @@ class CrossEntropyGradient(Operation):
 
 
 def _step_of_rows(operation: Operation, dy: Array, rows: int) -> int:
-    """Return the step from one row's gradient to that of the next: 0 if there is one for all."""
+    """Return the stride between the gradients of two rows: 0 if all rows share one."""
     if dy.ndim and dy.shape[0] not in (1, rows):
         raise ValueError(f"{operation} has {dy.shape[0]} gradients for {rows} rows")
     return steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
 
 
 def _classes(operation: Operation, y: HostArray, shape: Sequence[int]) -> Array:
-    """Return the classes on the device, if there is one for each row, and a column for each of them."""
+    """Return the classes on the device; raise ValueError unless each row has one, and each is a valid column."""
     rows, columns = shape
     if y.shape[0] != rows:
         raise ValueError(f"{operation} has {y.shape[0]} classes for {rows} rows")
@@ -231,7 +231,7 @@ def _classes(operation: Operation, y: HostArray, shape: Sequence[int]) -> Array:
 
 
 def _columns(operation: Operation, classes: HostArray, rows: int, shape: Sequence[int]) -> Array:
-    """Return the class of each row, counted from the front, on the device."""
+    """Return the class of each row on the device, with negative indices resolved."""
     if classes.shape[0] < rows:
         raise IndexError(f"{operation} has {classes.shape[0]} classes for {rows} rows")
     columns = host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], operation, axis=1)

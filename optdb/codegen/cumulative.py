@@ -1,9 +1,9 @@
-"""Sums and products of all elements so far, along an axis.
+"""Cumulative sums and products along an axis.
 
-One kernel computes element by element, as NumPy does: for floats, its results equal NumPy's to the last bit. A
-processor's work item takes eight rows side by side, which hides the latency of each. A graphics card scans many rows
-the same way. Where rows are long and few, groups of work items scan them in pieces, by a tree, after a kernel has
-computed the totals of all pieces before. These scans round floats otherwise than NumPy.
+One kernel accumulates element by element, as NumPy does: for floats, its results are bitwise equal to NumPy's. On CPUs,
+a work item interleaves eight rows to hide latency. GPUs scan many rows with the same kernel. Where rows are few and
+long, work groups scan them in pieces with a tree, after a kernel has computed the totals of all pieces. These scans
+round floats differently from NumPy.
 
 References
 ----------
@@ -29,23 +29,23 @@ from optdb.runtime.context import Context
 
 _KERNELS = functions("cumulative.cl")
 
-#: Rows that a processor's work item takes side by side.
+#: Rows that a work item interleaves on a CPU.
 SIDE_BY_SIDE = 8
-#: Work items of a group, on a graphics card.
+#: Work-group size on GPUs.
 GROUP = 256
-#: On a graphics card, groups scan rows that have at least `LONG` elements, if there are fewer than `MANY` rows.
+#: On GPUs, work groups scan rows of at least `LONG` elements if there are fewer than `MANY` rows.
 LONG, MANY = 512, 2048
 
 
 @dataclass(eq=False)
 class Cumulate(Operation):
-    """The sums or products of all elements so far, along an axis."""
+    """The cumulative sums or products along an axis."""
 
-    #: The array, of a real dtype.
+    #: Spec of the array, which has a real dtype.
     x: ArraySpec
     #: Sums ('add') or products ('mul').
     mode: str = "add"
-    #: Along which axis; None for all elements, in C order.
+    #: Axis to accumulate along; None for all elements, in C order.
     axis: int | None = None
 
     def kernels(self) -> list[Kernel]:
@@ -82,7 +82,7 @@ def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: in
 def _in_pieces(
     kernels: Kernels, context: Context, count: int, n: int, lengths: Sequence[int], arrays: Sequence[Any], work: str
 ) -> None:
-    """Scan long rows by groups of work items."""
+    """Scan long rows with work groups."""
     group = min(GROUP, context.profile.max_local_size)
     tile = group * np.dtype(work).itemsize
     target_pieces = max(1, context.profile.compute_units * 8 // count)

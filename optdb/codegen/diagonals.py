@@ -1,4 +1,4 @@
-"""Arrays around diagonals, and numbers along them. A diagonal itself is a view, see `optdb.codegen.views.diagonal`."""
+"""Operations that write diagonals. Reading one is a view, see `optdb.codegen.views.diagonal`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from optdb.runtime.sizes import as_int, part_of, smallest
 class Eye(Operation):
     """A matrix of zeros with ones on a diagonal.
 
-    The inputs are numbers of the host: of rows; of columns, None for as many; and how far to the right of the main
-    diagonal the ones are.
+    The inputs are host integers: the number of rows; the number of columns, None for a square matrix; and the offset of
+    the diagonal to the right of the main one.
     """
 
     #: The dtype of the matrix.
@@ -43,11 +43,11 @@ class Eye(Operation):
 
 @dataclass(eq=False)
 class AroundDiagonal(Copying):
-    """Zeros, and an array, whose last axis goes along a diagonal of two new axes."""
+    """An array of zeros with the input's last axis on the diagonal of two new axes."""
 
-    #: How far to the right of the main diagonal it is.
+    #: Offset of the diagonal to the right of the main one.
     offset: int = 0
-    #: Where the new axes are in the output.
+    #: Positions of the new axes in the output.
     axis1: int = 0
     axis2: int = 1
 
@@ -67,7 +67,7 @@ class AroundDiagonal(Copying):
 
 
 def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
-    """Return the order of the axes in the result: those of an array, followed by the two new ones."""
+    """Return the order of the result's axes, where the two new ones are numbered after the other ones."""
     axes = list(range(ndim - 1))
     if not axes:
         return [0, 1]
@@ -78,13 +78,13 @@ def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
 
 @dataclass(eq=False)
 class FillDiagonal(Operation):
-    """A copy of an array with a number along its main diagonal.
+    """A copy of an array with its main diagonal filled with a number.
 
-    The inputs are the array and the number, an array without axes. If the array has more than two axes, they have one
+    The inputs are the array and the number, a 0-d array. If the array has more than two axes, they must have the same
     length.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class FillDiagonal(Operation):
         self._filling.launch(kernels, self.context, (count,), [view(value, (1,), (item,)), along])
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
-        """Return the first element, the distance to the next, and how many there are."""
+        """Return the index of the first element, the step to the next one, and the number of elements."""
         if len(shape) == 2:
             return 0, shape[1] + 1, smallest(*shape)
         if any(length != shape[0] for length in shape):
@@ -116,9 +116,9 @@ class FillDiagonal(Operation):
 
 
 class FillDiagonalOffset(FillDiagonal):
-    """A copy of a matrix with a number along one of its diagonals.
+    """A copy of a matrix with one of its diagonals filled with a number.
 
-    The third input is how far to the right of the main diagonal it is, a number of the host.
+    The third input is the offset of the diagonal to the right of the main one, a host integer.
     """
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
@@ -126,7 +126,7 @@ class FillDiagonalOffset(FillDiagonal):
         rows, columns = shape
         start = right if right >= 0 else -right * columns
         count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
-        # As the host has it, also where the matrix has no such diagonal: then this may be counted from the end.
+        # Same slice as the host's, even if the matrix has no such diagonal: `end` may then be a negative index.
         end = start + (columns + 1) * count
         first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
         return first, step, number

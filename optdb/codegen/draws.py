@@ -1,8 +1,8 @@
-"""Draws from distributions, which the rows of a matrix give, by uniform random numbers.
+"""Draws from the discrete distributions in the rows of a matrix, from uniform random numbers.
 
-A work item takes a row, and goes through its draws in Theano's order, so that the results are Theano's: probabilities
-add up in double precision, and the first outcome at which the sum is larger than the random number is drawn. "Theano's"
-are those of its C code; its Python code adds up in single precision where outcomes are drawn without replacement.
+A work item processes the draws of one row in the order of Theano's C code, so the results are equal: probabilities are
+accumulated in double precision, and the first outcome where the sum exceeds the random number is drawn. Theano's Python
+code accumulates in single precision when drawing without replacement.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _KERNELS = functions("draws.cl")
 
 @dataclass(eq=False)
 class CountDraws(Operation):
-    """How often each outcome is drawn, for each row of probabilities.
+    """The number of times each outcome is drawn, for each row of probabilities.
 
-    The inputs are the probabilities, a row for each distribution; the random numbers, a vector of those of the first
-    draw of each row, the second draw, and so on; and the number of draws, of the host.
+    The inputs are the probabilities, one row for each distribution; the random numbers, a vector with the first draw
+    of every row, then the second draw of every row, and so on; and the number of draws, a host integer.
     """
 
-    #: The kernel, and whether it works on a copy of the probabilities.
+    #: The kernel's name, and whether it works on a copy of the probabilities.
     kernel: ClassVar[str] = "count_draws"
     changes_probabilities: ClassVar[bool] = False
 
-    #: The probabilities and the random numbers, floats.
+    #: Specs of the probabilities and of the random numbers, both floating-point.
     p: ArraySpec
     u: ArraySpec
     #: The dtype of the output.
     dtype: str
-    #: Whether what is drawn is put back.
+    #: Whether to draw with replacement.
     replace: bool = False
 
     def kernels(self) -> list[Kernel]:
@@ -57,12 +57,11 @@ class CountDraws(Operation):
         launch_striding(kernels[self.kernel], self.context, *args)
 
     def _columns(self, outcomes: int, draws: int) -> int:
-        """Return how many columns the output has."""
         return outcomes
 
 
 class ChooseOutcomes(CountDraws):
-    """Which outcomes are drawn, for each row of probabilities; -1 where the row adds up to too little.
+    """The outcomes drawn for each row of probabilities; -1 where the row's sum is too small.
 
     Inputs and parameters are those of `CountDraws`.
     """

@@ -1,8 +1,8 @@
-"""Kernels that go over the elements of arrays, and how they are launched.
+"""Elementwise kernels, and their launches.
 
-Each work item goes over a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
-:mod:`optdb.codegen.elementwise` generates the code that walks it. The arguments of a launch,
-except for the arrays themselves, are computed once for arrays of the same shapes and strides.
+Each work item processes a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
+:mod:`optdb.codegen.elementwise` generates the loop over it. The launch arguments other than
+the arrays are computed once for arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import SymInt
 
-#: For each item size in bytes, the OpenCL C type that copies values bit by bit.
+#: The OpenCL C type for bitwise copies, by item size in bytes.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
-#: Size of the caches of code, which operations that are alike share.
+#: Size of the code caches, which equal operations share.
 CODES = 1024
 
 #: The largest index that kernels compute in 32 bits.
@@ -36,11 +36,11 @@ _NARROW = 2**31 - 1
 
 
 class ElementKernels:
-    """Kernels that compute arrays from others, element by element, by an `ElementCode`."""
+    """Kernels that compute arrays elementwise with an `ElementCode`."""
 
     def __init__(self, code: ElementCode, numbers: Sequence[Any] = ()) -> None:
         self._code = code
-        #: The values of what the code declares as numbers, unless a launch has others.
+        #: Default values of the code's `numbers`; a launch may pass others.
         self._numbers = tuple(numbers)
         self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
@@ -48,7 +48,7 @@ class ElementKernels:
     def copying(
         cls, dtype: str, ndim: int, name: str = "copy", single: bool = False, context: Context | None = None
     ) -> ElementKernels:
-        """Return the kernels that copy arrays of any dtype, bit by bit: those of a context may be quicker there."""
+        """Return kernels that copy arrays of any dtype bitwise; those for a given context may be faster there."""
         size = np.dtype(dtype).itemsize
         raw = RAW[size]
         arrays = (Operand("i0", raw, raw, single=single, size=size),), (Operand("o0", raw, raw, size=size),)
@@ -66,9 +66,9 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Go over a shape: each length of the inputs and outputs is that of `shape`, or 1.
+        """Launch over a shape: each length of the inputs and outputs equals that of `shape`, or 1.
 
-        `numbers` are the values of what the code declares as such.
+        `numbers` are the values of the code's `numbers`.
         """
         if not size_of(shape):
             return
@@ -80,7 +80,7 @@ class ElementKernels:
     def _bind(
         self, kernels: Kernels, context: Context, shape: Sequence[int], arrays: Sequence[Array], numbers: Sequence[Any]
     ) -> BoundKernel:
-        """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
+        """Return the launch for arrays like these; the parameters are those of `launch`, and `shape` is not empty."""
         code = self._code
         n = size_of(shape)
         lengths, steps = collapse(shape, [broadcast_strides(array) for array in arrays])
@@ -107,7 +107,7 @@ class ElementKernels:
         return kernel.bound(*kernel.automatic_grid(items), args)
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
-        """Tell whether the device reads four elements at once, which are many, and the arrays are aligned for that."""
+        """Tell whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
         if self._code.device_kind != "gpu" or _is_short(context, arrays[-1].size):
             return False
         return not any(
@@ -117,7 +117,7 @@ class ElementKernels:
     def _in_rows_of_quads(
         self, context: Context, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
-        """Tell whether rows consist of aligned fours, whose indexes have 32 bits."""
+        """Tell whether rows consist of aligned groups of four elements, for arrays with 32-bit indexes."""
         outputs = walked[len(self._code.many) :]
         if len(lengths) < 2 or any(array_steps[-1] != 1 for array_steps in outputs):
             return False
@@ -135,7 +135,7 @@ class ElementKernels:
 
 
 def _is_short(context: Context, n: int) -> bool:
-    """Tell whether a GPU has an item at once for each of `n` elements; a file's device may be another one."""
+    """Tell whether a GPU starts one work item for each of `n` elements at once; False in files, which run on any."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 
@@ -146,7 +146,7 @@ def _kernels(code: ElementCode) -> list[Kernel]:
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
-    """Return the largest distance of an element from the first one."""
+    """Return an upper bound on the distance of an element from the first one."""
     walked_lengths = lengths[len(lengths) - len(steps) :]
     return sum(length * abs(step) for length, step in zip(walked_lengths, steps, strict=True))
 
@@ -154,7 +154,7 @@ def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
 def _longest_last(
     lengths: tuple[int, ...], steps: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the axes with the longest at the end, if the last one does not fill a vector."""
+    """Return lengths and strides with the longest axis last, if the last axis is shorter than a vector."""
     if not lengths or lengths[-1] >= WIDTH:
         return lengths, steps
     longest = max(range(len(lengths)), key=lengths.__getitem__)
@@ -165,20 +165,20 @@ def _longest_last(
 
 
 def in_quads(context: Context | None) -> DeviceKind | None:
-    """Return the kind of a context's device if that moves four neighbours at once; None if it does not."""
+    """Return 'gpu' if the context's device is a GPU, which accesses four neighbours at once; else None."""
     return "gpu" if context is not None and context.profile.device_kind == "gpu" else None
 
 
 def copying(spec: Any, name: str = "copy", context: Context | None = None) -> ElementKernels:
-    """Return the kernels that copy arrays of a dtype and rank, which `spec` has."""
+    """Return the kernels that copy arrays of the dtype and rank of `spec`."""
     return ElementKernels.copying(spec.dtype, spec.ndim, name, context=context)
 
 
 @dataclass(eq=False)
 class Copying(Operation):
-    """The base of operations that copy an array, or parts of it, and compute nothing."""
+    """Base class of operations that only copy an array, or parts of it."""
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -191,7 +191,7 @@ class Copying(Operation):
 def copied(
     x: Array, copying: ElementKernels, kernels: Kernels, context: Context, shape: Sequence[int] | None = None
 ) -> DeviceArray:
-    """Return a copy of `x` in C order, broadcast to a shape if one is given."""
+    """Return a C-contiguous copy of `x`, broadcast to `shape` if given."""
     shape = tuple(x.shape if shape is None else shape)
     result = empty(context, shape, x.dtype)
     copying.launch(kernels, context, shape, [x, result])
@@ -206,7 +206,7 @@ def contiguous(
     name: str = "copy",
     shape: Sequence[int] | None = None,
 ) -> Array:
-    """Return `x` in C order, broadcast to a shape if one is given: itself, or a copy by the kernels of `copying`."""
+    """Return `x` C-contiguous and broadcast to `shape` if given: itself, or a copy made by the kernels of `copying`."""
     if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
         return x
     return copied(x, copying(spec, name), kernels, context, shape)

@@ -1,11 +1,11 @@
-"""The code of elementwise kernels.
+"""Code of elementwise kernels.
 
-``alike`` is for arrays that lie alike in memory, ``strided`` for any strides: their work items
-take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
-row are taken in vectors, whatever their strides. Three are for other devices: in ``quads`` an item
-takes four neighbours of arrays that lie alike, in ``row_quads`` four in a row, along which arrays may
-be broadcast; in ``narrow`` an item takes an element of arrays of any strides. Their indexes have 32
-bits, but for those of ``quads``; where these are not enough, ``strided``, called ``wide``, is used.
+Two variants run on any device, and a work item loops over a chunk of the elements: ``alike`` is for
+arrays of the same memory layout, ``strided`` for any strides. ``lanes`` is for CPUs: it processes a
+row in vectors, whatever its strides. Three variants are for GPUs: in ``quads``, an item processes four
+neighbours in arrays of the same layout; in ``row_quads``, four neighbours of a row, along which arrays
+may be broadcast; in ``narrow``, one element of arrays of any strides. ``row_quads`` and ``narrow`` use
+32-bit indexes; where these are too small, ``strided`` is used, under the name ``wide``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from optdb.runtime.sizes import SymInt
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
 
-#: How many elements a processor computes at once.
+#: Vector width on CPUs, in elements.
 WIDTH = 16
-#: Neighbours that an item of another device takes at once, and the type that holds their bits, by the bytes of each.
+#: Neighbours that a GPU's work item processes at once, and the type that holds them, by item size in bytes.
 QUAD = 4
 QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
@@ -37,25 +37,25 @@ class Operand:
 
     #: The name of an element in the code.
     name: str
-    #: The C types of an element in memory, and in between.
+    #: C types of an element in memory and in registers.
     stored: str
     computed: str
-    #: Functions from the one to the other, and back; empty if they are the same.
+    #: Functions that convert between the two; empty if the types are equal.
     load: str = ""
     store: str = ""
-    #: Whether there is but one element, which is read once.
+    #: Whether the array has one element, which is read once.
     single: bool = False
-    #: How many bytes an element takes, where that is known.
+    #: Item size in bytes, where it is known.
     size: int = 0
 
     @classmethod
     def of(cls, name: str, dtype: str, single: bool = False) -> Operand:
-        """Return the operand for an array of some dtype."""
+        """Return the operand for an array of a dtype."""
         return cls(name, ctype(dtype), C_TYPES[dtype], load_w(dtype), write_w(dtype), single, np.dtype(dtype).itemsize)
 
     @property
     def param(self) -> str:
-        """Its parameter in the code: a pointer to its first element."""
+        """The kernel parameter: a pointer to the first element."""
         return f"ARRAY {self.stored} *{self.name}_at"
 
     def read(self, index: str) -> str:
@@ -63,7 +63,7 @@ class Operand:
         return f"const {self.computed} {self.name} = {self.load}({self.name}_at[{index}]);"
 
     def declare(self) -> str:
-        """Return a statement that declares an element that is to be written."""
+        """Return a statement that declares an element to be written."""
         return f"{self.computed} {self.name};"
 
     def write(self, index: str) -> str:
@@ -84,11 +84,11 @@ else
         {self.name}_quad.s[l] = {self.name}_at[{index}];"""
 
     def reader(self, prefix: str) -> str:
-        """Return the name of the function that reads a vector of them, in the code of some kernels."""
+        """Return the name of the function that reads a vector of elements; kernels prefix it with their name."""
         return f"{prefix}_read_{self.stored}"
 
     def writer(self, prefix: str) -> str:
-        """Return the name of the function that writes a vector of them, in the code of some kernels."""
+        """Return the name of the function that writes a vector of elements; kernels prefix it with their name."""
         return f"{prefix}_write_{self.stored}"
 
     def lane_reader(self, prefix: str) -> str:
@@ -117,26 +117,26 @@ else
 
 @dataclass(frozen=True)
 class ElementCode:
-    """The parts that kernels are made of."""
+    """The parts of elementwise kernels."""
 
-    #: The arrays.
+    #: Operands of the kernels.
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    #: Code that sets an element of each output from elements of the inputs; in kernels for processors, vectors of them.
+    #: Code that computes an element of each output from elements of the inputs; in CPU kernels, vectors of elements.
     statements: str
-    #: The most dimensions that the arrays will have; at least 1.
+    #: Maximum number of dimensions of the arrays; at least 1.
     ndim: int = 1
-    #: What the names of the kernels begin with.
+    #: Prefix of the kernels' names.
     name: str = "elements"
-    #: Code that runs ahead of all elements.
+    #: Code that runs once, before the loop over elements.
     once: str = ""
     #: Functions that the statements call.
     helpers: str = ""
-    #: Name and dtype of numbers that the statements use besides.
+    #: Names and dtypes of scalar parameters that the statements use.
     numbers: tuple[tuple[str, str], ...] = ()
     #: The flags of the kernels, if the code does not determine them.
     flags: tuple[str, ...] | None = None
-    #: Of the device, if the kernels are for one kind alone.
+    #: Kind of device that the kernels are for; None for any.
     device_kind: DeviceKind | None = None
 
     def __post_init__(self) -> None:
@@ -154,11 +154,11 @@ class ElementCode:
 
     @property
     def stepping(self) -> list[Operand]:
-        """Return the operands that have an index of their own for each element."""
+        """Return the operands that are indexed for each element."""
         return [*self.many, *self.outputs]
 
     def kernels(self) -> str:
-        """Return the kernels for devices of its kind, or for all."""
+        """Return the kernels for `device_kind`, or for all devices."""
         last, (sizes, steps) = self.ndim - 1, self._params("ga_size", "ga_ssize")
         numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
         offsets = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
@@ -215,7 +215,7 @@ class ElementCode:
         return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
 
     def _quad_words(self) -> dict[str, Any]:
-        """Return the words of kernels that read and write four elements at once: side by side, or in a row."""
+        """Return the template words of ``quads`` and ``row_quads``."""
         row = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
         declared = [x.declare_quad() for x in self.outputs]
         element = [
@@ -237,7 +237,7 @@ class ElementCode:
 
 
 def _read_contiguous_quad(x: Operand) -> str:
-    """Return code that reads elements `i` and following of an array; of the last ones, some twice."""
+    """Return code that reads `QUAD` elements from `i` on; out-of-range indexes are clamped."""
     return f"""{x.declare_quad()}
 if (count == {QUAD})
     {x.name}_quad.v = *(const GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i);
@@ -247,7 +247,7 @@ else
 
 
 def _write_contiguous_quad(x: Operand) -> str:
-    """Return code that writes these elements, but none beyond the last one."""
+    """Return code that writes `QUAD` elements from `i` on; out-of-range elements are masked."""
     return f"""if (count == {QUAD})
     *(GLOBAL_MEM {QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
 else
@@ -256,9 +256,9 @@ else
 
 
 def lies_in_quads(steps: Sequence[int]) -> bool:
-    """Tell whether rows of an array of these strides consist of fours, or are one element each.
+    """Tell whether rows of an array of these strides consist of quads, or broadcast one element.
 
-    Nothing is asked of sizes that a trace knows by an example: the trace would hold for a fourth of them.
+    Symbolic strides return False: a guard on divisibility would restrict the trace to a quarter of the sizes.
     """
     *others, last = steps
     if any(isinstance(step, SymInt) for step in steps):

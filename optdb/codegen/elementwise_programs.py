@@ -1,4 +1,4 @@
-"""Programs of scalars on all elements of arrays, with broadcasting."""
+"""Scalar programs applied elementwise to arrays, with broadcasting."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Elementwise(Operation):
-    """A program of scalars on all elements of arrays that broadcast to one shape.
+    """A scalar program applied elementwise to arrays that broadcast to one shape.
 
     The inputs are arrays of the ranks and dtypes of `inputs`.
     """
 
-    #: What computes the elements of the outputs from those of the inputs.
+    #: Computes an element of each output from elements of the inputs.
     program: Program
-    #: The arrays, which have as many axes each. Lengths may differ only where one of them is known to be 1.
+    #: Specs of the arrays, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
-    #: For outputs, by their indices, the input that each is written over.
+    #: For each output computed in place, by index: the index of the input that it overwrites.
     overwritten: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Elementwise(Operation):
         shape = self._shapes.get(key, lambda: common_shape(self, self.inputs, inputs))
         results = []
         for i, (dtype, storage) in enumerate(zip(self._out_dtypes, outputs, strict=True)):
-            # An input of length 1 has no room for the result where another one breaks the promise of its type.
+            # The shapes differ if another input violates its broadcast pattern: then this input cannot hold the result.
             if i in self.overwritten and inputs[self.overwritten[i]].shape == shape:
                 storage[0] = inputs[self.overwritten[i]]
             else:
@@ -71,17 +71,17 @@ class Elementwise(Operation):
 def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> tuple[int, ...]:
     """Return the shape to which arrays broadcast.
 
-    An axis has length 0 if an array has length 0 where its spec promises length 1.
+    An axis of the result has length 0 if an array has length 0 where its spec promises length 1.
 
     Raises
     ------
     ValueError
-        If lengths differ where none of them is known to be 1 beforehand, or one that is known to be 1 is not.
+        If lengths differ where none is declared broadcastable, or if a broadcastable axis does not have length 1.
     """
     check_lengths(op, specs, arrays, empty=True)
     shape = [1] * specs[0].ndim
     for axis in range(len(shape)):
-        # No set: while a function is traced, lengths that are equal need not have equal hashes.
+        # Not a set: during tracing, equal lengths need not have equal hashes.
         lengths = [array.shape[axis] for array, spec in zip(arrays, specs) if not spec.broadcastable[axis]]
         if any(length != lengths[0] for length in lengths[1:]):
             shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
@@ -104,10 +104,10 @@ def program_elements(
     device_kind: DeviceKind | None = None,
     wrong_functions: frozenset[str] = frozenset(),
 ) -> ElementKernels:
-    """Return the kernels that apply a program; `single` tells which inputs are arrays of one element.
+    """Return the kernels that apply a program; `single` says which inputs have one element.
 
-    If the kind of device is known, a processor computes in vectors, but for complex numbers. `wrong_functions` are the
-    `wrong_vector_functions` of its driver.
+    If `device_kind` is 'cpu', the kernels use vectors unless numbers are complex. `wrong_functions` are the
+    `wrong_vector_functions` of the driver.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _code_of(
     device_kind: DeviceKind | None,
     wrong_functions: frozenset[str],
 ) -> ElementCode:
-    """Return the code for a program, whose last inputs, beyond those of `single`, are numbers."""
+    """Return the code for a program; its inputs after those of `single` are scalar parameters."""
     if device_kind == "cpu" and any(map(is_complex, computed_dtypes(program))):
         device_kind = None
     inputs = tuple([Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(program.dtypes, single))])
@@ -146,5 +146,5 @@ def _code_of(
 
 
 def _argument_dtype(dtype: str) -> str:
-    """Return the dtype in which a kernel takes a number of `dtype`: the one that it computes in."""
+    """Return the dtype of a kernel's scalar parameter for a number of `dtype`: the dtype it computes in."""
     return "float32" if dtype == "float16" else dtype

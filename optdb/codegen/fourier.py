@@ -1,17 +1,17 @@
 """Fourier transforms of the rows of a complex array, of any length.
 
-A length whose prime factors are small is transformed by passes, one for each factor: a
-pass reads one buffer and writes the other, in which its results are in order already.
-Passes for 4 come first, four elements at a time; those for other factors compute the definition. Any other
-length is transformed by a convolution, which takes three transforms of a power of two.
+A length with small prime factors is transformed by one pass for each factor (a Stockham FFT):
+a pass reads one buffer and writes the other, with no bit reversal. Radix-4 passes are first, with
+four elements at a time; passes for other factors compute the definition. Any other length is
+transformed by a convolution, which takes three transforms of a power of two.
 
-Sines and cosines are computed on the host, in extended precision, and cached on the
+Twiddle factors are computed on the host in extended precision, and cached on the
 device. Results are not divided by the length: callers do that.
 
 References
 ----------
 J. Cooley and J. Tukey, An algorithm for the machine calculation of complex Fourier series
-(1965), in the order of T. Stockham's; L. Bluestein, A linear filtering approach to the
+(1965), in T. Stockham's order; L. Bluestein, A linear filtering approach to the
 computation of the discrete Fourier transform (1970).
 """
 
@@ -45,16 +45,16 @@ def complex_dtype(context: Context) -> str:
 
 
 def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
-    """Return the kernels that `transform_rows` launches for arrays of a complex dtype, and `mirrored` if wanted."""
+    """Return the kernels of `transform_rows` for a complex dtype and, with `mirroring`, the kernel of `mirrored`."""
     code = functions("fourier.cl")
     text = "".join(code[name] for name in code if mirroring or name != "fft_mirror")
     return Kernel.all_of(filled(text, T=ctype(dtype)))
 
 
 def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
-    """Return the Fourier transforms of the rows of an array, undivided; `way` is FORWARD or BACKWARD.
+    """Return the unnormalized Fourier transforms of the rows of an array; `way` is FORWARD or BACKWARD.
 
-    The array, complex, in C order and not empty, is overwritten. Rows are along its last axis.
+    The array is complex, C-contiguous and not empty, and is overwritten. Rows run along its last axis.
     """
     n = x.shape[-1]
     factors = _factors(n)
@@ -64,7 +64,7 @@ def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: A
 
 
 def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, n: int) -> Array:
-    """Return all `n` coefficients of real rows from the first ones, which are the rows of `x`, in C order."""
+    """Return all `n` coefficients of real rows from the nonredundant ones, the rows of the C-contiguous `x`."""
     result = empty(context, (*x.shape[:-1], n), x.dtype)
     launch_chunks(kernels["fft_mirror"], context, result.size, x.shape[-1], n, x, result)
     return result
@@ -88,7 +88,7 @@ def _passes(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, f
 
 
 def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
-    """Transform rows of any length, by way of a convolution with a chirp."""
+    """Transform rows of any length with Bluestein's algorithm, a convolution with a chirp."""
     n = x.shape[-1]
     m = 1 << (2 * n - 2).bit_length()
     rows = x.size // n
@@ -105,7 +105,7 @@ def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array
 
 
 def _factors(n: int) -> list[int]:
-    """Return factors of `n`: fours, and primes."""
+    """Return the factors of `n`: as many fours as possible, then primes."""
     factors = []
     for r in itertools.chain((4, 2), itertools.count(3, 2)):
         while n % r == 0:
@@ -124,22 +124,22 @@ def _table(context: Context, key: tuple[Hashable, ...], dtype: AnyDtype, make: C
 
 
 def _roots(k: HostArray, n: int) -> HostArray:
-    """Return e to the power of ``-2 pi i k / n``."""
+    """Return ``exp(-2 pi i k / n)``."""
     angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * (k % n) / n
     roots: HostArray = np.cos(angle) - 1j * np.sin(angle)
     return roots
 
 
 def _chirp(n: int, way: int) -> HostArray:
-    """Return e to the power of ``way pi i k^2 / n``."""
-    # Python's numbers: squares of large ones are larger than 64 bits.
+    """Return ``exp(way pi i k^2 / n)``."""
+    # Python integers: the squares may exceed 64 bits.
     k = np.arange(n, dtype=object)
     roots = _roots((k * k % (2 * n)).astype(np.int64), 2 * n)
     return roots if way < 0 else roots.conj()
 
 
 def _filter(n: int, m: int, way: int) -> HostArray:
-    """Return the transform of the chirp that is convolved with, divided by the length."""
+    """Return the transform of the conjugate chirp, divided by the length `m`."""
     chirp = _chirp(n, way).conj().astype(np.complex128)
     around = np.zeros(m, np.complex128)
     around[:n] = chirp

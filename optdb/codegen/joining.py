@@ -1,4 +1,4 @@
-"""Arrays that are joined, split and repeated along their axes."""
+"""Operations that join, split and tile arrays along their axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes
 from optdb.runtime.sizes import lengths_of
 
-#: As many arrays that are joined are copied as bytes where they lie in C order, and so do their places.
+#: The fewest joined arrays that are copied with buffer copies, where source and destination are C-contiguous.
 MANY = 8
 
 
@@ -24,7 +24,7 @@ MANY = 8
 class JoinArrays(Copying):
     """The concatenation of arrays of one dtype along an axis.
 
-    The inputs are the axis, a number of the host, and the arrays, of the dtype and rank of `x`.
+    The inputs are the axis, a host integer, and the arrays, of the dtype and rank of `x`.
     """
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -41,7 +41,7 @@ class JoinArrays(Copying):
         for array in arrays:
             stop = start + array.shape[axis]
             slab = _slab(out, axis, start, stop)
-            # Copies of bytes are independent, as plans see it; few of them take longer than kernels on a GPU.
+            # Plans treat buffer copies as independent commands. On a GPU, a few of them are slower than kernels.
             if len(arrays) >= MANY and is_contiguous(array) and is_contiguous(slab):
                 copy_bytes(slab, array)
             else:
@@ -53,7 +53,7 @@ class JoinArrays(Copying):
 class SplitArray(Copying):
     """An array cut into pieces along an axis.
 
-    The inputs are the array, and of the host the axis and the lengths of the pieces.
+    The inputs are the array and, on the host, the axis and the lengths of the pieces.
     """
 
     #: The number of pieces.
@@ -78,12 +78,12 @@ class SplitArray(Copying):
 class TileArray(Operation):
     """An array repeated along each axis of the result.
 
-    The inputs are the array and the numbers of repeats, of the host. There may be fewer of them than axes, or more.
+    The inputs are the array and, on the host, the numbers of repeats, which may be fewer or more than the axes.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
-    #: The number of axes of the result.
+    #: Number of axes of the result.
     ndim: int
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class TileArray(Operation):
         steps = [item] * missing + list(x.strides)
         shape = [count * length for count, length in zip(times, lengths, strict=True)]
         out = output_array(outputs[0], self.context, shape, x.dtype)
-        # Two axes walk each axis of the result: the copy, and the index in it.
+        # Each axis of the result becomes two: the index of the copy, and the index within it.
         pairs = [n for pair in zip(times, lengths, strict=True) for n in pair]
         once = [n for length in lengths for n in (1, length)]
         source = view(x, once, [n for step in steps for n in (item, step)])

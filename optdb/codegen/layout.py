@@ -1,4 +1,4 @@
-"""Shapes, strides and launches: how arrays lie in memory, and how work is cut for a device.
+"""Shapes, strides and launches: the memory layout of arrays, and the division of work among work items.
 
 Nothing here touches a device. Strides are in elements, not in bytes.
 """
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from optdb.codegen.kernels import CompiledKernel
     from optdb.runtime.context import Context
 
-#: The fewest elements of a processor's work item: fewer take longer to start than to compute.
+#: The fewest elements of a work item on a CPU: with fewer, starting the item takes longer than its work.
 SMALLEST_CHUNK = 2048
-#: Chunks for each unit: with several, one slow unit does not delay all.
+#: Chunks for each compute unit: with several, one slow unit does not delay the launch.
 CHUNKS_PER_UNIT = 4
 
 
 def steps_of(array: Array) -> tuple[int, ...]:
-    """Return the strides of `array`, not broadcast."""
+    """Return the strides of `array`, without broadcasting."""
     return tuple([step // array.dtype.itemsize for step in array.strides])
 
 
 def broadcast_strides(array: Array) -> tuple[int, ...]:
-    """Return the strides of `array` as it broadcasts: 0 along dimensions of length 1."""
+    """Return the strides of `array` for broadcasting: 0 along dimensions of length 1."""
     size = array.dtype.itemsize
     return tuple(0 if length == 1 else step // size for length, step in zip(array.shape, array.strides, strict=True))
 
@@ -38,8 +38,8 @@ def collapse(
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
 
-    Drop dimensions of length 1, and merge neighbours that are contiguous in every array. No length is 0;
-    there are strides for each array.
+    Drop dimensions of length 1, and merge neighbouring dimensions that are contiguous in every array.
+    `strides` has the strides of each array; no length is 0.
     """
     lengths: list[int] = []
     steps: list[tuple[int, ...]] = []
@@ -58,16 +58,16 @@ def collapse(
 
 
 def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
-    """Return how many of at most `items` work items share `n` things, and how many each gets: some `multiple`."""
+    """Return the number of work items, at most `items`, that share `n` tasks, and the tasks of each, a `multiple`."""
     each = largest(-(-n // largest(items, 1)), least)
     each = -(-each // multiple) * multiple
     return -(-n // each), each
 
 
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Return how many work items share `n` elements, and how many each gets, on a processor some at `least`.
+    """Return the number of work items that share `n` elements, and the chunk size, on a CPU at `least`.
 
-    There each gets contiguous elements; elsewhere each gets one, so that neighbouring items read neighbouring
+    A chunk is contiguous on a CPU. Elsewhere it is one element, so that neighbouring items read neighbouring
     elements.
     """
     if not context.profile.runs_items_serially:
@@ -76,15 +76,15 @@ def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, 
 
 
 def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, least: int = SMALLEST_CHUNK) -> None:
-    """Launch a kernel whose work items share `n` elements as `chunks` says; it takes `n`, the chunk, and `args`."""
+    """Launch a kernel over `chunks` of `n` elements; it takes `n`, the chunk size, and `args`."""
     items, chunk = chunks(context, n, least)
     launch_items(kernel, context, items, n, chunk, *args)
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
-    """Launch a kernel that strides through `n` tasks by the number of all work items; it takes `n` and `args`.
+    """Launch a kernel whose work items loop over `n` tasks with a grid stride; it takes `n` and `args`.
 
-    On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
+    A CPU gets `items_per_unit` items for each compute unit, in groups of one; elsewhere each task has an item.
     """
     serial = context.profile.runs_items_serially
     items = smallest(n, context.profile.compute_units * items_per_unit) if serial else n
@@ -92,7 +92,7 @@ def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any
 
 
 def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> None:
-    """Launch a kernel with `items` work items, or somewhat more; on a processor, each is a group of its own."""
+    """Launch a kernel with at least `items` work items; on a CPU, each is a group of its own."""
     if context.profile.runs_items_serially:
         kernel.call(items, 1, *args)
     else:
@@ -100,13 +100,13 @@ def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: An
 
 
 def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel as `launch_striding` does, but in groups: for tasks that are small, and alike."""
+    """Launch a kernel like `launch_striding`, but in larger groups: for small, uniform tasks."""
     items = smallest(n, context.profile.compute_units * 64) if context.profile.runs_items_serially else n
     kernel.scall(items, n, *args)
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
-    """Return a view of an array; strides, and the offset from its first element, are in bytes here."""
+    """Return a view of an array; here, strides and the offset from its first element are in bytes."""
     shape = tuple(map(as_int, shape))
     if 0 in shape:
         return DeviceArray(array.queue, shape, array.dtype)
@@ -121,7 +121,7 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
 
 
 def with_axis(array: Array, axis: int) -> DeviceArray:
-    """Return a view of an array with another axis, of length 1."""
+    """Return a view of an array with a new axis of length 1."""
     shape, strides = list(array.shape), list(array.strides)
     shape.insert(axis, 1)
     strides.insert(axis, array.dtype.itemsize)
@@ -129,7 +129,7 @@ def with_axis(array: Array, axis: int) -> DeviceArray:
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return the strides in bytes of an array in C order."""
+    """Return the strides, in bytes, of a C-contiguous array."""
     strides = [itemsize]
     for length in reversed(shape[1:]):
         strides.append(strides[-1] * (as_int(length) or 1))
@@ -137,7 +137,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def is_contiguous(array: Array, leading: int = 0) -> bool:
-    """Tell whether an array is in C order without gaps, but for some leading axes, which may lie in any way."""
+    """Tell whether an array is C-contiguous except in its `leading` axes, which may have any strides."""
     shape, strides = array.shape[leading:], array.strides[leading:]
     return not array.size or all(
         step == dense_stride or length == 1

@@ -1,13 +1,11 @@
-"""A stable merge sort of rows, which returns indexes as well.
+"""A stable merge sort of rows, which can also return indexes.
 
-First, blocks of each row are sorted: a processor's work item inserts the elements of a
-small block one after the other; on a graphics card, a group sorts a larger one by a
-bitonic network in local memory, in which indexes order equal elements. Then pairs of sorted
-runs are merged, pass by pass, from one buffer to another. An item writes one segment of
-a merged run, wherever that begins: it finds by bisection how many elements of each run
-come before. So all passes have work for all units, and rows may have any length.
-
-If only the first elements of each row are needed, no pass merges more.
+First, blocks of each row are sorted: on a CPU, a work item sorts a small block by insertion;
+on a GPU, a work group sorts a larger one with a bitonic network in local memory, which orders
+equal elements by index. Then pairs of sorted runs are merged, pass by pass, from one buffer to
+another. A work item writes one segment of a merged run: it finds by bisection how many elements
+of each run precede the segment. All passes therefore occupy all compute units, and rows may have
+any length. If only the first elements of each row are needed, no pass merges more.
 
 References
 ----------
@@ -32,12 +30,12 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
     from optdb.runtime.device_profiles import DeviceKind
 
-#: Elements of a block that is sorted by itself; powers of two.
+#: Elements of an initial sorted block; powers of two.
 BLOCK = {"cpu": 32, "gpu": 256}
-#: The most elements that a work item merges at a time, and the fewest on a processor.
+#: The most elements of a segment, which a work item merges.
 SEGMENT = {"cpu": 4096, "gpu": 16}
 
-#: Orders, as kernels take them. NaN is the largest, as in NumPy: it comes last in ascending order.
+#: Orders, as kernels take them. As in NumPy, NaN is the largest: it comes last in ascending order.
 ASCENDING, DESCENDING = 0, 1
 #: Ascending, with NaN first: for NumPy's minimum, NaN is the smallest element.
 NAN_FIRST = 2
@@ -46,7 +44,7 @@ NAN_FIRST = 2
 def sorting_kernels(dtype: str, order: int | None, indices: bool, device_kind: DeviceKind) -> list[Kernel]:
     """Return the kernels that `sort_rows` launches, for elements of a real dtype.
 
-    If the order is None, each launch passes it. `indices` says whether the kernels return indexes, too.
+    If the order is None, each launch passes it. `indices` says whether the kernels also return indexes.
     """
     half, real = dtype == "float16", np.dtype(dtype).kind == "f"
     used = {
@@ -79,12 +77,12 @@ def sort_rows(
     keep: int | None = None,
     order: int = ASCENDING,
 ) -> None:
-    """Sort the rows of an array, which go along its last axis, by the kernels of `sorting_kernels`.
+    """Sort the rows of an array, along its last axis, with the kernels of `sorting_kernels`.
 
-    `x` is in C order and not empty. `values`, for the elements in order, has its shape, and shares no memory with it;
-    so do `indices`, of int64, for where each of them was in its row: wanted if the kernels keep account of it. Of each
-    row, `keep` elements are wanted, or all; what comes after them is anything. The order is the one that the kernels
-    were made for, if they were made for one.
+    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) the index of each in
+    its row; both have the shape of `x` and share no memory with it. Pass `indices` if the kernels were made with them.
+    Only the first `keep` elements of each row are defined if `keep` is given. If the kernels were made for an order,
+    `order` must be the same.
     """
     n = x.shape[-1]
     rows = x.size // n
@@ -93,7 +91,7 @@ def sort_rows(
     buffers = [(values, *([] if indices is None else [indices]))]
     if passes:
         buffers.append(tuple(empty(context, a.shape, a.dtype) for a in buffers[0]))
-    # The last pass has to write the caller's arrays.
+    # The last pass must write to the caller's arrays.
     target = buffers[passes % 2]
     blocks = kernels[f"blocks_on_{context.profile.device_kind}"]
     items, each = chunks(context, rows * -(-n // block), least=8)

@@ -1,9 +1,9 @@
-"""Uniform random numbers of MRG31k3p, the same as Theano's, bit by bit.
+"""Uniform random numbers of MRG31k3p, bitwise equal to Theano's.
 
-The state is a matrix of int32 with a row of six numbers for each stream. Sample i is the next number of stream
-``i % n_streams``. So streams are independent: a work item takes one stream ('gpu', where neighbours write neighbours),
-or sixteen of them in vectors ('cpu'), goes through all of their samples, and writes the new state. State and sample
-stay on the device.
+The state is an int32 matrix with a row of six numbers for each stream. Sample i is the next number of stream
+``i % n_streams``, so streams are independent. A work item takes one stream on GPUs, so that writes are coalesced, or
+sixteen streams in a vector on CPUs. It generates all of their samples and writes the new state. State and samples stay
+on the device.
 
 References
 ----------
@@ -27,16 +27,16 @@ from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.runtime.arrays import copy
 from optdb.runtime.sizes import lengths_of
 
-#: The larger modulus; as many samples can be asked for at a time.
+#: The larger modulus; also the most samples of one call.
 MOST = 2**31 - 1
 
-#: Streams that go through a vector on a processor.
+#: Streams in a vector on CPUs.
 LANES = 16
 
 _KERNELS = functions("mrg31k3p.cl")
 
-#: For each dtype of samples, what the whole number of a step is multiplied with. A half takes its last 15 bits, so that
-#: no sample becomes 1: then 511 / 2^24 times the next whole number is exact in a float, and rounded once.
+#: The integer of a step and the factor that scales it, by dtype of samples. A half takes the last 15 bits, so that no
+#: sample becomes 1: then 511 / 2^24 times the integer plus one is exact in float32, and rounded once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -46,15 +46,15 @@ _SCALED = {
 
 @dataclass(eq=False)
 class UniformNumbers(Operation):
-    """Random numbers between 0 and 1, and the state from which the next ones are made.
+    """Uniform random numbers between 0 and 1, and the next state of the generator.
 
-    The inputs are the state, int32 of shape (n_streams, 6), and the shape of the sample, a vector of the host. The
-    outputs are the new state and the sample.
+    The inputs are the state, int32 of shape (n_streams, 6), and the shape of the sample, a host vector. The outputs are
+    the new state and the sample.
     """
 
-    #: The dtype of the sample, a float.
+    #: Floating-point dtype of the sample.
     dtype: str
-    #: The number of its axes.
+    #: Number of axes of the sample.
     ndim: int
     #: Whether the new state overwrites the old one.
     inplace: bool = False
@@ -94,7 +94,7 @@ class UniformNumbers(Operation):
 
 
 def sample_dtype(dtype: str) -> str:
-    """Return the dtype of a sample; raise TypeError if there are no samples of it."""
+    """Return `dtype`; raise TypeError if samples cannot have it."""
     if dtype not in _SCALED:
         raise TypeError(f"random numbers are of {', '.join(_SCALED)}, not {dtype}")
     return dtype
@@ -121,13 +121,13 @@ def _kernel(dtype: str, vector: bool) -> Kernel:
 
 
 def _step(lanes: str) -> str:
-    """Return the function that advances by one number as many streams as there are lanes."""
+    """Return the OpenCL C function that advances one stream per lane by one number."""
     words = {name: f"{name.lower()}{lanes}" for name in ("INT", "UINT", "AS_INT", "AS_UINT")}
     return filled(_KERNELS["STEP"], STEP=f"mrg_step{lanes}", **words)
 
 
 def _scaled(dtype: str, lanes: str, state: str) -> str:
-    """Return the next sample of some streams, in OpenCL C."""
+    """Return the OpenCL C expression of the next sample of each lane."""
     whole, factor = _SCALED[dtype]
     literal = factor.hex() + ("" if dtype == "float64" else "f")
     return f"{whole.format(v=lanes, step=f'mrg_step{lanes}({state})')} * {literal}"

@@ -1,7 +1,6 @@
-"""Products with the blocks of a matrix that indexes name.
+"""Products with blocks of a matrix that are selected by indexes.
 
-The host checks the indexes. Where they name a block several times, the same work items add to it, in the order of the
-indexes.
+The host checks the indexes. If a block is selected several times, the same work items add to it, in index order.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from optdb.runtime.arrays import Array, from_host
 
 _KERNELS = functions("named_blocks.cl")
 
-#: Columns of a block that a processor computes at once.
+#: Columns of a block that a CPU's work item computes at once.
 _COLUMNS = 16
-#: Work items for each compute unit of a processor.
+#: Work items for each compute unit of a CPU.
 _ITEMS_PER_UNIT = 16
 
 
@@ -33,14 +32,14 @@ _ITEMS_PER_UNIT = 16
 class AddBlockProducts(Operation):
     """Vectors times blocks of a matrix, added to vectors.
 
-    The inputs are the vectors that are added to, of shape (batch, windows, columns); the matrix, of shape (row blocks,
-    column blocks, depth, columns); the vectors, of shape (batch, inputs, depth); and of the host the row blocks of the
-    inputs and the column blocks of the windows, for each of the batch.
+    The inputs are the vectors to add to, of shape (batch, windows, columns); the matrix, of shape (row blocks, column
+    blocks, depth, columns); the vectors to multiply, of shape (batch, inputs, depth); and two host arrays: the row
+    blocks of the inputs and the column blocks of the windows, for each item of the batch.
     """
 
-    #: What is added to. All arrays have its dtype, a float.
+    #: Spec of the array that is added to. All arrays have its floating-point dtype.
     x: ArraySpec
-    #: Whether it is changed itself, else a copy.
+    #: Whether to modify that array; else a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:
@@ -75,10 +74,10 @@ class AddBlockProducts(Operation):
         return x if self.inplace else copied(x, self._copying, kernels, self.context)
 
     def _blocks(self, index: HostArray, batch: int, windows: int, length: int, axis: int) -> HostArray:
-        """Return the blocks that each of a batch names, counted from the front."""
+        """Return the blocks selected by each item of the batch, with negative indexes resolved."""
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
-        # Raises where a file is written, and only a call knows the indexes.
+        # This raises during export if the indexes are known only at call time.
         return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:
@@ -89,8 +88,8 @@ class AddOuterProducts(AddBlockProducts):
     """Outer products of vectors, added to blocks of a matrix.
 
     The inputs are the matrix, of shape (row blocks, column blocks, depth, columns); the vectors, of shapes (batch,
-    inputs, depth) and (batch, windows, columns); and of the host the row blocks and the column blocks that their
-    products are added to. A last input is not used. The parameters are those of `AddBlockProducts`.
+    inputs, depth) and (batch, windows, columns); and two host arrays: the row blocks and the column blocks to which
+    their products are added. A last input is unused. The parameters are those of `AddBlockProducts`.
     """
 
     def kernels(self) -> list[Kernel]:
@@ -124,6 +123,6 @@ class AddOuterProducts(AddBlockProducts):
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> HostArray:
-    """Return where the vectors of an array begin, in elements."""
+    """Return the offset of each vector of an array, in elements."""
     outer, inner, _ = steps_of(x)
     return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)

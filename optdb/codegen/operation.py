@@ -1,8 +1,8 @@
-"""What a device computes, for any host: operations.
+"""Operations: computations on a device, independent of the host framework.
 
-An :class:`Operation` is made for arrays of certain dtypes, ranks and broadcast patterns. It gives its kernels, which a
-host compiles once, and runs them on arrays. What the inputs mean to a host, its type inference and its gradients stay
-with the host.
+An :class:`Operation` is made for arrays of certain dtypes, ranks and broadcast patterns. It returns its kernels, which
+the host framework compiles once, and runs them on arrays. Graph semantics, type inference and gradients belong to the
+host framework.
 
 `Operation.compute` compiles and runs an operation in one step::
 
@@ -32,7 +32,7 @@ Kernels = Mapping[str, CompiledKernel]
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What is known of an array before there is one.
+    """The properties of an array that are known at compile time.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """Return the spec of an array of the device or of NumPy, none of whose axes broadcasts."""
+        """Return the spec of a device or NumPy array, without broadcastable axes."""
         return cls(array.dtype.name, (False,) * array.ndim)
 
     @property
@@ -70,14 +70,14 @@ class ArraySpec:
 class Operation(ABC):
     """A computation for arrays of certain specs, in a context.
 
-    The fields of a subclass, a dataclass as well, say what it is made for.
+    Each subclass is a dataclass; its fields describe what it is made for.
     """
 
-    #: Where it runs.
+    #: Context that the operation runs in.
     context: Context
 
-    #: Whether it uses arrays of the host by their shapes, and by tables (``optdb.runtime.tables``) that it puts on the
-    #: device, alone. So its commands are the same for other values, with other tables.
+    #: Whether host arrays are used only through their shapes and through tables (``optdb.runtime.tables``) uploaded to
+    #: the device. If so, other values need other tables, but the same commands.
     reads_tables_alone: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -94,15 +94,15 @@ class Operation(ABC):
         Parameters
         ----------
         inputs : sequence
-            Arrays of the device, and numbers or arrays of NumPy where the operation says so.
+            Device arrays, and host scalars or NumPy arrays where the operation says so.
         outputs : sequence of list
             A storage cell for each output: ``outputs[0][0] = array``. See `output_array`.
         kernels : mapping
-            The kernels of `kernels`, compiled for the context, by name.
+            Compiled kernels of `kernels`, by name.
         """
 
     def compute(self, *inputs: Any, outputs: int = 1) -> list[Array]:
-        """Compile the kernels, run the operation, and return its outputs, of which there are `outputs`."""
+        """Compile the kernels, run the operation, and return its outputs; `outputs` is their number."""
         cells: list[list[Any]] = [[None] for _ in range(outputs)]
         self.run(inputs, cells, compile_kernels(self.kernels(), self.context, str(self)))
         return [cell[0] for cell in cells]
@@ -114,11 +114,11 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
     Parameters
     ----------
     op : object
-        What relies on it, for the error.
+        The operation to name in the error.
     specs, arrays : sequence
-        What is known of the arrays, and these.
+        The arrays and their specs.
     empty : bool
-        Whether length 0 will do, too: no kernel is launched for an empty result.
+        Whether to accept length 0 too: no kernel is launched for an empty result.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
     for index, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
         for axis in spec.broadcast_axes:
             length = array.shape[axis]
-            # The order matters: while a function is traced, each comparison of an unknown length becomes a guard.
+            # The order matters: during tracing, each comparison of an unknown length becomes a guard.
             if length != 1 and not (empty and length == 0):
                 raise ValueError(
                     f"{op} takes array {index} with length 1 along axis {axis}, and it has length {length}"
@@ -136,9 +136,9 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an array for an output, in C order: the previous one if it fits, else a new one.
+    """Return a C-contiguous array for an output: the previous one if it fits, else a new one.
 
-    Its contents are undefined. An allocation costs more than most kernels, so outputs are reused where possible.
+    Its contents are undefined. Outputs are reused because an allocation costs more than most kernels.
     """
     shape = tuple(map(as_int, shape))
     previous = storage[0]

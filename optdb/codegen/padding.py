@@ -1,4 +1,4 @@
-"""Arrays of zeros of which a part is another array."""
+"""Zero padding: an array of zeros that contains another array."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from optdb.runtime.sizes import as_int, part_of
 
 @dataclass(eq=False)
 class Pad(Operation):
-    """An array of zeros with another array in one of its parts; that array itself, where the part is the whole.
+    """An array of zeros with another array written to a part of it; the other array itself if the part is everything.
 
-    The inputs are the array, the lengths of the result, and the slices and whole numbers that name the part, which the
-    array broadcasts to.
+    The inputs are the array, the lengths of the result, and the index of the part (slices and integers), to which the
+    array is broadcast.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class Pad(Operation):
         if x.shape == shape and all(map(_is_whole, index, shape)):
             outputs[0][0] = x
             return
-        # The previous output is not reused: it may be an earlier input itself.
+        # Do not reuse the previous output: it may be an earlier input.
         out = outputs[0][0] = empty(self.context, shape, x.dtype)
         part = subtensor(out, index)
         x = broadcast_view(x, part.shape, self)
@@ -47,12 +47,12 @@ class Pad(Operation):
 
 
 def _is_whole(entry: Any, length: Any) -> bool:
-    """Tell whether an entry of an index names all of an axis, in order."""
+    """Tell whether an index entry selects a whole axis, in order."""
     return isinstance(entry, slice) and part_of(length, entry) == (0, length, 1)
 
 
 def _around(array: Array, index: Sequence[Any]) -> list[Array]:
-    """Return parts in C order that have all elements but those of the part that an index names, and maybe more."""
+    """Return C-contiguous views that cover all elements outside of the indexed part, and possibly some inside."""
     first = index[0] if index else slice(None)
     if not isinstance(first, slice) or not all(map(_is_whole, index[1:], array.shape[1:])):
         return [array]

@@ -20,14 +20,14 @@ from optdb.numpy_types import HostArray
 class ImagePatches(Operation):
     """The patches of images, as rows of a matrix.
 
-    The inputs are the images, of shape (images, channels, height, width), and two vectors of the host: the height and
-    width of a patch, and how far apart patches are.
+    The inputs are the images, of shape (images, channels, height, width), and two host vectors: the height and width of
+    a patch, and the strides between patches.
     """
 
-    #: The images, of any dtype.
+    #: Spec of the images, of any dtype.
     x: ArraySpec
-    #: What happens at the borders: 'valid', patches have to fit exactly; 'ignore_borders', what is left is ignored;
-    #: 'half' and 'full', images are padded with zeros; 'wrap_centered', images go on at the other end.
+    #: Border mode: with 'valid', patches must fit exactly; with 'ignore_borders', the remainder is ignored; with 'half'
+    #: and 'full', images are padded with zeros; with 'wrap_centered', images wrap around.
     mode: str = "valid"
 
     def kernels(self) -> list[Kernel]:
@@ -46,7 +46,7 @@ class ImagePatches(Operation):
         launch_chunks(kernels["patches"], self.context, out.size, *args)
 
     def _numbers(self, neib_shape: HostArray, neib_step: HostArray) -> tuple[list[int], list[int]]:
-        """Return the lengths of patches, and how far apart they are, if there are two of each, all positive."""
+        """Return the lengths and strides of patches; raise an error unless there are two positive numbers of each."""
         for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
             if values.shape != (2,):
                 raise TypeError(f"{self}: {name} has to contain 2 elements, not {values.tolist()}")
@@ -55,7 +55,7 @@ class ImagePatches(Operation):
         return [int(size) for size in neib_shape], [int(step) for step in neib_step]
 
     def _count(self, axis: int, length: int, size: int, step: int) -> int:
-        """Return the number of patches along an axis of an image, if they fit."""
+        """Return the number of patches along an axis of an image; raise TypeError if they do not fit."""
         if self.mode == "wrap_centered":
             if size % 2 != 1:
                 raise TypeError(f"{self} needs patches with odd shapes: neib_shape[{axis}]={size}")

@@ -1,4 +1,4 @@
-"""Elementwise results that have places in one array, side by side: what is computed of slices, for their gradient."""
+"""Elementwise results written to slices of one array, as in the gradient of computations on slices."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class PlacedElementwise(Operation):
-    """A program of scalars on all elements of arrays, the first of whose results have places in an array of zeros.
+    """A scalar program applied elementwise, whose first results are written to slices of an array of zeros.
 
-    The inputs are the lengths of that array, numbers of the host, and what the program takes. The outputs are that
-    array, and the other results.
+    The inputs are the lengths of that array, as host integers, and the inputs of the program. The outputs are that
+    array and the program's other results.
     """
 
-    #: What computes the results; the first ones have places, and their dtype is that of the array.
+    #: Computes the results; the first ones are written to slices, and have the dtype of the array.
     program: Program
-    #: The arrays that it takes, of as many axes each. Lengths may differ only where one of them is known to be 1.
+    #: Specs of the program's inputs, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
-    #: Along which axis the places are, and where they begin and end: ascending, and apart.
+    #: Axis of the slices, and the bounds of each: ascending and disjoint.
     axis: int
     places: Sequence[tuple[int, int]]
 
@@ -59,7 +59,7 @@ class PlacedElementwise(Operation):
         if self._has_gaps(lengths[self.axis]):
             fill_zeros(target)
         slabs = [self._slab(target, start, stop) for start, stop in self.places]
-        # A result of another shape broadcasts to its place.
+        # A result of another shape is broadcast to its slice.
         results = [slab if slab.shape == shape else empty(self.context, shape, dtypes[0]) for slab in slabs]
         others = zip(outputs[1:], dtypes[len(slabs) :], strict=True)
         stored = [output_array(storage, self.context, shape, dtype) for storage, dtype in others]
@@ -73,7 +73,7 @@ class PlacedElementwise(Operation):
         return subtensor(target, [slice(None)] * self.axis + [slice(start, stop)])
 
     def _has_gaps(self, length: int) -> bool:
-        """Tell whether the places leave elements of an axis out."""
+        """Tell whether the slices leave out elements of an axis."""
         reached = 0
         for start, stop in self.places:
             if start > reached:

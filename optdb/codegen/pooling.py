@@ -1,12 +1,11 @@
-"""Pooling: a number of each window of an array, what follows its choices, and its gradients.
+"""Pooling of the windows of an array, and its gradients.
 
-The inputs are arrays of one dtype, of any layout, then three vectors of the host: the sizes of the windows, how far
-apart they are, and the padding, for each pooled axis. These are the last `ndim` axes.
+The inputs are arrays of one dtype, of any layout, then three host vectors: the sizes, the strides and the padding of
+the windows, for each pooled axis. The pooled axes are the last `ndim` axes.
 
-The largest element of a window is the first that no later one exceeds, so a NaN is the largest only where it comes
-first. For gradients, a processor's work item fills rows: it goes over the windows that reach a row, and adds their
-gradients to the row. On other devices, each item goes over the windows that reach one element. Both add in the order of
-the windows.
+The largest element of a window is the first one that no later one exceeds, so a NaN is the largest only if it comes
+first. For gradients, a CPU's work item fills rows: it loops over the windows that cover a row, and adds their gradients
+to the row. On other devices, each item loops over the windows that cover one element. Both add in window order.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from optdb.runtime.arrays import Array
 
 @dataclass(eq=False)
 class WindowOperation(Operation):
-    """The base of the operations of this module."""
+    """Base class of the operations of this module."""
 
-    #: The array that windows lie over. All arrays have its dtype and rank.
+    #: Spec of the array that is divided into windows. All arrays have its dtype and rank.
     x: ArraySpec
-    #: How many of the last axes are pooled.
+    #: Number of pooled axes, which are the last ones.
     ndim: int = 2
-    #: What becomes of a window: 'max', 'sum', or a mean with the padding or without it: 'average_inc_pad',
-    #: 'average_exc_pad'.
+    #: Reduction of a window: 'max', 'sum', or a mean that includes or excludes the padding ('average_inc_pad',
+    #: 'average_exc_pad').
     mode: str = "max"
-    #: Whether a window that does not fit is left out, else it is cut short.
+    #: Whether to omit windows that do not fit; else they are truncated.
     ignore_border: bool = True
 
     def kernels(self) -> list[Kernel]:
@@ -50,17 +49,17 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _kernel(self) -> Kernel:
-        """Return the kernel that goes over the windows."""
+        """Return the kernel that processes the windows."""
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return how many windows there are, if arrays tell it; raise ValueError if shapes do not fit."""
+        """Return the numbers of windows if an array's shape has them; raise ValueError if shapes do not fit."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
 
     def _launch(self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels) -> None:
-        """Compute a number of each window."""
+        """Compute one number for each window."""
         shape = (*arrays[0].shape[: -self.ndim], *windows.counts)
         out = output_array(storage, self.context, shape, self.x.dtype)
         ready = self._in_order(arrays, kernels)
@@ -80,11 +79,11 @@ class PoolWindows(WindowOperation):
         return window_kernel(self.ndim, self.x.dtype, ["x", "z"], start, each, f"z[o] = STORE({self._result()});")
 
     def _result(self) -> str:
-        """Return what becomes of a window's sum or largest element, in OpenCL C."""
+        """Return the OpenCL C expression of the result, from a window's sum or largest element."""
         if self.mode in ("max", "sum"):
             return "acc"
         whole = self.mode == "average_inc_pad" and self.ignore_border
-        # A window that sees nothing but padding has no element: the host's mean of none is NaN.
+        # A window that covers only padding has no elements; their mean on the host is NaN.
         sides = [f"size{d}" if whole else f"max(hi{d} - lo{d}, (ga_ssize)0)" for d in range(self.ndim)]
         # Integers are divided in 64 bits, and truncated.
         dtype = self.x.dtype
@@ -95,14 +94,14 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # The largest one needs an element, and so does a mean of integers.
+        # A maximum needs an element, and so does a mean of integers.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_none_empty(self)
 
 
 class PickAtLargest(PoolWindows):
-    """Of each window of the first array, what the second has where the largest element is."""
+    """For each window of the first array, the second array's value at the position of the largest element."""
 
     def _kernel(self) -> Kernel:
         start = "W largest = LOAD(x[first]);\nga_ssize best = first;"
@@ -115,11 +114,11 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """Of each window of the first array, the sum of what the third has where elements equal the largest, the second."""
+    """For each window, the sum of the third array where elements of the first equal the largest (the second array)."""
 
     def _kernel(self) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
-        # Adding zero costs less than a branch that no predictor foresees.
+        # Adding zero is cheaper than an unpredictable branch.
         each = "acc += LOAD(x[q]) == largest ? LOAD(by[q]) : 0;"
         return window_kernel(self.ndim, self.x.dtype, ["x", "top", "by", "z"], start, each, "z[o] = STORE(acc);")
 
@@ -131,12 +130,12 @@ class SumWhereLargest(WindowOperation):
 
 
 class LargestGradient(WindowOperation):
-    """What each element of an array gets from the windows whose largest it equals.
+    """The gradient of max pooling: each element sums the gradients of the windows whose largest element it equals.
 
-    The arrays are the one that was pooled, the largest elements, and the gradient for these.
+    The arrays are the pooled one, the largest elements, and the gradient with respect to these.
     """
 
-    #: The kernel's names of the arrays that it reads: the last ones.
+    #: Kernel parameters of the arrays that it reads, which are the last inputs.
     names: ClassVar[Sequence[str]] = ("x", "top", "gz")
 
     def _kernel(self) -> Kernel:
@@ -144,8 +143,8 @@ class LargestGradient(WindowOperation):
         return gradient_kernel(self.ndim, self.x.dtype, self.names, self._given(), by_rows)
 
     def _given(self) -> str:
-        """Return what a window, ``o``, gives to an element of it, ``q``, in OpenCL C."""
-        # Adding zero costs less than a branch that no predictor foresees.
+        """Return the OpenCL C expression of the gradient of element ``q`` from window ``o``."""
+        # Adding zero is cheaper than an unpredictable branch.
         return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
 
     def _counts(self, *arrays: Array) -> Sequence[int]:
@@ -155,7 +154,6 @@ class LargestGradient(WindowOperation):
         return top.shape[-self.ndim :]
 
     def _launch(self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels) -> None:
-        """Compute what each element gets."""
         gx = output_array(storage, self.context, arrays[0].shape, self.x.dtype)
         if not gx.size:
             return
@@ -170,9 +168,9 @@ class LargestGradient(WindowOperation):
 
 
 class MeanGradient(LargestGradient):
-    """What each element of an array gets from the windows that it is summed or averaged in.
+    """The gradient of sum or average pooling.
 
-    The arrays are the one that was pooled, and the gradient for the sums or means.
+    The arrays are the pooled one, and the gradient with respect to the sums or means.
     """
 
     names = ("gz",)
@@ -180,12 +178,12 @@ class MeanGradient(LargestGradient):
     def _given(self) -> str:
         if self.mode == "sum":
             return "LOAD(gz[o])"
-        # Windows are cut at the end of the padding; the padding within them counts.
+        # Windows are truncated at the end of the padding; padding within them counts.
         sides = [
             f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
             for d in range(self.ndim)
         ]
-        # The host rounds what a window gives before it is added.
+        # The host rounds each window's gradient before adding it.
         return f"LOAD(STORE(LOAD(gz[o]) / (W)({' * '.join(sides)})))"
 
     def _check(self, x: Array, windows: Windows) -> None:

@@ -1,9 +1,8 @@
-"""Fourier transforms of real arrays over their last axes, and back.
+"""Fourier transforms of real arrays over their last axes, and their inverses.
 
-Inputs and outputs hold complex numbers as pairs along a last axis. The kernels compute with complex numbers, in double
-precision where the device has it. An axis that is transformed is moved to the end, so that its elements lie side by
-side, see `optdb.codegen.fourier`. Lengths come from the host: longer axes are cut, and shorter ones are filled with
-zeros.
+Inputs and outputs store complex numbers as pairs along a last axis. The kernels compute with complex numbers, in double
+precision where the device supports it. A transformed axis is moved to the end, so that its elements are contiguous, see
+`optdb.codegen.fourier`. Lengths come from the host: longer axes are truncated, and shorter ones are padded with zeros.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from optdb.runtime.arrays import Array, empty
 
 @dataclass(eq=False)
 class RealFourier(Operation):
-    """The Fourier transform of a real array over its last axes: the coefficients that are not mirrored.
+    """The Fourier transform of a real array over its last axes, without the redundant coefficients.
 
-    The inputs are the array, and the lengths of the axes that are transformed, a vector of the host.
+    The inputs are the array, and the lengths of the transformed axes, a host vector.
     """
 
-    #: Whether the input has pairs, else the output.
+    #: Whether the input has complex pairs; else the output has them.
     inverse: ClassVar[bool] = False
 
-    #: The array, of floats.
+    #: Spec of the floating-point array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -71,7 +70,7 @@ class RealFourier(Operation):
         return lengths
 
     def _filled(self, kernels: Kernels, parts: Sequence[Array], shape: Sequence[int]) -> Array:
-        """Return a complex array of a shape: the input, cut or padded with zeros."""
+        """Return the input as a complex array of a shape, truncated or padded with zeros."""
         dtype = complex_dtype(self.context)
         overlap = [min(length, target) for length, target in zip(parts[0].shape, shape, strict=True)]
         missing = any(length < target for length, target in zip(overlap, shape))
@@ -81,7 +80,7 @@ class RealFourier(Operation):
         return z
 
     def _along(self, z: Array, axis: int, kernels: Kernels, way: int) -> Array:
-        """Transform along an axis; return a view with the axes in the order they had."""
+        """Transform along an axis; return a view with the axes in their original order."""
         rows = transform_rows(kernels, self.context, self._in_order(axis_last(z, axis), kernels), way)
         order = [*range(axis), rows.ndim - 1, *range(axis, rows.ndim - 1)]
         return view(rows, [rows.shape[d] for d in order], [rows.strides[d] for d in order])
@@ -91,9 +90,9 @@ class RealFourier(Operation):
 
 
 class InverseRealFourier(RealFourier):
-    """The real array of which the Fourier transform over the last axes is given, times the product of lengths.
+    """The unnormalized inverse of `RealFourier`: the real array times the product of the lengths.
 
-    Inputs and parameters are those of `RealFourier`; the last axis of the array has pairs of real and imaginary parts.
+    Inputs and parameters are those of `RealFourier`; the array's last axis has pairs of real and imaginary parts.
     """
 
     inverse = True
@@ -116,7 +115,7 @@ class InverseRealFourier(RealFourier):
 
 
 def _reading(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
-    """Return the kernels that make complex numbers of real ones, or of pairs."""
+    """Return the kernels that convert real numbers, or pairs, to complex numbers."""
     real = "ga_double" if dtype == "complex128" else "ga_float"
     parts = [f"({real})i{i}" for i in range(len(dtypes))] + ["0"] * (2 - len(dtypes))
     inputs = tuple([Operand.of(f"i{i}", kind) for i, kind in enumerate(dtypes)])
@@ -125,7 +124,7 @@ def _reading(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
 
 
 def _writing(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
-    """Return the kernels that take complex numbers apart, into real and imaginary parts or into the former alone."""
+    """Return the kernels that split complex numbers into real and imaginary parts, or extract the real parts."""
     inputs = (Operand("i0", ctype(dtype), ctype(dtype)),)
     outputs = tuple([Operand.of(f"o{i}", kind) for i, kind in enumerate(dtypes)])
     statements = "\n".join(f"o{i} = ({c_type(kind)})i0.{'xy'[i]};" for i, kind in enumerate(dtypes))

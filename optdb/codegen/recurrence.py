@@ -1,4 +1,4 @@
-"""Products of the states of a loop with a matrix, which the loop may have computed already."""
+"""Products of a loop's states with a matrix, which the loop may already have computed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from optdb.runtime.arrays import Array, empty
 
 @dataclass(eq=False)
 class SavedProducts(Operation):
-    """What a loop has computed in some of its steps: the product of a state and a matrix, and what is added to it.
+    """Products of a loop's states with a matrix, plus an addend, for some of its steps.
 
-    The inputs are what the loop has saved of all steps, and its states, the first of which it was given; the states of
-    the steps that are wanted; the matrix; and, if something is added, the sequence that has it, and its parts of these
-    steps. The places in memory of the wanted states and parts tell which steps these are. Then the result is a view of
-    what the loop has saved. Where they are copies, or of different steps, it is computed.
+    The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
+    of the wanted steps; the matrix; and, if there is an addend, the sequence that contains it, and that sequence's
+    elements of the wanted steps. If the wanted states and addends are views of the same steps, which their memory
+    addresses show, the result is a view of the saved products. Otherwise it is computed.
     """
 
-    #: The wanted states; all arrays have this dtype, and all but the matrix three axes.
+    #: Spec of the wanted states. All arrays have this dtype; all except the matrix have three axes.
     states: ArraySpec
-    #: Of the products.
+    #: Precision of the products.
     precision: Precision = "highest"
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class SavedProducts(Operation):
         return result
 
     def _flat(self, array: Array, kernels: Kernels) -> Array:
-        """Return the matrices of an array one below the other: a view where its strides allow it, else a copy."""
+        """Return an array with its two leading axes merged: a view where the strides allow it, else a copy."""
         shape = array.shape[0] * array.shape[1], array.shape[2]
         strides = strides_for(array, shape)
         if strides is None:
@@ -70,7 +70,7 @@ class SavedProducts(Operation):
 
 
 def _rows_of(part: Array, array: Array) -> tuple[Any, Any, Any] | None:
-    """Return which rows of an array a part of it has: the first one, the distance, and the number; None if unknown."""
+    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is no such view."""
     if not (array.size and part.size and part.base_data == array.base_data and is_contiguous(array, leading=1)):
         return None
     row, distance = array.strides[0], part.offset - array.offset

@@ -1,4 +1,4 @@
-"""The same elements in another shape: a view, or a view of a copy where no strides give the new shape."""
+"""Reshapes: a view, or a view of a copy if no strides yield the new shape."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from optdb.runtime.sizes import lengths_of
 
 @dataclass(eq=False)
 class Reshape(Operation):
-    """An array with as many axes as the lengths that are wanted, one of which may be -1.
+    """An array in a new shape, of which one length may be -1.
 
-    The inputs are the array, and the lengths, a vector of the host.
+    The inputs are the array, and the lengths, a host vector.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
     #: The number of lengths.
     ndim: int
@@ -46,7 +46,7 @@ class Reshape(Operation):
 
 
 class Flatten(Reshape):
-    """An array whose last axes are made one, so that there are `ndim` axes; the input is the array."""
+    """An array whose last axes are merged into one, so that it has `ndim` axes. The input is the array."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs

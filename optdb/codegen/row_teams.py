@@ -1,7 +1,7 @@
-"""Kernels that go over the rows of matrices, launched as suits a device: an item, or a team of items, has a row.
+"""Kernels that process the rows of matrices: a work item, or a team of items, processes a row.
 
-A processor's item goes over whole rows. On other devices neighbouring items read neighbouring elements: a team of
-items, within a group, shares a row.
+On a CPU, an item processes whole rows. On other devices, a team of items within a work group shares a row, so that
+neighbouring items read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from optdb.codegen.layout import launch_striding
 from optdb.codegen.source import filled, functions
 from optdb.runtime.context import Context
 
-#: The most items of a group; a power of two.
+#: Maximum work-group size; a power of two.
 GROUP = 256
-#: Elements that an item reads before it waits for the first one, or fours of neighbours, if it reads these at once. On
-#: an NVIDIA H100, cross entropies of 3,200 rows of 10,000 numbers take 117 us with four fours, 137 with two.
+#: Loads in flight for each item: single elements, or vectors of four neighbours. On an NVIDIA H100, cross entropies
+#: of 3,200 rows of 10,000 numbers take 117 us with four vectors, and 137 us with two.
 _UNROLLED, _FOURS = 4, 4
-#: Elements that each item of a team has at least, if the row has so many.
+#: The fewest elements for each item of a team, if the row is long enough.
 _EACH = 4
 
 _SERIAL, _TEAMS = functions("cross_entropy.cl"), functions("row_teams.cl")
@@ -37,14 +37,14 @@ _FOLDED = r"""for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
 
 
 def row_kernel(name: str, context: Context) -> str:
-    """Return the code of a kernel of cross_entropy.cl, for a context's device."""
+    """Return the code of a row kernel for the context's device, from cross_entropy.cl or row_teams.cl."""
     if context.profile.runs_items_serially:
         return _SERIAL[name]
     return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
 
 
 def launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
-    """Launch a kernel of `row_kernel` for rows of at least one element; it takes both numbers, and `args`."""
+    """Launch a kernel of `row_kernel` for nonempty rows; it takes the numbers of rows and columns, and `args`."""
     if context.profile.runs_items_serially:
         launch_striding(kernel, context, rows, columns, *args)
         return

@@ -1,11 +1,11 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
-Memory is shared by all operations of a context whose launches go into the queue at once: its commands run one after the
-other, so each operation may overwrite what the others wrote. It grows to the largest size that was asked for, because
-an allocation costs more than most kernels. Tables are small, and cached.
+All operations of a context whose launches are enqueued immediately share the memory: the queue runs commands in order,
+so each operation may overwrite what the others wrote. It grows to the largest size requested, because an allocation
+costs more than most kernels. Tables are small, and cached.
 
-Where a thread's commands go to a listener, each operation gets memory of its own. A plan repeats recorded commands, and
-held commands are enqueued late: commands of other threads may come between them, which would overwrite shared memory.
+If a thread's commands go to a listener, each operation gets its own memory. A plan repeats recorded commands, and held
+commands are enqueued late: commands of other threads may run between them, and would overwrite shared memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 #: The alignment of arrays in scratch memory, in bytes.
 _ALIGNMENT = 256
-#: The most sets of tables, and of arrays, in the caches of a context.
+#: Maximum number of entries in a context's caches of tables and of lent arrays.
 _KEPT = 256
-#: The keys under which a context keeps memory, the arrays that it is divided into, and tables.
+#: The keys under which a context keeps the memory, the arrays that it is divided into, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
 #: Held until all launches that use shared memory are in the queue, so that another thread enqueues after them.
 _using_memory = threading.RLock()
@@ -37,10 +37,10 @@ _using_memory = threading.RLock()
 
 @contextmanager
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
-    """Lend uninitialized arrays of one axis and these sizes, for launches until the block exits.
+    """Lend uninitialized one-dimensional arrays of these sizes for launches until the block exits.
 
-    The arrays are new if this thread's commands go to a listener. Buffer assignment shares memory among the commands
-    of a plan or a file.
+    The arrays are new if this thread's commands go to a listener: in plans and files, buffer assignment shares memory
+    among commands.
     """
     if listening() is not None:
         lengths = _lengths(dtype, sizes)
@@ -64,7 +64,7 @@ def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
 
 
 def _lengths(dtype: str, sizes: Sequence[int]) -> list[int]:
-    """Return how many bytes arrays of some sizes take, up to where the next one begins."""
+    """Return the size in bytes of each array, padded to the alignment."""
     item = np.dtype(dtype).itemsize
     return [largest(-(-size * item // _ALIGNMENT), 1) * _ALIGNMENT for size in sizes]
 

@@ -1,7 +1,7 @@
 """Searches: for the largest elements along axes and their indices, and for values in a sorted vector.
 
-Each value is searched in a sorted vector by bisection. Values are compared in the dtype that NumPy promotes both arrays
-to, and NaN is the largest, as in the order of a sort.
+Sorted vectors are searched by bisection. Values are compared in the dtype to which NumPy promotes both arrays, and NaN
+is the largest, as in sorting.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from optdb.runtime.arrays import Array
 
 _KERNELS = functions("searching.cl")
 
-#: For each side, whether a vector's element (`here`) stands before the index of a value.
+#: For each side, the condition that a vector's element (`here`) precedes the insertion index of a value.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 
 @dataclass(eq=False)
 class FindLargest(Operation):
-    """The largest elements along some axes, and their indices among the elements of these axes, as int64.
+    """The largest elements along some axes, and their flat indices within these axes, as int64.
 
-    Of equal elements, the first one is found; the first NaN is the largest.
+    Among equal elements, the first one is found; the first NaN is the largest.
     """
 
-    #: The array, of a real dtype.
+    #: Spec of the array, which has a real dtype.
     x: ArraySpec
-    #: The axes, counted from the front.
+    #: The axes, as nonnegative integers.
     axes: Sequence[int]
-    #: Whether the first output is the elements; else there are only the indices.
+    #: Whether the first output has the elements; else the indices are the only output.
     values: bool = True
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class FindLargest(Operation):
 
     def kernels(self) -> list[Kernel]:
         kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
-        # The first NaN is the largest; of equals, the first.
+        # The first NaN is the largest; among equal elements, the first.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
             "LENGTHS": ", ".join(
@@ -82,7 +82,7 @@ class FindLargest(Operation):
 
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and strides of some axes, merged where strides allow it, and padded with ones."""
+    """Return lengths and strides of some axes, collapsed where strides allow it, and padded with axes of length 1."""
     strides = [[steps_of(x)[axis] for axis in axes]]
     lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
     return lengths, steps
@@ -90,15 +90,15 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """The index of each value in a sorted vector: before its equals ('left'), or after them ('right'), as int64.
+    """The insertion index of each value in a sorted vector, as int64: before equals ('left'), or after ('right').
 
     The inputs are the vector and the values.
     """
 
-    #: The vector and the values, of real dtypes.
+    #: Specs of the vector and of the values, which have real dtypes.
     x: ArraySpec
     values: ArraySpec
-    #: The side.
+    #: 'left' or 'right'.
     side: str = "left"
 
     def kernels(self) -> list[Kernel]:

@@ -1,6 +1,6 @@
-"""Sorting along an axis: the elements in order, their indices, and the first elements that the order gives.
+"""Sorting along an axis: sort, argsort and top-k.
 
-The sort is stable. The k largest or smallest elements come in order, too, and equal ones in that of their indices.
+The sort is stable. The k largest or smallest elements are also sorted, and equal ones are ordered by index.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from optdb.runtime.context import Context
 try:
     from numpy.lib.array_utils import normalize_axis_index
 except ImportError:  # before NumPy 2
-    from numpy.core.multiarray import normalize_axis_index  # type: ignore[attr-defined]  # its hints leave it out
+    from numpy.core.multiarray import normalize_axis_index  # type: ignore[attr-defined]  # missing in NumPy's hints
 
 
 @dataclass(eq=False)
 class SortAlongAxis(Operation):
-    """The elements of an array in ascending order along an axis, or their indices, of int64.
+    """The elements of an array in ascending order along an axis, or their indices, as int64.
 
-    The inputs are the array, of a real dtype, and the axis, a number of the host.
+    The inputs are the array, of a real dtype, and the axis, a host integer.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
-    #: Whether the output is the indices.
+    #: Whether to return the indices.
     indices: bool = False
 
     def __post_init__(self) -> None:
@@ -70,20 +70,20 @@ class SortAlongAxis(Operation):
 
 @dataclass(eq=False)
 class TopK(Operation):
-    """The k largest elements along an axis, the -k smallest for a negative k; their indices; or both.
+    """The k largest elements along an axis (the -k smallest if k is negative), their indices, or both.
 
-    The inputs are the array, of a real dtype, and k, a number of the host.
+    The inputs are the array, of a real dtype, and k, a host integer.
     """
 
-    #: The array.
+    #: Spec of the array.
     x: ArraySpec
-    #: Along which axis.
+    #: Axis to sort along.
     axis: int
-    #: The number, where it is known: then the kernels are made for its order.
+    #: Value of k if known: then the kernels are specialized for its order.
     k: int | None = None
-    #: Whether the first output is the elements.
+    #: Whether the first output has the elements.
     values: bool = True
-    #: The dtype of the indices, the last output; None if they are not wanted.
+    #: The dtype of the indices, which are the last output; None for no indices.
     index_dtype: str | None = None
 
     def __post_init__(self) -> None:
@@ -124,10 +124,10 @@ def _check(k: int, length: int, axis: int) -> None:
 
 
 def _order(k: int) -> int:
-    """Return the order in which the first elements are those wanted.
+    """Return the order in which the wanted elements come first.
 
-    NumPy takes a single smallest element by `numpy.min`, which returns NaN if there is one; several by a partition, in
-    which NaN is the largest.
+    For a single smallest element, the host calls `numpy.min`, which returns NaN if there is one. For several, it calls
+    a partition, in which NaN is the largest.
     """
     if k > 0:
         return DESCENDING
@@ -143,6 +143,6 @@ def _converting(dtype: str, ndim: int) -> ElementKernels:
 def _copy_rows(
     elements: ElementKernels, kernels: Kernels, context: Context, rows: Array, out: Array, axis: int
 ) -> None:
-    """Copy the first elements of rows to an output, of which the rows go along an axis."""
+    """Copy the first elements of each row to an output whose rows run along an axis."""
     target = axis_last(out, axis)
     elements.launch(kernels, context, target.shape, [view(rows, target.shape, rows.strides), target])

@@ -1,12 +1,12 @@
-"""Reads templates of OpenCL C from files beside the modules that use them.
+"""Templates of OpenCL C, in files next to the modules that use them.
 
-A template has placeholders: a type, the load of a float16, the rows of a block. They look like a compiler's macros,
-and :func:`filled` substitutes them before anything else reads the code.
+A template has placeholders: a type, the load of a float16, the rows of a block. They look like preprocessor macros,
+and :func:`filled` substitutes them before the code is used.
 
-A float16 is kept in 16 bits, and computed in 32, so that no device needs to know ``half``: float32 holds every float16
-exactly, and a store rounds once. Kernels work in `work_dtype`, and load and store through the functions that
-`load_w` and `write_w` name, which the prelude defines. For all other dtypes these names are empty, so that one template
-serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
+A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``: float32 represents every
+float16 exactly, and a store rounds once. Kernels compute in `work_dtype`, and load and store through the functions
+that `load_w` and `write_w` name, which the prelude defines. For all other dtypes these names are empty, so that one
+template serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels import ctype
 
-#: Ahead of code in which numbers are rounded after each step, as the host rounds them.
+#: Prefix of code that rounds after each operation, as the host does, instead of contracting to FMA.
 ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 _FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
@@ -30,24 +30,24 @@ _FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w
 
 @functools.cache
 def functions(file: str) -> dict[str, str]:
-    """Return the functions in a file of this package, by name: each begins and ends at the beginning of a line."""
+    """Return the functions in a file of this package, by name. Each must start and end at the beginning of a line."""
     text = importlib.resources.files("optdb.codegen").joinpath(file).read_text(encoding="utf-8")
     return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
 
 
 def body(function: str) -> str:
-    """Return the statements of a function, to be filled into others, whose variables they use."""
+    """Return the statements of a function, to be inlined into other functions, whose variables they use."""
     return function[function.index("{") + 1 : function.rindex("}")]
 
 
 @functools.lru_cache(maxsize=4096)
 def filled(code: str, **words: Any) -> str:
-    """Return code with some of its words replaced."""
+    """Return code with the given placeholders substituted."""
     return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
 
 
 def work_dtype(dtype: DTypeLike) -> str:
-    """Return the name of the dtype to compute in."""
+    """Return the name of the dtype that kernels compute in for arrays of `dtype`."""
     return "float32" if _is_half(dtype) else np.dtype(dtype).name
 
 
@@ -66,26 +66,26 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return the words of a dtype: T, the stored type, W, the computed one, LOAD and STORE; each after a prefix."""
+    """Return the placeholders of a dtype, prefixed: T (stored type), W (computed type), LOAD and STORE."""
     words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
     return {prefix + name: word for name, word in words.items()}
 
 
 def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
-    """Return code for arrays of a dtype, with its words, see `type_words`, and others filled in."""
+    """Return code for arrays of a dtype: substitute its placeholders (see `type_words`) and others."""
     return filled(code, **type_words(dtype), **words)
 
 
 def joined(lines: Iterable[str]) -> str:
-    """Return lines of code as one text."""
+    """Return lines of code as one string."""
     return "\n".join(lines)
 
 
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return statements that divide an index into those of some axes, the last one first, and add to offsets.
+    """Return statements that unravel an index into axes, the last axis first, and add to offsets.
 
-    The variable `index` is used up; `lengths` is the name of the lengths of the axes, without the number of the axis.
-    The statements add to each variable of `offsets`, of type `step`, the index of an axis times the named stride.
+    The statements overwrite the variable `index`. `lengths` is the name of the axes' lengths, without the axis number.
+    They add to each variable of `offsets`, of type `step`, the index along each axis times the named stride.
     """
     lines = []
     for d in reversed(range(dims)):
@@ -102,10 +102,10 @@ def row_offsets(
     size: str = "ga_size",
     step: str = "ga_ssize",
 ) -> str:
-    """Return statements that locate element `i`: its column, along the last axis, and its index in each array.
+    """Return statements that locate element `i`: its column, along the last axis, and its offset in each array.
 
-    Lengths and steps are named without the number of the axis; for each offset, the mapping has its start and its
-    steps. Indexes have the type `size`, and offsets the type `step`.
+    Names of lengths and strides omit the axis number; `offsets` maps each offset to its start and its strides. Indexes
+    have the type `size`, and offsets the type `step`.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]

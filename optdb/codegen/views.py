@@ -1,4 +1,4 @@
-"""Other looks at an array, which copy nothing: strides and offsets change, or not even these."""
+"""Views of arrays: new shapes, strides and offsets, without copies."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from optdb.runtime.sizes import as_int, part_of
 
 
 def axis_last(x: Array, axis: int) -> Array:
-    """Return a view of an array with one of its axes at the end."""
+    """Return a view of an array with one of its axes moved to the end."""
     order = [*(d for d in range(x.ndim) if d != axis), axis]
     return view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return a view of a part of `x`, which `index` names as NumPy does it, with whole numbers and slices.
+    """Return the view of `x` selected by a basic index, of integers and slices, as NumPy does.
 
     Raises
     ------
     IndexError
-        If a number is out of the array.
+        If an integer is out of bounds.
     """
     shape, strides, offset = [], [], 0
     padded = [*index, *[slice(None)] * (x.ndim - len(index))]
@@ -31,7 +31,7 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
             start, count, step = part_of(length, entry)
             shape.append(count)
             strides.append(stride * step)
-            # The start of an empty part may be outside of the array.
+            # The start of an empty slice may be out of bounds.
             offset += stride * start if count else 0
             continue
         number = as_int(entry)
@@ -42,12 +42,12 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
 
 
 def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Return the shape that is wanted, with its -1 worked out.
+    """Return the wanted shape with its -1 inferred.
 
     Raises
     ------
     ValueError
-        If the elements of `old` do not fit.
+        If `old` has a different number of elements.
     """
     if len(wanted) != ndim:
         raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
@@ -65,7 +65,7 @@ def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[in
 
 
 def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the strides in bytes with which the elements of `x` have another shape, None if there are none."""
+    """Return the strides, in bytes, of a view of `x` with another shape; None if it needs a copy."""
     item = x.dtype.itemsize
     if not x.size:
         return c_strides(shape, item)
@@ -87,15 +87,14 @@ def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def backwards(x: Array) -> DeviceArray:
-    """Return a view of an array whose first axis runs the other way."""
+    """Return a view of an array with its first axis reversed."""
     return subtensor(x, [slice(None, None, -1)])
 
 
 def in_one_order(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return two arrays, or views of both whose first axes run the other way, for a sum over the two leading axes.
+    """Return two arrays, or both with their first axes reversed, for a sum over the two leading axes.
 
-    Both orders have the same sum. The one is chosen in which more of the arrays have strides for a reshape that makes
-    the two axes one.
+    Both orders have the same sum. The one is chosen in which more of the arrays can merge the two axes without a copy.
     """
     if x.shape[:2] != y.shape[:2]:
         return x, y
@@ -104,18 +103,18 @@ def in_one_order(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _are_merged(*arrays: Array) -> int:
-    """Return for how many arrays the two leading axes can become one without a copy."""
+    """Return the number of arrays whose two leading axes can be merged without a copy."""
     shapes = [(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
     return sum(strides_for(x, shape) is not None for x, shape in zip(arrays, shapes, strict=True))
 
 
 def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
-    """Return a view of the diagonals along two axes; the axis along them is the last.
+    """Return a view of the diagonals of two axes; its last axis runs along the diagonals.
 
     Raises
     ------
     ValueError
-        If these are not two axes of `x`.
+        If these are not two different axes of `x`.
     """
     ndim = x.ndim
     rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)
@@ -133,12 +132,12 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
 
 
 def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
-    """Return a view of `y` with as many dimensions as `shape`, to which it broadcasts.
+    """Return a view of `y` that broadcasts to `shape` and has as many dimensions.
 
     Raises
     ------
     ValueError
-        If it does not.
+        If `y` does not broadcast to `shape`.
     """
     missing = len(shape) - y.ndim
     lengths = tuple(y.shape)

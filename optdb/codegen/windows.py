@@ -1,8 +1,8 @@
-"""Windows over the last axes of arrays in C order: where they lie, and kernels that go over them.
+"""Windows over the last axes of C-contiguous arrays: their positions, and kernels that process them.
 
-The pooled axes are the last ones; all before them count as one, of planes. A window covers
-`size` elements from ``index * step - pad`` on. Kernels read those inside of the plane, in C
-order, as the host's C code does: sums are bitwise the same.
+The pooled axes are the last ones and form a plane; all axes before them are merged. A window covers
+`size` elements from ``index * step - pad`` on. Kernels read its elements inside the plane in C
+order, as the host's C code does, so sums are bitwise equal.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import ROUND_EACH_STEP, typed
 from optdb.numpy_types import HostArray
 
-#: The arguments of kernels for each pooled axis: its length, the number of windows, and their size, step and pad.
+#: Kernel arguments for each pooled axis: its length, and the number, size, stride and padding of windows.
 _NUMBERS = ("len", "count", "size", "step", "pad")
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How windows lie over some axes; one number for each."""
+    """The windows over some axes; each field has one number for each axis."""
 
-    #: Of the axes.
+    #: Lengths of the axes.
     lengths: tuple[int, ...]
-    #: The number of windows.
+    #: Numbers of windows.
     counts: tuple[int, ...]
-    #: How long they are, how far apart they begin, and how far before the axis the first does.
+    #: Sizes and strides of the windows, and the padding before the first element.
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
     pads: tuple[int, ...]
@@ -38,12 +38,12 @@ class Windows:
     ) -> Windows:
         """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes of the given lengths.
 
-        The numbers are vectors of the host: sizes, steps and pads. There are `counts` windows, or as many as fit.
+        `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`, or as many as fit.
 
         Raises
         ------
         ValueError
-            If the numbers make no windows.
+            If the numbers describe no valid windows.
         """
         for name, values in zip(("ws", "stride", "pad"), numbers, strict=True):
             if values.shape != (op.ndim,):
@@ -60,11 +60,11 @@ class Windows:
 
     @property
     def args(self) -> list[int]:
-        """Return the arguments of kernels, in the order of `_NUMBERS`."""
+        """Return the kernel arguments, in the order of `_NUMBERS`."""
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_none_empty(self, op: Any) -> None:
-        """Raise ValueError if a window has no element inside of its plane."""
+        """Raise ValueError if a window has no element inside its plane."""
         if 0 in self.counts:
             return
         for length, count, size, step, pad in zip(self.lengths, self.counts, self.sizes, self.steps, self.pads):
@@ -73,12 +73,12 @@ class Windows:
 
 
 def _fitting(length: int, size: int, step: int) -> int:
-    """Return how many windows fit into a length."""
+    """Return the number of windows that fit into a length."""
     return max((length - size) // step + 1, 0)
 
 
 def _covering(length: int, size: int, step: int) -> int:
-    """Return how many windows it takes to cover a length, the last one cut short."""
+    """Return the number of windows that cover a length, where the last one may be truncated."""
     if step >= size:
         if not length:
             raise ValueError("pooling with ignore_border=False needs something to pool: an axis has length 0")
@@ -87,7 +87,7 @@ def _covering(length: int, size: int, step: int) -> int:
 
 
 def position(index: str, ndim: int, plane: str, lengths: str) -> str:
-    """Return the position of an element in an array; `index` and `lengths` are names without the number of the axis."""
+    """Return the OpenCL C position of an element in an array; `index` and `lengths` are names without axis numbers."""
     at = plane
     for d in range(ndim):
         at = f"({at} * {lengths}{d} + {index}{d})"
@@ -95,7 +95,7 @@ def position(index: str, ndim: int, plane: str, lengths: str) -> str:
 
 
 def bounds(d: int) -> str:
-    """Return code that says from where (`lo`) to where (`hi`) the window at `at` reads along an axis."""
+    """Return code that computes the bounds, `lo` and `hi`, of the window at `at` along an axis."""
     return (
         f"const ga_ssize start{d} = at{d} * step{d} - pad{d};\n"
         f"const ga_ssize lo{d} = max(start{d}, (ga_ssize)0), hi{d} = min(start{d} + size{d}, len{d});"
@@ -103,7 +103,7 @@ def bounds(d: int) -> str:
 
 
 def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) -> Kernel:
-    """Return a kernel of arrays of a dtype, which takes `n`, a chunk, `Windows.args`, and the arrays."""
+    """Return a kernel that takes `n`, a chunk size, `Windows.args`, and arrays of `dtype`."""
     params = [f"ga_ssize {number}{d}" for number in _NUMBERS for d in range(ndim)]
     params += [f"ARRAY T *restrict {array}" for array in arrays]
     code = f"OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {', '.join(params)})\n{{\n{body}\n}}\n"
@@ -113,9 +113,9 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
 
-    All arrays have one dtype, and `ndim` pooled axes. The code to run first for a window, for each of its elements, and
-    at the end uses the words of `typed`: elements are at ``q``, the first of them at ``first``, and the window's own
-    index is ``o``.
+    All arrays have one dtype, and `ndim` pooled axes. `start` runs first for each window, `each` for each of its
+    elements, and `finish` at the end. They use the placeholders of `typed`; the index of an element is ``q``, that of
+    the first element ``first``, and that of the window ``o``.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -147,23 +147,23 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 
 
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
-    """Return a kernel, named ``gradient``, that adds up what each element gets from the windows that cover it.
+    """Return a kernel, named ``gradient``, that sums the gradients of each element over the windows that cover it.
 
-    The kernel reads the arrays and computes ``gx``. `given` is what a window, ``o``, adds to one of its elements,
-    ``q``, in the words of `typed`; for each axis, ``whole`` says whether all windows end before the padding
-    does. A work item fills rows (`by_rows`), or single elements.
+    The kernel reads the arrays and computes ``gx``. `given` is the expression, with placeholders of `typed`, that
+    window ``o`` adds to its element ``q``; for each axis, ``whole`` says whether all windows end within the padding. A
+    work item fills rows (`by_rows`), or single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
     )
-    # The host, too, rounds the running sum to the stored dtype after each addition.
+    # Like the host, round the running sum to the stored dtype after each addition.
     add = f"gx[q] = STORE(LOAD(gx[q]) + ({given}));"
     body = _rows(ndim, add) if by_rows else _elements(ndim, add)
     return _kernel("gradient", ndim, dtype, [*arrays, "gx"], f"{whole}\n{body}")
 
 
 def _reaching(d: int) -> str:
-    """Return code that says which windows (`from` up to `to`) reach index `i` of an axis."""
+    """Return code that computes the range of windows, `from` to `to`, that cover index `i` of an axis."""
     return (
         f"const ga_ssize over{d} = i{d} + pad{d};\n"
         f"const ga_ssize from{d} = over{d} < size{d} ? 0 : (over{d} - size{d}) / step{d} + 1;\n"
@@ -184,9 +184,9 @@ def _decode(ndim: int) -> str:
 def _rows(ndim: int, add: str) -> str:
     """Return code of a work item that fills `chunk` of all `n` rows.
 
-    The last elements of all windows of a row come first, then those before them, and so on: that way, too, each
-    element gets what it gets in the order of the windows. Windows of 2 that do not overlap are common, and their
-    elements can be filled in pairs.
+    The outer loop runs over the elements of a window, from the last to the first, and the inner loop over the windows
+    of a row: each element still sums in window order. Windows of 2 that do not overlap are common, and their elements
+    are filled in pairs.
     """
     last = ndim - 1
     at = f"const ga_ssize at{last} = j, o = windows + j;"

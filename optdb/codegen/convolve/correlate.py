@@ -1,12 +1,12 @@
-"""Products of filters with images that are laid out for them: results, and gradients for images.
+"""Products of filters with packed images: results of convolutions, and gradients for images.
 
-A processor's work item computes blocks of some filters by some vectors of neighbouring outputs
-in registers; graphics cards compute tiles, see :mod:`optdb.codegen.convolve.tiles`. Where a group
-of channels has few filters, as in a depthwise convolution, a second kernel computes them one
-by one, and more outputs at a time.
+On CPUs, a work item computes blocks of some filters by some vectors of neighbouring outputs in
+registers; GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`. Where a group of channels
+has few filters, as in a depthwise convolution, a second kernel computes them one by one, with
+more outputs at a time.
 
-The rows of the matrix of images overlap in memory, see :mod:`optdb.codegen.convolve.plan`:
-nothing is gathered, and no matrix written.
+The rows of the image matrix overlap in memory, see :mod:`optdb.codegen.convolve.plan`: no im2col
+matrix is written.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from optdb.runtime.sizes import largest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Filters by vectors (of outputs) that an item of a processor computes at a time.
+#: Filters and vectors of outputs in the block that a CPU's work item computes at a time.
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
-#: The most filters that a processor computes one by one.
+#: The most filters that a CPU computes one by one.
 _FEW = 3
-#: Elements of images that an item of a processor reads before the next filters.
+#: Elements of images that a CPU's work item reads before the next filters.
 _NEAR = 32768
 
 
 def correlate_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
-    """Return the kernels that `correlate` takes."""
+    """Return the kernels that `correlate` launches."""
     code = functions("convolve/correlate.cl")
     if context.profile.runs_items_serially:
         text = "".join(
@@ -62,7 +62,7 @@ def correlate_kernels(dtype: str, context: Context, precision: Precision = "high
 
 
 def lanes(dtype: str, context: Context) -> int:
-    """Return the lanes of the vectors that plans for `correlate` are made of."""
+    """Return the vector width of plans for `correlate`."""
     return width_of(context, dtype) if context.profile.needs_explicit_vectors else 1
 
 
@@ -76,10 +76,10 @@ def correlate(
     out: Array,
     precision: Precision = "highest",
 ) -> None:
-    """Compute products of filters and images by the kernels of `correlate_kernels`.
+    """Compute products of filters and images with the kernels of `correlate_kernels`.
 
-    Images, by channels by two or three axes, may have any strides; filters and the result, `out`, have no gaps; none is
-    empty. Elements that no product of the plan writes stay unchanged.
+    Images have the shape (images, channels, two or three axes) and any strides; filters and the result, `out`, are
+    contiguous; none is empty. Elements of `out` that no product of the plan writes are unchanged.
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape
@@ -128,7 +128,7 @@ def _launch(
     arrays: Sequence[Array],
     near: int,
 ) -> None:
-    """Launch one product; a processor's item goes over `near` vectors, or fewer, before it takes the next filters."""
+    """Launch one product; a CPU's work item processes at most `near` vectors before the next filters."""
     _, rows, blocks, images, groups, vectors = sizes
     columns = images * vectors
     if not context.profile.runs_items_serially:

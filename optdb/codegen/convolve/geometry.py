@@ -1,8 +1,8 @@
-"""Sizes of convolutions: padding, outputs, and the inputs that each tap meets.
+"""Sizes of convolutions: padding, outputs, and the inputs that each tap reads.
 
-Nothing here touches a device or an array. A convolution is looked at one axis at a time, as
-an :class:`Axis`; flat pictures get an axis of length 1 in front, so that there are always
-three. Output ``o`` and tap ``t`` meet at ``o * step + t * dilation - low`` of the image.
+Nothing here touches a device or an array. Each axis of a convolution is an :class:`Axis`; a
+two-dimensional convolution gets a leading axis of length 1, so that there are always three.
+Output ``o`` reads element ``o * step + t * dilation - low`` of the image at tap ``t``.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ BorderMode = str | int | Sequence[int | tuple[int, int]]
 class Axis:
     """A convolution along one axis."""
 
-    #: Of the image.
+    #: Length of the image.
     length: int
     #: Length of the filter.
     taps: int
-    #: The number of padding zeros before and after the image.
+    #: Padding before and after the image.
     low: int = 0
     high: int = 0
-    #: From one output to the next.
+    #: Stride of the outputs.
     step: int = 1
-    #: From one tap to the next.
+    #: Distance between taps.
     dilation: int = 1
 
     @property
     def out(self) -> int:
-        """How many outputs there are, if the filter fits."""
+        """The number of outputs, if the filter fits."""
         return self._last // self.step + 1
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image, or is longer by a single element: then there is no output.
+        """Whether the filter fits into the padded image, or is longer by one element, so that the output is empty.
 
-        A filter without taps has no extent that dilation or a border of mode 'full' could be taken from.
+        A filter without taps does not fit if dilation makes its extent, or 'full' makes its padding, negative.
         """
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
     @property
     def _last(self) -> int:
-        """The last position of the filter in the padded image; negative if it is longer."""
+        """The last position of the filter in the padded image; negative if the filter is longer."""
         return self.length + self.low + self.high - reach(self.taps, self.dilation)
 
 
@@ -52,18 +52,18 @@ class Axis:
 class Phase:
     """The elements of an image, ``step`` apart, to which the same taps contribute."""
 
-    #: The first one.
+    #: Index of the first element.
     first: int
-    #: How many there are.
+    #: Number of elements.
     count: int
-    #: The output that tap 0 of an image without padding would take to the first one; it may be negative.
+    #: Index of the output from which the `taps` below count backwards, for the first element.
     origin: int
-    #: Each tap, and how many outputs before `origin` the one lies that it takes there.
+    #: Pairs of a tap and the distance from the output that it connects to the first element, back from `origin`.
     taps: tuple[tuple[int, int], ...]
 
 
 def reach(taps: int, dilation: int) -> int:
-    """Return how many elements a filter spans."""
+    """Return the number of elements that a filter spans."""
     return (taps - 1) * dilation + 1
 
 
@@ -73,7 +73,7 @@ def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int
     Raises
     ------
     ValueError
-        If `border_mode` is none that Theano's convolutions take.
+        If `border_mode` is none that Theano's convolutions accept.
     """
     named: dict[str, Callable[[int], int]] = {
         "valid": lambda span: 0,
@@ -111,10 +111,10 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return the phases of an image, without empty ones.
+    """Return the nonempty phases of an image.
 
-    Element ``y`` gets from tap ``t`` what output ``(y + low - t * dilation) / step`` is, if that is a whole number.
-    The taps are the same for all ``y`` whose ``y + low`` has the same remainder.
+    Tap ``t`` connects element ``y`` to output ``(y + low - t * dilation) / step``, if that is an integer.
+    The taps are the same for all ``y`` with equal ``(y + low) % step``.
     """
     phases = []
     for rest in range(axis.step):

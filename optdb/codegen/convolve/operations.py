@@ -1,7 +1,7 @@
 """Convolutions in two and three dimensions, and their gradients, as operations.
 
-Images have the shape (images, channels, *lengths). Filters have (filters, channels of a group, *lengths); filters that
-are not shared have one of each output: (filters, *outputs, channels of a group, *lengths).
+Images have the shape (images, channels, *lengths), and filters (filters, channels of a group, *lengths). Unshared
+filters have one for each output: (filters, *outputs, channels of a group, *lengths).
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from optdb.runtime.context import Context
 
 @dataclass(frozen=True)
 class ConvolutionSettings:
-    """How images and filters are convolved."""
+    """The parameters of a convolution."""
 
-    #: How many axes: 2 or 3.
+    #: Number of axes: 2 or 3.
     dims: int
     #: 'valid', 'full', 'half', or a number or a pair for each axis.
     border_mode: BorderMode
-    #: From one output to the next, and from one tap to the next, for each axis.
+    #: Stride and dilation of each axis.
     steps: Sequence[int]
     dilations: Sequence[int]
-    #: In how many groups channels and filters are divided.
+    #: Number of groups that channels and filters are divided into.
     groups: int = 1
     #: Whether filters are reversed.
     flip: bool = True
-    #: Whether each output has filters of its own.
+    #: Whether each output has its own filters.
     unshared: bool = False
 
 
 @dataclass(eq=False)
 class ConvolutionOperation(Operation):
-    """The base of the three operations, whose two arrays have one dtype of floats."""
+    """Base class of the three operations, whose two arrays have the same floating-point dtype."""
 
-    #: The name of the kernel for filters that are not shared.
+    #: Name of the kernel for unshared filters.
     unshared_kernel: ClassVar[str]
 
-    #: The arrays.
+    #: Specs of the arrays.
     first: ArraySpec
     second: ArraySpec
     settings: ConvolutionSettings
-    #: Of products with filters that are shared.
+    #: Precision of products with shared filters.
     precision: Precision = "highest"
 
     @staticmethod
     def shared_kernels(dtype: str, context: Context, precision: Precision) -> list[Kernel]:
-        """Return the kernels for filters that are shared."""
+        """Return the kernels for shared filters."""
         raise NotImplementedError
 
     @property
     def contiguous_inputs(self) -> tuple[int, ...]:
-        """Which arrays are copied where they have gaps."""
+        """Indices of the arrays that are copied if they are not contiguous."""
         return (1,)
 
     def kernels(self) -> list[Kernel]:
@@ -83,7 +83,7 @@ class ConvolutionOperation(Operation):
         return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
 
     def _filters(self, i: int, x: Array, kernels: Kernels) -> tuple[Array, bool]:
-        """Return filters in C order, and whether they are reversed: those that lie backwards are not copied."""
+        """Return contiguous filters, and whether they are reversed; filters reversed in memory are not copied."""
         taps = self.settings.dims
         backwards = subtensor(x, [slice(None)] * (x.ndim - taps) + [slice(None, None, -1)] * taps)
         if not is_contiguous(x) and is_contiguous(backwards):
@@ -91,8 +91,8 @@ class ConvolutionOperation(Operation):
         return self._contiguous(i, x, kernels), self.settings.flip
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
-        """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""
-        # How many images there are may be a size of a trace; all else decides over tables and kernels.
+        """Return the axes for the shapes of images, filters and (optionally) results; raise ValueError if unfit."""
+        # The number of images may be symbolic in a trace; the other lengths determine tables and kernels.
         image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
         dims, groups = self.settings.dims, self.settings.groups
         axes = self._axes(image[2:], kernel[-dims:])
@@ -109,9 +109,9 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
-        """Return the axes of a convolution of one image with one filter, if the filter fits.
+        """Return the axes of a convolution of one image with one filter; raise ValueError if the filter does not fit.
 
-        As on the host, a filter may be longer than the padded image by one element: the result is empty then.
+        As on the host, a filter may be one element longer than the padded image: then the result is empty.
         """
         axes = axes_of(image, kernel, self.settings.border_mode, self.settings.steps, self.settings.dilations)
         if not all(axis.fits for axis in axes):
@@ -122,9 +122,9 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
-        """Refuse axes of length 0 in three dimensions, if there are images, channels and filters to compute with.
+        """Raise ValueError for axes of length 0 in three dimensions, if there are images, channels and filters.
 
-        In two dimensions the host computes zeros, or an empty result. In three it calls SciPy, which raises.
+        In two dimensions, the host computes zeros or an empty result. In three, it calls SciPy, which raises.
         """
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
             raise ValueError(f"{self} takes no axis of length 0 in three dimensions: the lengths are {tuple(lengths)}")
@@ -160,7 +160,7 @@ class Convolve(ConvolutionOperation):
 class FilterGradient(ConvolutionOperation):
     """The gradient of a convolution for the filters, from images and the gradient of the result.
 
-    The third input is the lengths of the filters, a vector of the host.
+    The third input has the lengths of the filters, a host vector.
     """
 
     unshared_kernel = "unshared_weights"
@@ -187,7 +187,7 @@ class FilterGradient(ConvolutionOperation):
 class ImageGradient(ConvolutionOperation):
     """The gradient of a convolution for the images, from filters and the gradient of the result.
 
-    The third input is the lengths of the images, a vector of the host.
+    The third input has the lengths of the images, a host vector.
     """
 
     unshared_kernel = "unshared_inputs"

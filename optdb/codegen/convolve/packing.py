@@ -1,8 +1,7 @@
-"""Kernels that lay out what convolutions multiply: images with zeros around them, filters, features.
+"""Kernels that pack the operands of convolutions: padded images, filters, and features.
 
-They read arrays of the op's dtype, and write the dtype to compute in. They read and write the
-same lines on all devices; a processor's work item takes many lines, a
-graphics card's one element of a line.
+They read arrays of the op's dtype, and write the dtype to compute in. The packed layout is the
+same on all devices. On a CPU, a work item packs many lines; on a GPU, one element of a line.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ if TYPE_CHECKING:
 
 Kernels = Mapping[str, CompiledKernel]
 
-#: The most bytes of the images that are laid out at a time, unless one alone takes more.
+#: The most bytes of images packed at a time, unless a single image is larger.
 LARGEST = 64 * 2**20
-#: The most groups in one dimension on a graphics card; the kernels loop over the rest.
+#: The most work groups in the second dimension of a GPU launch; the kernels loop over the rest.
 _MOST_GROUPS = 65535
 
 _PACKING = functions("convolve/packing.cl")
 
 
 def width_of(context: Context, dtype: str) -> int:
-    """Return how many lanes the vectors have that a processor computes with."""
+    """Return the vector width of CPU kernels, in elements."""
     wide = context.profile.float_vector_width >= 16
     return (64 if wide else 32) // (8 if dtype == "float64" else 4)
 
 
 def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequence[str]) -> list[Kernel]:
-    """Return kernels for arrays of a dtype, and those of this module, by name, that lay out what they read.
+    """Return the kernels in `code` for arrays of a dtype, and the kernels named in `packing` that pack their operands.
 
-    Their code uses the words of ``packing.cl`` for types, vectors, and the kind of device.
+    The code uses the placeholders of ``packing.cl`` for types, vectors, and the kind of device.
     """
     half, width = load_w(dtype) != "", width_of(context, dtype)
     words = {
@@ -60,10 +59,10 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 
 
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
-    """Return the lookup tables, arrays of int64, of kernels that read `channels` channels of each image.
+    """Return the lookup tables, int64 arrays, of kernels that read `channels` channels of each image.
 
-    These are the shifts of the plan's layout, one axis after the other; and for each product its taps, and, as
-    `TapProduct` has them, offsets for each channel and tap, starts, runs and targets.
+    These are the concatenated shifts of the plan's layout, and for each product its taps, its offsets for each channel
+    and tap, and its starts, runs and targets, see `TapProduct`.
     """
 
     def make() -> list[Any]:
@@ -84,7 +83,7 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
 
 
 def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:
-    """Return how many of `images` images, of `elements` elements each, are laid out at a time."""
+    """Return how many of `images` images, of `elements` elements each, are packed at a time."""
     largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
     most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
     return images if images <= most else most
@@ -99,10 +98,10 @@ def laid_out(
     at_once: int,
     y: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Lay out images, `at_once` at a time; yield the index of the first, their number, and the laid out images.
+    """Pack images, `at_once` at a time; yield the index of the first, their number, and the packed images.
 
-    The images, by channels by two or three axes, may have any strides. They are laid out in `y`, or, without it, lie as
-    they should. `shifts` are those of the layout, one axis after the other.
+    Images have the shape (images, channels, two or three axes) and any strides. They are packed into `y`; if it is
+    None, they have the right layout already. `shifts` are the concatenated shifts of the layout.
     """
     for first in starts(images.shape[0], at_once):
         x = some_of(images, first, smallest(at_once, images.shape[0] - first))
@@ -131,10 +130,10 @@ def pack_filters(
     strides: tuple[int, int, int],
     block: int,
 ) -> None:
-    """Lay out filters without gaps, or some of their taps, in blocks of `block` rows.
+    """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
-    The result is groups by blocks by channels by taps by rows of a block; `taps` says where each tap lies in a channel
-    of a filter, `shape` is groups, rows, channels and taps, `strides` are those of the first three in elements of `x`.
+    The result has the shape (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a
+    filter's channel; `shape` is (groups, rows, channels, taps); `strides` of the first three are in elements of `x`.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)
@@ -145,10 +144,10 @@ def pack_filters(
 def pack_features(
     kernels: Kernels, context: Context, x: Array, y: Array, shape: tuple[int, int, int, int], padded: int
 ) -> None:
-    """Lay out images without gaps pixel by pixel, each with all its channels; for processors.
+    """Transpose contiguous images so that the channels of a pixel are contiguous; for CPUs.
 
-    The shape is images, groups, channels of a group, pixels; that of the result images by pixels by groups by
-    `padded`, the channels that a group is filled up to.
+    `shape` is (images, groups, channels of a group, pixels), and the result has the shape (images, pixels, groups,
+    `padded`), where the channels of a group are padded to `padded`.
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))

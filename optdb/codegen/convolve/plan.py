@@ -1,14 +1,14 @@
-"""Plans of convolutions as products of matrices: tables of the elements to read and to write.
+"""Plans of convolutions as matrix products: tables of the elements to read and to write.
 
-An image is laid out with the zeros of its padding around it, and cut into pieces, one for
-each rest that the positions of the taps leave when they are divided by the step. Then every tap
-reads one piece from one index on, row after row, whatever step and dilation are: the matrix
-that im2col would write lies there already, its rows overlapping, and a product needs only
-the index at which each row begins (its *offset*). The gradient for the image reads the
-gradient of the result in the same way, once for each rest of the step.
+An image is packed with its zero padding, and split into pieces, one for each remainder of the tap
+positions modulo the stride of the convolution. Then every tap reads one piece contiguously from one
+index on, whatever stride and dilation are. So the matrix that im2col would write is already in
+memory, with overlapping rows, and a product needs only the index at which each row begins (its
+*offset*). The gradient for the image reads the gradient of the result in the same way, once for each
+remainder of the stride.
 
-Outputs are computed in vectors of neighbours. A vector may run over the end of a row, where
-its lanes are no results; `targets` is the index to which each lane is written, or -1.
+Outputs are computed in vectors of neighbours. A vector may extend beyond the end of a row, where its
+lanes are not results; `targets` is the index to which each lane is written, or -1.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ import numpy as np
 from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
 from optdb.numpy_types import HostArray
 
-#: The number of plans in the cache.
+#: Size of the caches of plans.
 _KEPT = 256
-#: The most taps of a reading: those whose bits a number of 32 bits holds.
+#: The most taps of a reading, which has one bit of a 32-bit mask for each.
 _BITS = 32
-#: Each row has its own vectors if that takes at most this many times as many.
+#: Vectors do not cross rows if that increases their number by at most this factor.
 _ROWS_MAY_COST = 1.15
 
 
 @dataclass(frozen=True)
 class ChannelLayout:
-    """How one channel lies in memory, with zeros around it, cut into pieces.
+    """The memory layout of one packed channel: zero-padded, and split into pieces.
 
     Element ``q`` of piece ``i`` along an axis is element ``q * step + shifts[i]`` of the channel, or zero.
     """
 
-    #: Of the channel's axes.
+    #: Lengths of the channel's axes.
     lengths: tuple[int, ...]
-    #: For each axis.
+    #: Stride of a piece's elements in the channel, for each axis.
     steps: tuple[int, ...]
-    #: For each axis, one for each piece.
+    #: Shifts of the pieces, for each axis.
     shifts: tuple[tuple[int, ...], ...]
     #: Lengths of a piece's axes.
     extents: tuple[int, ...]
 
     @property
     def pieces(self) -> tuple[int, ...]:
-        """How many pieces there are along each axis."""
+        """The number of pieces along each axis."""
         return tuple(map(len, self.shifts))
 
     @property
     def channel(self) -> int:
-        """How many elements a channel takes."""
+        """The number of elements of a packed channel."""
         return math.prod([*self.extents, *self.pieces])
 
     @property
     def as_it_is(self) -> bool:
-        """Tell whether that is the channel itself."""
+        """Whether the layout is that of the unpacked channel."""
         return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
 
     def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
@@ -73,40 +73,40 @@ class ChannelLayout:
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPlan:
-    """What is multiplied."""
+    """The layout and the products of a convolution or a gradient."""
 
-    #: Of the images, or of the gradient of the result.
+    #: Layout of the images, or of the gradient of the result.
     layout: ChannelLayout
-    #: Of filters with these.
+    #: Products of the filters with packed images.
     products: tuple[TapProduct, ...]
-    #: Whether they write all of the result.
+    #: Whether the products write every element of the result.
     complete: bool = True
-    #: The same products, in the same order, of images without zeros around them; None if filters have too many taps.
+    #: The same products, in the same order, of unpadded images; None if filters have too many taps.
     readings: tuple[Reading, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TapProduct:
-    """One product of matrices: some of the taps, and some of the outputs."""
+    """One matrix product, of some taps and some outputs."""
 
-    #: Which taps, as the filter has them in memory.
+    #: Indices of the taps in the filter's memory order.
     taps: HostArray
-    #: For each of these, where its row of the matrix begins in a channel.
+    #: Index in a channel at which each tap's row of the matrix begins.
     offsets: HostArray
-    #: Where each vector of outputs begins in a row.
+    #: Index in a row at which each vector of outputs begins.
     starts: HostArray
-    #: Vectors by lanes: where each output goes in a channel of the result, or -1.
+    #: Index of each output in a channel of the result, or -1, with shape (vectors, lanes).
     targets: HostArray
 
     @property
     def runs(self) -> HostArray:
-        """Return for each vector the index at which it is written as a whole, or -1."""
+        """Return, for each vector, the index of a contiguous store, or -1 if its lanes are stored one by one."""
         lanes = np.arange(self.targets.shape[1])
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
         return np.where(whole, self.targets[:, 0], -1)
 
     def inside(self, layout: ChannelLayout) -> bool:
-        """Tell whether all vectors end within their channel."""
+        """Tell whether no vector reads beyond the end of its channel."""
         if not len(self.starts) or not len(self.offsets):
             return True
         last = self.starts.max() + self.targets.shape[1] - 1 + self.offsets.max()
@@ -115,31 +115,31 @@ class TapProduct:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One product of matrices, from images that may have no zeros around them.
+    """One matrix product, which can read unpadded images.
 
     Tap i of output j is element ``starts[j] + offsets[i]`` of a channel, or zero where ``inside[j] & bits[i]`` is 0.
-    All arrays are of int32.
+    All arrays are int32.
     """
 
-    #: Which taps, as the filter has them in memory.
+    #: Indices of the taps in the filter's memory order.
     taps: HostArray
-    #: For each of these.
+    #: Offset and mask bit of each tap.
     offsets: HostArray
     bits: HostArray
-    #: For each output.
+    #: Start, and mask of the taps inside the image, of each output.
     starts: HostArray
     inside: HostArray
-    #: Where each output goes in a channel of the result.
+    #: Index of each output in a channel of the result.
     targets: HostArray
 
     @property
     def in_order(self) -> bool:
-        """Whether outputs are written one after the other, from the first element of the result on."""
+        """Whether outputs are written contiguously from the first element of the result on."""
         return bool((self.targets == np.arange(len(self.targets))).all())
 
 
 def reading_of(product: TapProduct) -> Reading:
-    """Return a product of images that are laid out with zeros around them, in vectors of one lane, as a reading."""
+    """Return a product of packed images, with vectors of one lane, as a reading."""
     offsets, starts = product.offsets.astype(np.int32), product.starts.astype(np.int32)
     ones = np.ones_like(offsets), np.ones_like(starts)
     return Reading(product.taps, offsets, ones[0], starts, ones[1], product.targets.ravel().astype(np.int32))
@@ -154,8 +154,8 @@ def _reading(
 ) -> Reading:
     """Return a reading of channels of `lengths`.
 
-    `taps` are the products of `shifts`, which are what each axis adds to `bases` for each tap along it. `targets` has
-    an axis for each one of `bases`.
+    `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap; `taps` are numbered
+    like the Cartesian product of `shifts`. `targets` has an axis for each one of `bases`.
     """
     offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
     starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)
@@ -174,9 +174,9 @@ def _reading(
 
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of one product, by vectors of `width` lanes; `flip` says to reverse filters.
+    """Return a plan of one product with vectors of `width` lanes; `flip` reverses filters.
 
-    No filter and no result is empty.
+    Filters and results must not be empty.
     """
     out = tuple(axis.out for axis in axes)
     rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
@@ -191,7 +191,7 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
         pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(each, axes)]
         pieces = [axis_rests.index(rest) for axis_rests, (_, rest) in zip(rests, pairs)]
         places.append(layout.index([shift for shift, _ in pairs], pieces))
-    # A filter reversed along all its axes has its taps from the last to the first.
+    # Reversing a filter along all its axes reverses the order of its taps.
     offsets = np.array(places[::-1] if flip else places, np.int64)
     starts, targets = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
     taps = np.arange(len(offsets))
@@ -206,9 +206,9 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=_KEPT)
 def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of the gradient for the image, from that of the result.
+    """Return a plan of the gradient for the image, from the gradient of the result.
 
-    The arguments are those of `forward`. No product writes elements of the image that no tap meets.
+    The arguments are those of `forward`. Elements of the image that no tap reads are not written.
     """
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
@@ -247,7 +247,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 def _taps_of(
     phases: Sequence[Phase], axes: Sequence[Axis], layout: ChannelLayout, flip: bool
 ) -> tuple[list[int], list[int]]:
-    """Return the taps that meet the elements of some phases, one for each axis, and what they add to an offset."""
+    """Return the taps of some phases, one phase for each axis, and the offset of each tap."""
     count = math.prod(axis.taps for axis in axes)
     taps, offsets = [], []
     for pairs in itertools.product(*[phase.taps for phase in phases]):
@@ -260,7 +260,7 @@ def _taps_of(
 
 
 def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
-    """Return the indexes of the elements of some phases, one for each axis, in an image."""
+    """Return the flat indexes, in an image, of the elements of some phases, one phase for each axis."""
     targets = np.zeros((), np.int64)
     for phase, axis in zip(phases, axes):
         targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step
@@ -283,11 +283,11 @@ def cover(
     steps: Sequence[int],
     width: int,
 ) -> tuple[HostArray, HostArray]:
-    """Cover a block of elements by vectors; return where each begins, and the index of each lane in the output, or -1.
+    """Cover a block of elements with vectors; return the start of each, and the output index of each lane, or -1.
 
-    The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements go to an array
-    of shape `out`, index i to ``first + i * steps``, each of them once. Vectors that would reach beyond the
-    block's last element are moved back, where the block is long enough.
+    The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements are written
+    once each, element i to index ``first + i * steps`` of an array of shape `out`. Vectors that would extend beyond
+    the block's last element are shifted back if the block is long enough.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]

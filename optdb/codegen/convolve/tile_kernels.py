@@ -1,4 +1,4 @@
-"""The kernels of convolutions on a GPU, written for the shape of a tile, from the functions in ``tiles.cl``."""
+"""Kernels of convolutions on a GPU, generated for a tile shape from the functions in ``tiles.cl``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, functions, work_dtype
 from optdb.runtime.context_options import Instructions
 
-#: What a kernel computes: results, or gradients for images; or gradients for filters.
+#: What a kernel computes: results or gradients for images, or gradients for filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
-#: Bytes that an item reads from local memory at once.
+#: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
-#: The functions that copy into local memory in the background.
+#: Functions for asynchronous copies to local memory.
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
 
 
 def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that `correlate_by_tiles` takes, but the one that lays out images.
+    """Return the kernels that `correlate_by_tiles` launches, except the one that packs images.
 
-    Some tiles take instructions of the device, or functions that do the same.
+    `instructions` selects the device's instructions, or functions that emulate them, for tiles that need these.
     """
     code = functions("convolve/tiles.cl")
     kernels = [tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
@@ -41,13 +41,13 @@ def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Inst
 
 
 def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that `weights_by_tiles` takes, but the one that lays out images."""
+    """Return the kernels that `weights_by_tiles` launches, except the one that packs images."""
     kernels = [tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
     return [*kernels, product_kernel(functions("convolve/tiles.cl")["total_of_parts"], dtype)]
 
 
 def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
-    """Return the kernel of one tile, whose name is that of the kind and the tile."""
+    """Return the kernel of one tile; its name consists of the kind and the tile's name."""
     name, work = f"{kind.lower()}_{tile.name}", work_dtype(dtype)
     wide = _READ // np.dtype(work).itemsize
     vector = f"{C_TYPES[work]}{wide}"
@@ -57,7 +57,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
     words = {
         **{kind: name, "VEC": vector, "WIDE": layout.near, "TX": layout.tx, "TY": layout.ty},
         "SAME": int(work == np.dtype(dtype).name),
-        # Neighbours write neighbouring terms of a row, and read the rows of a term: both lie in different banks.
+        # Avoids bank conflicts: neighbouring items write the terms of a row, and read the rows of a term.
         "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
         **_shape_words(tile, wide),
         **_instruction_words(name, tile, instructions),
@@ -75,21 +75,21 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the sums of an item are in a tile, as expressions of the kernel."""
+    """The positions of an item's sums in a tile, as OpenCL C expressions."""
 
-    #: The item's column and row among its neighbours.
+    #: The item's column and row among the items of the group or warp.
     tx: str
     ty: str
-    #: By macros: the row and the column of the item's sum `r`, `c`, and vector `at` of a tile in local memory.
+    #: Macro definitions: the row and the column of the item's sum `r`, `c`, and vector `at` of a tile in local memory.
     macros: dict[str, str]
-    #: How many of its columns lie side by side.
+    #: Number of its contiguous columns.
     near: int
 
 
 def _layout_of_items(tile: Tile, wide: int, vector: str) -> _Layout:
-    """Return the layout of items that each have as many rows and columns side by side as they read at once.
+    """Return the layout of items whose contiguous rows and columns are one vector load long.
 
-    The items of a warp of 32 compute a rectangle of the tile if they can: fewer of them read different numbers.
+    The items of a warp of 32 compute a rectangle of the tile if possible, so that they read fewer distinct numbers.
     """
     across, down = tile.cols // tile.item_cols, tile.rows // tile.item_rows
     tx, ty = f"item % {across}", f"item / {across}"
@@ -106,7 +106,7 @@ def _layout_of_items(tile: Tile, wide: int, vector: str) -> _Layout:
 
 
 def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
-    """Return the layout of fragments for tensor cores, of 16 rows and 8 columns, that a warp of 32 items shares."""
+    """Return the layout of tensor core fragments, of 16 rows and 8 columns, that a warp of 32 items shares."""
     pieces = tile.rows // wide
     macros = {
         "ROW(r)": f"(i0 + {_first_row(tile)} + (r) * 8 + ty)",
@@ -118,7 +118,7 @@ def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
 
 
 def _first_row(tile: Tile) -> str:
-    """Return where in a tile the rows of a warp begin, in the words of the kernel."""
+    """Return the expression of a warp's first row in a tile."""
     return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
 
 
@@ -127,13 +127,13 @@ def _first_column(tile: Tile) -> str:
 
 
 def _store_vector(stored: str, near: int) -> str:
-    """Return the statement that stores sums of an item that lie side by side."""
+    """Return the statement that stores contiguous sums of an item."""
     sums = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
     return f"*(GLOBAL_MEM {stored} *)(to) = ({stored})({sums})"
 
 
 def _statements(kind: Kind, tile: Tile) -> str:
-    """Return the code of a kernel with its loop, which loads or copies tiles, and multiplies."""
+    """Return the code of a kernel with its main loop, which loads or copies tiles and multiplies them."""
     code = functions("convolve/tiles.cl")
     parts = {
         "LOOP\n": code[f"{kind}_{'COPIED' if tile.stages else 'LOADED'}"],
@@ -146,7 +146,7 @@ def _statements(kind: Kind, tile: Tile) -> str:
 
 
 def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
-    """Return the words of a tile's shape, and of how many numbers, or vectors of them, an item loads of it."""
+    """Return the placeholders of a tile's shape, and of the numbers of elements or vectors that an item loads."""
     lanes = min(tile.cols, tile.items)
     return {
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
@@ -163,9 +163,9 @@ def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
 
 
 def _instruction_words(name: str, tile: Tile, instructions: Instructions) -> dict[str, str]:
-    """Return the words of a device's instructions; each kernel of a program has functions of its own for them.
+    """Return the placeholders of a device's instructions; each kernel of a program gets its own copy of the functions.
 
-    Emulated ones exchange numbers by local memory.
+    Emulated instructions exchange numbers through local memory.
     """
     exchanges = tile.tensor and instructions == "emulated"
     return {

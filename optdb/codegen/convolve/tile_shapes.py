@@ -1,4 +1,4 @@
-"""Tiles of convolutions on a GPU: their shapes, and which one, in how many parts, a convolution takes."""
+"""Tiles of convolutions on a GPU: their shapes, and the choice of a tile and a number of parts."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from optdb.codegen.source import work_dtype
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Elements between the rows of a tile whose columns are written one by one, so that these lie in different banks.
+#: Padding of a tile's rows, in elements, which avoids bank conflicts where columns are written one by one.
 _PADDING = 4
-#: The same where items read fragments for tensor cores: eight numbers of each of four rows.
+#: The same for tensor cores, where items read eight numbers of each of four rows.
 _TENSOR_PADDING = 8
-#: Items that keep a compute unit busy, with the registers that these kernels take, for parts of pixels and of terms.
+#: Work items that keep a compute unit busy, given these kernels' registers, if pixels or terms are split into parts.
 _BUSY, _BUSY_BY_TERMS = 256, 192
-#: How fast tiles with few rows are, beside those with more.
+#: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
-#: Terms of a part of sums, at least, and the most parts that terms are divided in.
+#: The fewest terms of a part, and the most parts that terms are split into.
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
-#: The most elements of all parts of the sums.
+#: The most elements of all partial sums.
 _PARTS = 2**24
-#: Rows of the tile that a device with copies has besides.
+#: Rows of the fallback tile, without asynchronous copies, on a device that has them.
 _ROWS_WITHOUT_COPIES = 64
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a group computes at a time, and what each of its items."""
+    """The tile that a work group computes, and the part of it that each item computes."""
 
     rows: int
     cols: int
-    #: How many terms of each sum are in local memory at a time.
+    #: Number of terms of each sum in local memory at a time.
     depth: int
     item_rows: int
     item_cols: int
-    #: Whether tensor cores multiply, by numbers of TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
+    #: Whether to use tensor cores, in TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
     tensor: bool = False
-    #: How many tiles of each matrix are copied into local memory ahead; with 0 there are two, which items load.
+    #: Number of tiles of each matrix in local memory, copied asynchronously; if 0, items load two through registers.
     stages: int = 0
 
     @property
     def warp_rows(self) -> int:
-        """Rows that 32 items compute with tensor cores: each has two of sixteen."""
+        """Rows that 32 items compute with tensor cores: each item has two of sixteen."""
         return 8 * self.item_rows
 
     @property
     def warp_cols(self) -> int:
-        """Columns that 32 items compute with tensor cores: each has two of eight."""
+        """Columns that 32 items compute with tensor cores: each item has two of eight."""
         return 4 * self.item_cols
 
     @property
     def name(self) -> str:
-        """How kernels with this tile are called, after what they compute."""
+        """The suffix of the names of kernels with this tile."""
         kind = "_tf32" * self.tensor + (f"_{self.stages}" if self.stages else "")
         return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     @property
     def padding(self) -> int:
-        """Elements between the rows of a tile in local memory."""
+        """Padding of a tile's rows in local memory, in elements."""
         return _TENSOR_PADDING if self.tensor else _PADDING
 
     def local_bytes(self, dtype: str) -> int:
-        """Return how much local memory a group takes for tiles of both matrices."""
+        """Return the local memory, in bytes, that a group needs for tiles of both matrices."""
         numbers = (self.stages or 2) * self.depth * (self.rows + self.cols + 2 * self.padding)
         return numbers * np.dtype(work_dtype(dtype)).itemsize
 
 
-#: By the bytes of an element: tiles of results and of gradients for images, and tiles of gradients for filters.
+#: Tiles of results and of gradients for images, and tiles of gradients for filters, by item size in bytes.
 _TILES = {
     4: [Tile(128, 64, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)],
     8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
@@ -87,8 +87,8 @@ _WEIGHT_TILES = {
     8: [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)],
 }
 
-#: Those of float32 for tensor cores. Warps compute 64 by 64 sums where a tile has so many: they read half as many
-#: numbers for each product as those of 32 by 32. Measured on an NVIDIA H200.
+#: Tiles of float32 for tensor cores. Warps compute 64 by 64 sums where the tile is large enough: they read half as many
+#: numbers per product as warps of 32 by 32 sums. Measured on an NVIDIA H200.
 TENSOR_TILES = [
     *(Tile(128, 128, 16, 8, 16, True), Tile(64, 256, 8, 8, 16, True, stages=3)),
     *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
@@ -98,7 +98,7 @@ TENSOR_WEIGHT_TILES = [
     *(Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)),
 ]
 
-#: Those of float32 where tiles can be copied in the background, or registers hold larger ones.
+#: Tiles of float32 on devices with asynchronous copies; tiles without stages are loaded through registers.
 COPIED_TILES = {
     "CORRELATE": [
         Tile(64, 64, 16, 8, 8, stages=2),
@@ -127,15 +127,15 @@ def weight_tiles(context: Context, dtype: str, precision: Precision = "highest")
 
 
 def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
-    """Tell whether tensor cores multiply. None of their tiles takes more than 48 kB, which GPUs that have them have."""
+    """Tell whether to use tensor cores. Their tiles need at most 48 kB of local memory, which such GPUs have."""
     return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
 
 
 def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) -> list[Tile]:
-    """Return the tiles for a dtype, of as many terms as local memory holds.
+    """Return the tiles for a dtype, with half the terms if local memory is too small.
 
-    Where tiles of float32 are copied in the background, their kernels are compiled at first use, and one tile is enough
-    for what does without.
+    Where tiles of float32 are copied asynchronously, their kernels are compiled at first use, and one tile is enough as
+    a fallback.
     """
     most = context.profile.local_memory_bytes
     fitting = [
@@ -147,7 +147,7 @@ def _fitting(context: Context, dtype: str, tiles: Mapping[int, Sequence[Tile]]) 
 
 
 def choose(tiles: Sequence[Tile], rows: int, cols: int = 1) -> Tile:
-    """Return the tile that is the fastest for filters, or features by terms: large, but not empty."""
+    """Return the fastest tile for `rows` filters, or for features by terms: large, but with little padding."""
 
     def cost(tile: Tile) -> tuple[float, int]:
         padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
@@ -157,7 +157,7 @@ def choose(tiles: Sequence[Tile], rows: int, cols: int = 1) -> Tile:
 
 
 def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
-    """Return in how many parts the terms of sums are divided, where tiles are too few to keep all units busy."""
+    """Return the number of parts to split the terms of sums into, if tiles are too few to keep all units busy."""
     most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
     for parts in range(1, most):
         if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
@@ -166,7 +166,7 @@ def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, dept
 
 
 def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
-    """Return in how many parts pixels are divided, so that groups fill all compute units evenly."""
+    """Return the number of parts to split pixels into, so that groups fill all compute units evenly."""
     slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
     most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
 

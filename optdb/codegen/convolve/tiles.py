@@ -1,19 +1,18 @@
-"""Convolutions and their gradients on a GPU, as products of matrices that are nowhere in memory.
+"""Convolutions and their gradients on a GPU, as implicit matrix products.
 
-A work group computes a tile of the result. It loads tiles of both matrices into local memory, the next ones while it
-multiplies those before, and each item keeps its part of the sums in registers, as for `optdb.codegen.gemm.gpu`. The
-matrix of images is read where they lie: a table has for each row the offset of a channel and a tap, and for each
-column where an output begins to read, and the taps that meet the image there, a bit each. So there are neither
-divisions nor comparisons with borders in the loop ("implicit GEMM": Chetlur et al., "cuDNN: efficient primitives for
-deep learning", 2014). Images are laid out, with zeros around them, if they have gaps, if they are of float16, or if
-filters have more taps than bits.
+A work group computes a tile of the result. It loads tiles of both matrices into local memory, double-buffered, and each
+item keeps its part of the sums in registers, as in `optdb.codegen.gemm.gpu`. The image matrix is read directly from the
+images: a table has, for each row, the offset of a channel and a tap; another has, for each column, the start of an
+output and a bit mask of the taps inside the image. So the loop has neither divisions nor comparisons with borders
+("implicit GEMM": Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). Images are packed, with zero
+padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 
-Where a device can, tiles of float32 are copied into local memory in the background, some steps ahead of those that are
-multiplied: copies need no registers, and wait for no item. Gradients for filters profit less: their terms lie side by
-side in images and not in tiles, so that each number is a copy of its own.
+Where the device supports it, tiles of float32 are copied to local memory asynchronously, some stages ahead of the
+multiplication: such copies need no registers and do not stall items. Gradients for filters gain less: their terms are
+contiguous in images but not in tiles, so that each number is a separate copy.
 
-Gradients for filters are sums over all pixels of all images. These are divided into parts where a result has too few
-tiles to give all units work, and another kernel adds up the parts, in their order.
+Gradients for filters are sums over all pixels of all images. The sums are split into parts where a result has too few
+tiles to occupy all compute units, and another kernel adds the parts in order.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ from optdb.runtime.sizes import largest, specialize
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The most elements that indexes of 32 bits reach, with some room for tiles that are not full.
+#: The most elements that 32-bit indexes can address, with some room for partial tiles.
 _REACH = 2**31 - 2**16
 #: The most terms of a tile.
 _MOST_TERMS = 32
-#: Pixels of a part of sums, at least.
+#: The fewest pixels of a part.
 _PART = 256
 #: The most kernels in the cache of a context.
 _KEPT = 64
-#: The most features and channels of a group that are no work for tiles, as in a depthwise convolution.
+#: The most features and channels of a group for which tiles are not used, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
-#: Items of a group that adds up parts, and how many of them share a sum of more than a few parts.
+#: Size of the work groups that add up parts, the items that share a sum of many parts, and the most parts that are few.
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
@@ -68,16 +67,16 @@ class FilterGroups(NamedTuple):
     """The filters as matrices, one for each group of channels."""
 
     groups: int
-    #: Channels of the result, of each group.
+    #: Channels of the result in each group.
     rows: int
-    #: Channels that are summed over, of each group.
+    #: Channels that are summed over in each group.
     channels: int
-    #: From one group, row and channel to the next, in elements of the filters.
+    #: Strides of groups, rows and channels, in elements of the filters.
     strides: tuple[int, int, int]
 
 
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
-    """Tell whether tiles compute a group of channels: not few numbers, and none beyond indexes of 32 bits."""
+    """Tell whether tiles suit a group of channels: it is large enough, and 32-bit indexes can address it."""
     per_channel = max(plan.layout.channel, size_of(plan.layout.lengths))
     taps = sum(len(product.taps) for product in plan.products)
     reach = max(channels * per_channel, features * outputs, features * channels * taps)
@@ -96,7 +95,7 @@ def correlate_by_tiles(
     parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
-    """Compute products of filters and images, as `optdb.codegen.convolve.correlate.correlate` does."""
+    """Compute products of filters and images; arguments as in `optdb.codegen.convolve.correlate.correlate`."""
     if not plan.products:
         return
     work = work_dtype(out.dtype)
@@ -139,13 +138,13 @@ class _TiledProduct:
         self.filters = shape.groups * self._blocks * tile.rows * self._padded
 
     def pack(self, kernels: Kernels, filters: Array, w: Array) -> None:
-        """Lay out filters block by block."""
+        """Pack the filters in blocks."""
         by_group, by_row, _ = self._shape.strides
         numbers = [self._shape.rows, self._tile.rows, self._blocks, self._depth, self._padded, by_group, by_row]
         kernels["pack_blocks"].scall(self.filters, self.filters, *numbers, self._filter_offsets, filters, w)
 
     def multiply(self, kernels: Kernels, images: int, x: Array, w: Array, z: Array, shape: Sequence[int]) -> None:
-        """Multiply packed filters and some images; the result's shape is `shape`, but for their number."""
+        """Multiply packed filters and some images; the result's shape is `shape`, except for their number."""
         tile, product, reading = self._tile, self._product, self._reading
         outputs, plane = len(product.targets), size_of(shape[2:])
         columns = images * outputs
@@ -170,7 +169,7 @@ def weights_by_tiles(
     parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
-    """Compute the gradient for filters, as `optdb.codegen.convolve.weights.weights` does."""
+    """Compute the gradient for filters; see `optdb.codegen.convolve.weights.weights`."""
     work = work_dtype(out.dtype)
     channels, features = x.shape[1] // groups, t.shape[1] // groups
     reading = _Images(context, plan, x, work)
@@ -186,7 +185,7 @@ def weights_by_tiles(
     each = -(-each // tile.depth) * tile.depth
     parts = -(-pixels // each)
     sums = groups * features * depth
-    # One part that is all there is needs no adding up.
+    # A single part needs no second kernel.
     direct = work == out.dtype.name and parts == 1
     with scratch(context, work, reading.memory, 1 if direct else parts * sums) as (y, partial):
         total = out if direct else partial
@@ -206,7 +205,7 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
 
 
 class _Images:
-    """How the images of one call are read: where they lie, or laid out some at a time."""
+    """The images of one call: read in place, or packed some at a time."""
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
         self._context, self._plan, self._images = context, plan, images
@@ -216,27 +215,27 @@ class _Images:
         self.readings: Sequence[Reading] = (
             [reading_of(product) for product in plan.products] if readings is None else readings
         )
-        #: Elements of a channel, and of an image.
+        #: Numbers of elements of a channel and of an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
         self.image = images.shape[1] * self.channel
-        #: How many images are computed with at a time.
+        #: Number of images processed at a time, so that outputs have 32-bit indexes.
         most = _REACH // max(len(reading.targets) for reading in self.readings)
         count = images.shape[0]
         at_once = count if in_place else images_at_once(context, self.image, work, count)
         self.at_once = at_once if at_once <= most else most
-        #: Elements of the memory that images are laid out in.
+        #: Elements of scratch memory for packed images.
         self.memory = 1 if in_place else self.at_once * self.image
         self._in_place = in_place
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
-        """Return terms, spots and targets of a product, and where the filter of each term lies, see ``tiles.cl``."""
+        """Return terms, spots and targets of a product, and the filter offset of each term, see ``tiles.cl``."""
         product = self.readings[index]
-        # They are made for numbers of channels and lengths of images: exported files hold for these.
+        # Tables depend on numbers of channels and lengths of images: exported files are specialized for these.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
         def make() -> list[HostArray]:
             count = channels * len(product.taps)
-            # Tiles are full, and terms are read a tile ahead.
+            # The table is padded, because the last tile is read whole and terms are read one tile ahead.
             terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
             terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
             terms[:count, 1] = np.tile(product.bits, channels)
@@ -251,7 +250,7 @@ class _Images:
         return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
 
     def laid_out(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield the index of the first of some images, their number, and them, see `laid_out`."""
+        """Yield the index of the first image, the number of images, and the images, see `laid_out`."""
         shifts = tables_of(self._context, self._plan, 1)[0]
         target = None if self._in_place else y
         return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, target)
@@ -260,9 +259,9 @@ class _Images:
 def _chosen(
     kernels: Kernels, context: Context, kind: Kind, dtype: str, precision: Precision, rows: int, cols: int = 1
 ) -> tuple[Kernels, Tile]:
-    """Return the tile for a product, and kernels with it.
+    """Return the kernels and the tile for a product.
 
-    Kernels with the instructions of one vendor's devices are compiled when they are first taken, and not for files.
+    Kernels with vendor-specific instructions are compiled at first use, and are not used in exported files.
     """
     uses_tensor_cores = by_tensor_cores(context, dtype, precision)
     if dtype == "float32" and context.profile.has_tensor_cores and not uses_tensor_cores and tracing() is None:
@@ -276,7 +275,7 @@ def _chosen(
 
 
 def _compiled(context: Context, kind: Kind, tile: Tile) -> Kernels | None:
-    """Return the kernel with a tile; None if the device cannot have it."""
+    """Return the kernel of a tile; None if the device does not support it."""
     profile = context.profile
     if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
         return None

@@ -1,8 +1,8 @@
-"""Convolutions that have filters of their own for each output, and their gradients.
+"""Unshared convolutions, which have separate filters for each output, and their gradients.
 
-No shared operand could stay in registers, so each work item computes some elements of
-the result, one after the other. Results and gradients for filters read images that are laid out
-with zeros around them; the gradient for images asks for each tap which output took it there.
+No operand is reused, so nothing could stay in registers: each work item computes some elements
+of the result, one by one. Results and gradients for filters read packed images with zero
+padding; the gradient for images finds, for each tap, the output that it contributed to.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The arguments of the kernel for images for each axis.
+#: Arguments of `unshared_inputs` for each axis.
 _NUMBERS = ("length", "taps", "low", "step", "dilation", "out")
 
 
 def unshared_kernels(dtype: str, context: Context, name: str) -> list[Kernel]:
-    """Return the kernels that `unshared` takes under a name, or `unshared_inputs` under its own."""
+    """Return the kernels of `unshared` for the given `name`, or those of the function `unshared_inputs`."""
     packing = [] if name == "unshared_inputs" else ["pack_images"]
     return convolution_kernels(dtype, context, functions("convolve/unshared.cl")[name], packing)
 
@@ -43,9 +43,9 @@ def unshared(
     other: Array,
     out: Array,
 ) -> None:
-    """Compute a result ('unshared_forward'), or the gradient for filters ('unshared_weights'); as `weights` does.
+    """Compute a result ('unshared_forward'), or the gradient for filters ('unshared_weights').
 
-    `other` and `out` are filters and result, or the gradient of the result and that for filters.
+    `other` and `out` are the filters and the result, or the gradient of the result and the gradient for filters.
     """
     plan = forward(tuple(axes), flip, 1)
     layout = plan.layout
@@ -72,7 +72,7 @@ def unshared_inputs(
     t: Array,
     out: Array,
 ) -> None:
-    """Compute the gradient for images, from the filters and the gradient `t` of the result; none has gaps."""
+    """Compute the gradient for images from the filters and the gradient `t` of the result; all are contiguous."""
     numbers = [groups, t.shape[1] // groups, out.shape[1] // groups, int(flip)]
     numbers += [getattr(axis, name) for axis in axes for name in _NUMBERS]
     launch_chunks(kernels["unshared_inputs"], context, size_of(out.shape), *numbers, t, filters, out, least=1)

@@ -1,12 +1,12 @@
-"""Products of images with gradients of results: gradients for filters.
+"""Gradients for filters: products of images with gradients of results.
 
-Each element of a filter is a sum over all pixels of all images. The pixels are divided among
-work items, each of which adds up a part of all sums; a second kernel adds up the parts in
-their order, so that results are deterministic.
+Each element of a filter's gradient is a sum over all pixels of all images. The pixels are divided
+among work items, which compute partial sums; a second kernel adds these in order, so that results
+are deterministic.
 
-A processor multiplies one pixel of some channels and taps with a vector of features at a time:
-the features of a pixel are packed for that. Graphics cards compute tiles, see
-:mod:`optdb.codegen.convolve.tiles`, but where there are few features.
+CPUs multiply one pixel of some channels and taps with a vector of features at a time, for which
+the features of a pixel are packed. GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`,
+unless there are few features.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from optdb.runtime.sizes import smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Channels and taps that an item of a processor multiplies with a vector of features.
+#: Channels and taps that a CPU's work item multiplies with a vector of features.
 _BLOCK = 8
-#: The most features that a processor computes one by one.
+#: The most features that a CPU computes one by one.
 _FEW = 3
 #: Elements of images and features that an item reads before the next tile.
 _NEAR = 65536
-#: Sides of the squares in which parts are added up and transposed.
+#: Side of the square tiles in which parts are added up and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
-#: The most elements of all parts of the sums, unless one item for each unit takes more.
+#: The most elements of all partial sums, unless a single part has more.
 _PARTS = 2**22
 
 
 def weights_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
-    """Return the kernels that `weights` takes."""
+    """Return the kernels that `weights` launches."""
     code, on_cpu = functions("convolve/weights.cl"), context.profile.runs_items_serially
     text = (code["weights_blocks"] if on_cpu else "") + code["weights_few"] + code["add_up"]
     text = filled(text, BLOCK=_BLOCK, SQUARE=_SQUARES[context.profile.device_kind])
@@ -76,10 +76,10 @@ def weights(
     out: Array,
     precision: Precision = "highest",
 ) -> None:
-    """Compute the gradient for filters from images `x` and the gradient `t` of the result, by `weights_kernels`.
+    """Compute the gradient for filters from images `x` and the gradient `t` of the result, with `weights_kernels`.
 
     The convolution reverses filters if `flip` is true, and has `groups` groups of channels. Images may have any
-    strides; `t` and the result, `out`, have no gaps; none is empty.
+    strides; `t` and the result, `out`, are contiguous; none is empty.
     """
     plan = forward(tuple(axes), flip, 1)
     layout = plan.layout
@@ -115,24 +115,24 @@ def weights(
 
 
 class _WeightGradientSizes:
-    """Sizes and kinds of the products for images `x` and gradients of results `t`."""
+    """Sizes of the products of images `x` with the gradient `t` of the result."""
 
     def __init__(self, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> None:
         width = width_of(context, x.dtype.name)
-        #: Groups, and of each its channels and features.
+        #: Number of groups, and the channels and features of each.
         self.groups = groups
         self.channels, self.features = x.shape[1] // groups, t.shape[1] // groups
-        #: Channels by taps.
+        #: Number of channels times taps.
         self.depth = self.channels * size_of([axis.taps for axis in axes])
-        #: Rows of pixels, and pixels, of an image of the result.
+        #: Numbers of rows of pixels, and of pixels, in an image of the result.
         self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
-        #: Whether features are computed one by one; if not, those of a pixel are packed.
+        #: Whether features are computed one by one; otherwise the features of a pixel are packed.
         self.few = self.features <= _FEW or not context.profile.runs_items_serially
         self.packing = not self.few
-        #: The features that a group is padded to, and the elements of an image's packed features.
+        #: Padded number of features of a group, and number of elements of an image's packed features.
         self.padded = -(-self.features // width) * width if self.packing else self.features
         self.image = self.plane * groups * self.padded if self.packing else 0
-        #: The numbers of sums, and of tiles of them, in all groups.
+        #: Numbers of sums and of tiles in all groups.
         self.sums = groups * self.depth * self.padded
         if self.few:
             self.tiles = groups * self.depth * self.features
@@ -141,7 +141,7 @@ class _WeightGradientSizes:
 
 
 def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
-    """Return how many rows of pixels are added up by one item, or one group of them."""
+    """Return the number of rows of pixels in each part."""
     items = context.profile.compute_units * 4
     if not context.profile.runs_items_serially:
         items = -(-items * 256 // sizes.tiles)

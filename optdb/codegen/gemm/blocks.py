@@ -1,6 +1,6 @@
-"""Block shapes: how much of a product one work item, or one group of them, computes at a time.
+"""Block shapes: the part of a product that one work item or one work group computes at a time.
 
-Kernels and planners call `chosen`, which returns the tuned block shapes of the device, or else `defaults`.
+Kernels and planners call `chosen`, which returns the device's tuned block shapes, or else `defaults`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KIND = "matmul"
 
 @dataclass(frozen=True)
 class ItemBlock:
-    """The block of a product that one work item of a processor keeps in registers."""
+    """The block of a product that a CPU's work item keeps in registers."""
 
-    #: Of the result.
+    #: Size of the block of the result.
     rows: int
     cols: int
-    #: Of the vectors that the columns are divided into.
+    #: Width of the vectors that the columns are divided into.
     width: int
 
     @property
@@ -40,7 +40,7 @@ class ItemBlock:
         return f"matmul_{self.rows}x{self.cols}"
 
     def unsupported_reason(self) -> str | None:
-        """Tell why there can be no such block, None if there can."""
+        """Return why the block is not supported; None if it is."""
         if self.width not in (2, 4, 8, 16) or self.cols % self.width or not 2 <= self.rows <= 32:
             return "columns come in vectors of 2, 4, 8 or 16, and rows are 2 to 32"
         return None
@@ -48,17 +48,17 @@ class ItemBlock:
 
 @dataclass(frozen=True)
 class GroupBlock:
-    """The tile of a product that a work group of a GPU computes, from tiles in local memory."""
+    """The tile of a product that a GPU's work group computes from tiles in local memory."""
 
-    #: Of the tile of the result.
+    #: Tile size of the result.
     rows: int
     cols: int
-    #: How many terms of each sum are in local memory at a time.
+    #: Number of terms of each sum in local memory at a time.
     depth: int
-    #: Of the part of the result that each item keeps in registers.
+    #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
-    #: How many items share the terms of each sum.
+    #: Number of items that share the terms of each sum.
     splits: int = 1
 
     @property
@@ -69,15 +69,15 @@ class GroupBlock:
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols) * self.splits
 
     def local_bytes(self, dtype: str) -> int:
-        """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
+        """Return the local memory of a group, in bytes: two tiles of each matrix, for double buffering."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
     def unsupported_reason(self) -> str | None:
-        """Tell why there can be no such block, None if there can."""
+        """Return why the block is not supported; None if it is."""
         lengths = astuple(self)
         if min(lengths) < 1:
             return "lengths are at least 1"
@@ -103,23 +103,23 @@ class GroupBlock:
         return None
 
 
-#: Numbers of a tile of a product that are many: half of a unit's items compute it, and some ten microseconds.
+#: The fewest elements of a large tile: it occupies half of a unit's items, for about ten microseconds.
 _MANY = 128 * 64
 _NAME_OF_TILES = re.compile(r"matmul_(\d+)x(\d+)x\d+_")
 
 
 def has_large_tiles(name: str) -> bool:
-    """Tell whether a kernel, by its name, multiplies matrices by large tiles on a GPU."""
+    """Tell from a kernel's name whether it multiplies matrices with large tiles on a GPU."""
     sides = _NAME_OF_TILES.match(name)
     return sides is not None and int(sides[1]) * int(sides[2]) >= _MANY
 
 
-#: Elements between the rows of a tile in local memory, so that a column of it lies in different banks.
+#: Padding of a tile's rows in local memory, in elements, which avoids bank conflicts along columns.
 PADDING = 4
 
 Block = ItemBlock | GroupBlock
 
-# Measured on an NVIDIA H100, square, flat and narrow ones on an H200.
+# Measured on an NVIDIA H100; "square", "flat" and "narrow" on an H200.
 _GPU_DEFAULTS = {
     "square": GroupBlock(128, 128, 16, 8, 8),
     "small": GroupBlock(64, 64, 16, 8, 4),
@@ -127,7 +127,7 @@ _GPU_DEFAULTS = {
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
-#: Of float64, whose sums take two registers each.
+#: Defaults of float64, whose sums take two registers each.
 _GPU_DEFAULTS_OF_DOUBLES = {**_GPU_DEFAULTS, "square": GroupBlock(128, 64, 8, 8, 8)}
 _GPU_CANDIDATES = [
     GroupBlock(128, 128, 8, 16, 8),
@@ -151,7 +151,7 @@ _GPU_CANDIDATES = [
 ]
 
 
-#: For devices that no candidate fits.
+#: The block of devices that no candidate fits.
 _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 
@@ -161,7 +161,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
         preferred = _GPU_DEFAULTS_OF_DOUBLES if work_dtype(dtype) == "float64" else _GPU_DEFAULTS
         return {name: _fitting(context, dtype, block) for name, block in preferred.items()}
     width = vector_width(context, dtype)
-    # Sums take most of the registers: 32 where vectors have 64 bytes, and 16 elsewhere.
+    # Sums take most of the registers, of which there are 32 if vectors have 64 bytes, and 16 otherwise.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
     narrow = ItemBlock(12, width, width) if wide.rows == 8 else ItemBlock(8, width, width)
     return {"square": wide, "small": wide, "tiny": wide, "flat": wide, "narrow": narrow}
@@ -177,7 +177,7 @@ def candidates(context: Context, dtype: str) -> list[Block]:
 
 
 def vector_width(context: Context, dtype: str) -> int:
-    """Return how many numbers a register of a processor holds."""
+    """Return how many numbers a CPU's vector register holds."""
     return min(max(_register_bytes(context) // np.dtype(work_dtype(dtype)).itemsize, 2), 16)
 
 
@@ -197,39 +197,39 @@ def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
 
 
 def _difference(one: GroupBlock, other: GroupBlock) -> int:
-    """Return how often a length has to be doubled or halved to turn one block into the other."""
+    """Return how many times lengths must be doubled or halved to turn one block into the other."""
     return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(one), astuple(other)))
 
 
 @dataclass(frozen=True)
 class TunedBlocks:
-    """Block shapes, and use of CLBlast, of a context for products of a dtype."""
+    """A context's block shapes, and its use of CLBlast, for products of a dtype."""
 
-    #: The block shape for each class.
+    #: Block shape of each class.
     blocks: Mapping[str, Block]
-    #: The classes that CLBlast computes.
+    #: Classes that CLBlast computes.
     library: frozenset[str] = frozenset()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
-    """Return the block shape for each class of products of matrices of a dtype: as tuned, or the default."""
+    """Return the tuned or default block shape of each class of products of a dtype."""
     return _choice(context, dtype).blocks
 
 
 def is_default(context: Context, dtype: str, name: str) -> bool:
-    """Tell whether a class of products has the block shape of devices that are not tuned."""
+    """Tell whether a class of products has the block shape of an untuned device."""
     return chosen(context, dtype)[name] == defaults(context, dtype)[name]
 
 
 def by_library(context: Context, dtype: str) -> frozenset[str]:
-    """Return the classes of products for which tuning found CLBlast, which is installed, to be faster."""
+    """Return the classes of products for which tuning found CLBlast faster; none if it is not installed."""
     return _choice(context, dtype).library
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
-    """Set the choice of a context, or with None reset it to the tuned one or the default.
+    """Set the choice of a context; None resets it to the tuned one or the default.
 
-    Functions compiled before cannot use other block shapes: this is for tuning and tests.
+    Functions compiled before cannot use other block shapes, so this is for tuning and tests.
     """
     choices = context.kept.setdefault(__name__, {})
     choices.pop((context.profile.device_kind, dtype), None)
@@ -249,16 +249,16 @@ def save(context: Context, dtype: str, choice: TunedBlocks) -> None:
 
 
 def _choice(context: Context, dtype: str) -> TunedBlocks:
-    # Cached, so that the kernels of a function and their launches agree even if tuning runs in between.
+    # Cached, so that a function's kernels and their launches agree even if tuning runs in between.
     choices: dict[tuple[str, str], TunedBlocks] = context.kept.setdefault(__name__, {})
     key = context.profile.device_kind, dtype
     if key not in choices:
-        choices.setdefault(key, _found(context, dtype))  # of two threads, the first one's
+        choices.setdefault(key, _found(context, dtype))  # if two threads get here, the first one wins
     return choices[key]
 
 
 def _found(context: Context, dtype: str) -> TunedBlocks:
-    """Return the choice on disk, with the default for each block that the device cannot use."""
+    """Return the choice on disk, with defaults instead of blocks that the device cannot use."""
     blocks = defaults(context, dtype)
     stored = tuning.load(key_of(context, dtype))
     if stored is None:

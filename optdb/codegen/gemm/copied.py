@@ -1,12 +1,12 @@
-"""Products of float32 on a GPU that copies tiles into local memory in the background.
+"""Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
 `optdb.codegen.gemm.gpu` loads the next tiles into registers, and writes them to local memory term by term. Here they
-are copied there, some stages ahead (``cp.async``), and lie as they do in the matrices: where the terms of a sum stand
-side by side, an item reads four terms of a row at once, and otherwise four rows of a term. So a group needs few
-registers and few items, several groups share a unit, and what is left of a loop's instructions are nearly all
+are copied asynchronously, some stages ahead (``cp.async``), and keep the layout of the matrices: where the terms of a
+sum are contiguous, an item reads four terms of a row at once, and otherwise four rows of a term. So a group needs few
+registers and few items, several groups share a compute unit, and nearly all instructions of the loop are
 multiplications.
 
-A product of which only the right matrix has its terms side by side is computed transposed.
+If only the right matrix has contiguous terms, the transposed product is computed.
 
 References
 ----------
@@ -39,71 +39,71 @@ _CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "o
 
 @dataclass(frozen=True)
 class CopiedBlock:
-    """The tile of a product that a group computes."""
+    """The tile of a product that a work group computes."""
 
-    #: Of the tile of the result.
+    #: Tile size of the result.
     rows: int
     cols: int
-    #: How many terms of each sum a stage in local memory has, and how many stages there are.
+    #: Terms of each sum in a stage in local memory, and the number of stages.
     depth: int
     stages: int
-    #: Of the part of the result that each item keeps in registers.
+    #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def words(self, length: int, is_along: bool) -> int:
-        """Return how many numbers a tile of a matrix takes in a stage; every four rows of terms have a gap of four."""
+        """Return the numbers of a matrix's tile in a stage; along terms, a gap of four follows every four rows."""
         return length * (self.depth + is_along)
 
     @property
     def local_bytes(self) -> int:
-        """How much local memory a group takes, at most."""
+        """Upper bound on the local memory of a group, in bytes."""
         return 4 * self.stages * (self.words(self.rows, True) + self.words(self.cols, True))
 
 
-#: Measured on an NVIDIA H200, as all that follows.
+#: Like all constants below, measured on an NVIDIA H200.
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
-#: A unit computes two tiles in the time of one, and is not quite busy with fewer than three. On an NVIDIA H100, 3200 x
-#: 512 x 10000 takes 941 us as a whole, which is three tiles for each unit, 765 in five parts, and cuBLAS takes 653.
+#: Tiles that a compute unit computes in the time of one, tiles that keep it busy, and the slowdown with fewer. With
+#: three tiles for each unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100, 765 in five parts, and 653 in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
-#: What a unit computes and moves in a second, in operations and bytes.
+#: Operations and bytes of a compute unit per second.
 _RATE, _BYTES = 0.38e12, 2e10
 #: The most parts where tiles alone would keep all units busy.
 _MOST_PARTS = 8
-#: Where the terms stand side by side in both matrices, tiles that are loaded through registers are quicker, if they
-#: keep at least so many of all units busy.
+#: Where the terms are contiguous in both matrices, tiles loaded through registers are faster if they keep more than
+#: this fraction of the compute units busy.
 _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 
 
 def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel: by whether terms stand side by side in each matrix."""
+    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
     shape = f"{block.rows}x{block.cols}x{block.depth}_{block.item_rows}x{block.item_cols}_{block.stages}"
     return f"copied_{shape}_{''.join('nt'[side] for side in along)}"
 
 
 def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies by tiles of one shape, for matrices in one order.
+    """Return the kernel that multiplies with tiles of one shape, for matrices of one memory order.
 
     Parameters
     ----------
     block : CopiedBlock
-        The shape.
+        Tile shape.
     along : (bool, bool)
-        For each of both matrices, whether its terms stand side by side. Not those of the right one alone.
+        For each matrix, whether its terms are contiguous. ``(False, True)`` is not supported.
     instructions : {'ptx', 'emulated'}
-        The device's, or functions that do the same.
+        The device's instructions, or functions that emulate them.
     """
     code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
     loop = body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]).strip()
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
     text += with_tile_found(code["MATMUL"]).replace("LOOP\n", loop + "\n", 1)
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
-    # Over the end of a stage, an item of LOOP_ALONG still reads the one before: the copies of one less are under way.
+    # Items of LOOP_ALONG still read the previous stage after its end, so one copy less can be pending.
     pending = block.stages - 2 - along[0]
     words = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -123,7 +123,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
 
 
 def _side_words(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
-    """Return the words of how a matrix is copied: from one piece of an item to its next one, there is a gap."""
+    """Return the placeholders of the copies of a matrix: its order, its length, and the stride of an item's pieces."""
     piece = block.items * 4
     return {
         f"{letter}_ALONG": int(is_along),
@@ -133,19 +133,19 @@ def _side_words(letter: str, block: CopiedBlock, length: int, is_along: bool) ->
 
 
 def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -> str:
-    """Return the macro of where a number is in a stage.
+    """Return the macro that computes the index of a number in a stage.
 
-    Lines of terms lie one after the other, with a gap after each four: so eight neighbours, who read lines that are
-    four apart, read from different banks.
+    Lines of terms are contiguous, with a gap after each four: eight neighbouring items, which read lines that are four
+    apart, thus read from different banks.
     """
     at = f"(line) * {block.depth} + (line) / 4 * 4" if is_along else f"(line) * {length}"
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice]:
-    """Return how copied tiles compute a product of float32 by large tiles, if it gains by them.
+    """Return the choice of copied tiles for float32 products with large tiles that benefit.
 
-    The device has tensor cores: those that do can copy in the background, too.
+    The device must have tensor cores: devices that have them support asynchronous copies.
     """
     profile, options, problem = context.profile, context.options, request.problem
     if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:
@@ -167,35 +167,35 @@ def choices(context: Context, request: Request) -> Sequence[Choice]:
 
 
 def _is_aligned(steps: tuple[int, int, int]) -> bool:
-    """Tell whether pieces of a matrix are aligned, if the matrix begins so.
+    """Tell whether all pieces of a matrix are aligned, provided that its first element is.
 
-    The kernel looks again: what is bound later may lie elsewhere, and is then copied number by number.
+    The kernel checks again: arrays bound later may be unaligned, and are then copied number by number.
     """
     batch, row, column = steps
     return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0
 
 
 def _has_large_tiles(context: Context, problem: Problem) -> bool:
-    """Tell whether the tiles of `gpu` that would compute a product are large."""
+    """Tell whether `gpu` would compute a product with large tiles."""
     block = gpu.block_of(chosen(context, "float32"), problem, context.profile.compute_units)
     return has_large_tiles(block.name)
 
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
-    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     parts = parts_of(problem, tiles, units)
     return by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:
-    """Return into how many parts sums are cut, so that units idle little, and adding up takes less than that gains."""
+    """Return the number of parts to split sums into, which minimizes the estimated time, including adding up."""
     most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
 
 
 def _seconds(problem: Problem, groups: float, parts: int, units: int) -> float:
-    """Return about how long a product takes, of so many groups for each unit."""
+    """Return the estimated time of a product; `groups` is the number of work groups for each compute unit."""
     numbers = problem.batch * problem.m * problem.n
     idle = math.ceil(groups / _SIDE_BY_SIDE) * _SIDE_BY_SIDE / groups * (_SLACK if groups < _BUSY else 1)
     computing = 2 * numbers * problem.k * idle / (_RATE * units)

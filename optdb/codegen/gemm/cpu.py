@@ -1,15 +1,15 @@
-"""Products of matrices on a processor: the kernels, and how one is cut into launches.
+"""Matrix products on a CPU: the kernels, and the division of a product into launches.
 
-A work item goes down one panel of columns. It keeps a block of sums in registers, vectors of columns by some rows, and
-for each term loads a vector of `b` and one number of `a` per row. Both matrices may be read where they are, `b` if the
-columns of a panel lie side by side; or from panels that the pack kernel laid out term by term, as in Goto and van de
-Geijn, "Anatomy of high-performance matrix multiplication" (2008). Rows and columns that do not fill a block: rows are
-computed in blocks of half the height where that is enough. Where `b` is read in place, a last panel of columns begins
-further left, or, if there are too few for that, reads on into the next row; where it is packed, it is filled up with
-zeros. Elements that another panel stores, or that lie outside of the result, are not stored.
+A work item processes one panel of columns from top to bottom. It keeps a block of sums in registers, vectors of columns
+by some rows, and for each term loads a vector of `b` and one number of `a` per row. Both matrices may be read in place,
+`b` if the columns of a panel are contiguous; or from panels that the pack kernel has packed term by term, as in Goto
+and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Remaining rows are computed in blocks of
+half the height where that is enough. Remaining columns: if `b` is read in place, the last panel begins further left,
+or, if there are too few columns for that, reads on into the next row; if `b` is packed, it is padded with zeros.
+Elements that another panel stores, or that are outside of the result, are masked on store.
 
-Large matrices are cut along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` into a
-core's cache.
+Large matrices are split along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` into
+a core's cache.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, load_w, work_dtype
 from optdb.runtime.sizes import starts
 
-#: Terms that are added up before the next ones: a panel of `TERMS` rows stays in a core's cache.
+#: Block size along the terms: a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
 #: The most elements of each matrix that are packed at a time (unless `TERMS` of one panel are more).
 PACKED = 1 << 23
-#: Items for each unit: with several, one slow unit does not delay all.
+#: Work items for each compute unit: with several, one slow unit does not delay the launch.
 ITEMS_PER_UNIT = 4
-#: Terms of a part, at least, where sums are cut into parts to give all units work.
+#: The fewest terms of a part, where sums are split into parts to occupy all compute units.
 PART = 512
 #: `a` is packed if there are at least `PANELS` panels of columns, and `LARGE` elements in `a`.
 PANELS = 8
 LARGE = 1 << 18
-#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and `FAR` bytes (a page) from row to row of `b`.
+#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its row stride is at least `FAR` bytes, a page.
 ROW_BLOCKS = 8
 FAR = 4096
 
@@ -44,7 +44,7 @@ _CODE = functions("gemm/cpu.cl")
 
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
-    """Return the kernel that lays a matrix out in panels of `width` rows, or columns."""
+    """Return the kernel that packs a matrix in panels of `width` rows or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
     words = {"PACK": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
     return product_kernel(filled(_CODE["PACK"], TURN=_turn(side, width, dtype)), dtype, **words)
@@ -54,8 +54,8 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
 def _turn(side: int, width: int, dtype: str) -> str:
     """Return code that transposes a square of numbers in registers.
 
-    Each round interleaves the vectors of one half with those of the other. After log2(side) rounds, rows have become
-    columns.
+    Each round interleaves the vectors of one half with those of the other. After log2(side) rounds, the square is
+    transposed.
     """
     if side == 1:
         return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
@@ -78,7 +78,7 @@ def _turn(side: int, width: int, dtype: str) -> str:
 
 
 def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
-    """Return the kernel that multiplies by blocks of one shape."""
+    """Return the kernel that multiplies with blocks of one shape."""
     half, width = load_w(dtype) != "", block.width
     words = {
         "BLOCK": block.name,
@@ -98,7 +98,7 @@ def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
 
 
 def _rows(height: int, rows: int) -> str:
-    """Return code that computes a block of `height` rows, where most have `rows`."""
+    """Return code that computes a block of `height` rows, where full blocks have `rows`."""
     sums = body(_CODE["pointers"]) + filled(body(_CODE["sums"]), LEFT="row[r][l * a_step]")
     if height == rows:
         side_by_side = filled(body(_CODE["sums"]), LEFT="block[l * a_step + r]")
@@ -107,9 +107,9 @@ def _rows(height: int, rows: int) -> str:
 
 
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
-    """Return the launches that compute a product by blocks, on a device of `units` compute units.
+    """Return the launches that compute a product with blocks, on a device of `units` compute units.
 
-    With `half`, the matrices have another dtype than the one to compute in, of `itemsize` bytes: both are packed.
+    `itemsize` is that of the dtype to compute in. With `half`, the matrices have another dtype, and both are packed.
     """
     return _Planner(problem, block, units, half, itemsize).plan()
 
@@ -126,7 +126,7 @@ class _Planner:
         part_count = min(-(-2 * units // pieces), p.k // PART)
         self.part = p.k if part_count < 2 else -(-p.k // part_count)
         self.parts = 1 if part_count < 2 else -(-p.k // self.part)
-        # Rounding intermediate sums to 16 bits would lose digits; parts are added up at the end.
+        # Intermediate sums must not be rounded to 16 bits; parts are added up at the end.
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
 
@@ -142,7 +142,7 @@ class _Planner:
         return self.panels >= PANELS and self.problem.m * self.problem.k >= LARGE
 
     def _whole(self, l0: int, k: int) -> int:
-        """Return for how many terms a vector of columns can be read in place."""
+        """Return the number of terms for which a whole vector of columns can be read in place."""
         p = self.problem
         beyond = self.block.cols - p.n
         if self.pack_b or beyond <= 0 or k == 0:
@@ -197,7 +197,7 @@ class _Planner:
 
     def _multiply(self, first: int, batch: int, l0: int, i0: int, j0: int, m: int, n: int, k: int) -> Launch:
         p, block = self.problem, self.block
-        # The first terms are added to y, later ones to what z holds so far.
+        # The first terms are added to y, later ones to z.
         add, y = (p.add, p.y) if l0 == 0 else (True, p.z)
         panels, row_blocks = -(-n // block.cols), -(-m // block.rows)
         chunks = min(row_blocks, -(-ITEMS_PER_UNIT * self.units // (panels * batch * self.parts)))
@@ -227,7 +227,7 @@ class _Planner:
         return total(m, n, batch, self.parts, p.add, (y_at, *p.y), (z_at, *p.z), w_at=self.w_at)
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
-        """Return how many rows, or columns, are computed at a time: all, unless they are packed."""
+        """Return the number of rows or columns computed at a time: all, unless they are packed."""
         if not packed:
             return max(length, 1)
         return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, self._padded(length, side))

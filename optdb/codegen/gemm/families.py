@@ -1,8 +1,8 @@
-"""What families of kernels have in common: a family prices its ways to compute a product, and a way is prepared.
+"""The interface of kernel families: a family returns choices with estimated costs, and the best one is prepared.
 
-A family is a function. It takes a context and a `Request`, and returns `Choice` objects, which carry a price and the
-launches. `products` has the list of families; the first one that returns a choice whose kernels build computes the
-product, by its cheapest choice.
+A family is a function. It takes a context and a `Request`, and returns `Choice` objects, which have an estimated time
+and the launches. `products` has the list of families; the first one that returns a choice whose kernels build computes
+the product, with its cheapest choice.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """A product that is asked for: all that the choice of its kernels depends on, besides the context."""
+    """A requested product: everything except the context that the choice of kernels depends on."""
 
-    #: The rows of its result are contiguous, if its rows or columns are.
+    #: The product, or its transpose: a result with contiguous rows or columns has contiguous rows here.
     problem: Problem
-    #: Of the matrices.
+    #: The dtype of the matrices.
     dtype: str
     precision: Precision = "highest"
-    #: Whether the problem is that of the transposed matrices.
+    #: Whether `problem` is the product of the transposed matrices.
     is_transposed: bool = False
     #: Whether both matrices begin at multiples of 16 bytes.
     is_aligned: bool = False
-    #: Whether the kernels may be compiled now. An exported file has those of its functions alone.
+    #: Whether kernels may be compiled now. An exported file has only the kernels of its functions.
     may_compile: bool = True
-    #: Names of choices that could not compute it.
+    #: Names of choices that failed to compute it.
     failed: frozenset[str] = frozenset()
 
 
@@ -52,38 +52,38 @@ class Operands(NamedTuple):
 
 
 class PreparedProduct(Protocol):
-    """What computes a product now."""
+    """A choice with compiled kernels."""
 
     @property
     def name(self) -> str:
         """The name of the choice."""
 
     def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
-        """Compute with the function's kernels, or others; return False, with the result unchanged, if it cannot."""
+        """Compute with the function's kernels or its own; return False, with the result unchanged, on failure."""
 
 
 class Choice(Protocol):
-    """A way to compute a product."""
+    """One of the ways in which a family can compute a product."""
 
     @property
     def name(self) -> str:
-        """What `Request.failed` calls it."""
+        """The name in `Request.failed`."""
 
     @property
     def seconds(self) -> float:
-        """About how long it takes, to compare it with the others of its family."""
+        """The estimated time, for comparison within the family."""
 
     def prepare(self, context: Context) -> PreparedProduct | None:
-        """Return what computes it; None if the device cannot."""
+        """Return the prepared product; None if the device does not support it."""
 
 
-#: Returns the ways in which some kernels compute a product; none if they do not suit it.
+#: Returns the choices of a kernel family for a product; none if the family does not support it.
 Family = Callable[["Context", Request], Sequence[Choice]]
 
 
 @dataclass(frozen=True)
 class Launches:
-    """A product by launches of kernels.
+    """A product computed by kernel launches.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Launches:
     is_transposed : bool
         Whether the launches compute the product of the transposed matrices.
     kernels : mapping, optional
-        The kernels by name; those of the function without it.
+        The kernels by name; by default, the kernels of the function.
     """
 
     name: str
@@ -121,20 +121,20 @@ class Launches:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A way that takes kernels of its own, which are compiled when it is chosen.
+    """A choice with its own kernels, which are compiled when it is chosen.
 
     Parameters
     ----------
     name : str
-        What it is, for messages too.
+        The name of the choice, which messages use too.
     plan : GemmPlan
         The launches.
     kernels : callable
         Returns the kernels.
     request : Request
-        The product that the launches compute: the requested one, or that of the transposed matrices.
+        The product that the launches compute: the requested one, or the product of the transposed matrices.
     seconds : float
-        The price.
+        Estimated time.
     """
 
     name: str
@@ -152,7 +152,7 @@ class KernelChoice:
 
 
 def prepared(families: Sequence[Family], context: Context, request: Request) -> PreparedProduct:
-    """Return what computes a product: the cheapest choice of the first family that has one which can be prepared."""
+    """Prepare the cheapest choice that builds, from the first family that has one."""
     for family in families:
         choices = [choice for choice in family(context, request) if choice.name not in request.failed]
         for choice in sorted(choices, key=lambda choice: choice.seconds):

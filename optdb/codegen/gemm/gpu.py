@@ -1,18 +1,18 @@
-"""Products of matrices on a GPU: the kernel, and how a product is cut into launches.
+"""Matrix products on a GPU: the kernel, and the division of a product into launches.
 
-A work group computes a tile of the result. It loads tiles of both matrices into local memory, the next ones while it
-computes with those before, and each item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs
-to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides
-are free: neighbouring items load neighbouring elements, along the rows of a matrix or along its columns. Rows and
-columns beyond the last are the last one again while they are read, and are not stored. An item loads vectors where the
-numbers of a matrix are neighbours and aligned, and stores them where those of the result are.
+A work group computes a tile of the result. It loads tiles of both matrices into local memory, double-buffered, and each
+item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008;
+Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides are arbitrary: neighbouring items load
+neighbouring elements, along the rows of a matrix or along its columns. Out-of-range rows and columns are clamped on
+load and masked on store. An item loads vectors where the numbers of a matrix are contiguous and aligned, and stores
+vectors where those of the result are.
 
-Where a block has *splits*, several items compute parts of the same sums, each from some terms of every tile, and add
-the parts up in the end (split_sums.cl). So a group of many items can compute a small tile, and each item still
-multiplies all that it reads with several numbers.
+If a block has *splits*, several items compute partial sums, each from some terms of every tile, and add them at the end
+(split_sums.cl). So a group of many items can compute a small tile, and each item still reuses every number that it
+reads.
 
-There is one launch, or, where a result has too few tiles to give all units work, one that adds up parts of the sums
-and another that adds up the parts.
+There is one launch, or two if a result has too few tiles to occupy all compute units: one that computes partial sums,
+and one that adds them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import functions, work_dtype
 
-#: Bytes that an item reads from local memory at once.
+#: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
-#: Terms of a part, at least; where items split sums, those of all parts of theirs.
+#: The fewest terms of a part, without and with splits.
 PART, SPLIT_PART = 256, 512
-#: The most parts of a tile where there is nearly a tile for each unit, or more. Parts are added up in another launch:
-#: so they have to take so much less time, and the fewest of those that are nearly as quick as any do.
+#: The most parts of a tile unless tiles are far fewer than compute units; the relative time that parts must achieve to
+#: pay for a second launch; and the tolerance within which fewer parts are preferred.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
-#: Which part of all units are most of them.
+#: The fraction of compute units that counts as most of them.
 MOST_UNITS = 0.75
 
 
 def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
-    """Return the kernel that multiplies by tiles of one shape."""
+    """Return the kernel that multiplies with tiles of one shape."""
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
     a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
     words = {
@@ -80,7 +80,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
 
 
 def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kernel:
-    """Return the kernel in which items share the terms of each sum."""
+    """Return the kernel whose items share the terms of each sum."""
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     return product_kernel(
         functions("gemm/split_sums.cl")["MATMUL"],
@@ -97,10 +97,10 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
 
 
 def item_position(down: int, right: int) -> tuple[str, str]:
-    """Return code of the column and the row of an item among `down` by `right`.
+    """Return the expressions of an item's column and row among `down` by `right` items.
 
-    Of 32 neighbours, four are below each other and eight beside each other, and each four in which rows of both are
-    read lie next to each other: few different numbers are read from local memory at once.
+    32 neighbouring items form a rectangle of four rows and eight columns, in which each four items form a square: so
+    they read few distinct numbers from local memory at once.
     """
     if down % 4 or right % 8:
         return f"item % {right}", f"item / {right}"
@@ -110,7 +110,7 @@ def item_position(down: int, right: int) -> tuple[str, str]:
 
 
 def _vector(dtype: str, block: GroupBlock) -> int:
-    """Return how many numbers an item loads at once of a tile."""
+    """Return the width of an item's vector loads of a tile."""
     if dtype != work_dtype(dtype):
         return 1
     loads = min(block.rows, block.cols) * block.depth // block.items
@@ -118,7 +118,7 @@ def _vector(dtype: str, block: GroupBlock) -> int:
 
 
 def _read(to: str, tile: str, index: str, position: str, width: int, items: int, dtype: str) -> str:
-    """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
+    """Return code that reads `width` numbers of a tile's row; neighbouring items read neighbouring vectors."""
     at = f"{tile}[side][term][{index} / {width} * {items * width} + {position} * {width}]"
     if width == 1:
         return f"{to}[{index}] = {at}"
@@ -127,10 +127,10 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
 
 
 def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
-    """Return which of the block shapes by class computes a product.
+    """Return the block shape for a product.
 
-    A larger one for a small product with long sums: these are cut into parts, so that larger tiles, which read less,
-    give all units work, too.
+    A small product with long sums gets a larger block, which reads less: its sums are split into parts, so that all
+    compute units are occupied.
     """
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
@@ -139,25 +139,25 @@ def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> Group
 
 
 def _fills(problem: Problem, block: GroupBlock, units: int) -> bool:
-    """Tell whether tiles, and parts of their sums, are enough to give most units work."""
+    """Tell whether tiles, with their sums split into parts, occupy most compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
-    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     parts = parts_of(tiles, problem.k, block.splits, units)
     return by_tiles(problem, block.name, tiles, block.items, parts, block.depth)
 
 
 def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
-    """Return into how many parts sums of `k` terms are cut, so that a unit idles little while others compute.
+    """Return the number of parts to split sums of `k` terms into, so that compute units idle little.
 
     In a tile, `splits` items share the terms of each sum.
 
-    Each unit computes a tile's part at a time: 100 tiles take 132 units as long as 132, and five parts of each, 500,
-    four fifths of that.
+    Each unit computes one part of a tile at a time: on 132 units, 100 tiles take as long as 132, but 500 parts (five
+    for each tile) take four fifths of that.
     """
     most = max(k // (PART if splits == 1 else SPLIT_PART), 1)
     if splits > 1 or tiles * MOST_PARTS <= units:
@@ -172,7 +172,7 @@ def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
 
 
 def fill(problem: Problem, block: GroupBlock, units: int) -> float:
-    """Return the share of all units that compute, on average, until the last one is done."""
+    """Return the average fraction of compute units that are busy until the last one finishes."""
     tiles = problem.tiles(block.rows, block.cols)
     groups = tiles * parts_of(tiles, problem.k, block.splits, units)
     return groups / (-(-groups // units) * units)

@@ -1,7 +1,7 @@
 """Plans of products, the function that runs them, and the kernels that all plans share.
 
-A plan is a list of launches, made from numbers alone and cached, and the size of the scratch memory that they need.
-`run` launches them with arrays.
+A plan has a list of launches and the size of their scratch memory. It is made from numbers alone, and cached. `run`
+launches it with arrays.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: About what a launch takes on a GPU, in seconds, besides what it does.
+#: Approximate overhead of a launch on a GPU, in seconds.
 LAUNCH_S = 5e-6
-#: How many neighbours an item adds up at once.
+#: Vector width of the kernel that adds parts.
 _WIDE = 4
-#: Where the second numbers of `by_tiles` tell parts, matrices, and how tiles are divided by.
+#: Indices of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
@@ -32,33 +32,33 @@ PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 class Launch:
     """One launch of a kernel."""
 
-    #: Its name.
+    #: Name of the kernel.
     kernel: str
-    #: How many work items, and how many of them in a group.
+    #: Global and local size.
     items: tuple[int, ...]
     group: tuple[int, ...]
-    #: Its numbers, packed.
+    #: Packed integer arguments.
     sizes: tuple[Packed, ...]
-    #: The arrays that it takes, a letter each: a, b, y, z, or w for scratch memory, and others for copies.
+    #: Array arguments, one letter each: a, b, y, z, or w for scratch memory, and others for copies.
     arrays: str
-    #: Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
+    #: Factors that the kernel takes: none; 'ab', alpha and beta; 'a1', alpha and 1.
     factors: str = ""
 
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """Launches one after the other."""
+    """A sequence of launches, and the scratch memory that they need."""
 
-    #: In order.
+    #: Launches in order.
     launches: Sequence[Launch]
     #: Elements of scratch memory, of the dtype to compute in.
     memory: int = 0
-    #: The same of copies of matrices, by letter.
+    #: Elements of the copies of matrices, by letter.
     copies: Mapping[str, int] = field(default_factory=dict)
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
-    """Return a kernel that may round once after a product and a sum, from code with types and other words left open."""
+    """Return a kernel from a template; the compiler may contract multiplications and additions to FMA."""
     return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
 
 
@@ -94,7 +94,7 @@ def total(
     group: int = 1,
     w_at: int = 0,
 ) -> Launch:
-    """Return the launch that adds up the parts of sums; `y` and `z` are where these arrays begin, and their strides."""
+    """Return the launch that adds partial sums; `y` and `z` are the offsets and the strides of these arrays."""
     sizes = pack(m, n, parts, batch * m * n, int(add), w_at), pack(*y, *z)
     return Launch("matmul_total", (columns, batch * m), (group, 1), sizes, "yzw", "ab")
 
@@ -102,24 +102,24 @@ def total(
 def by_tiles(
     problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int, divisors: Sequence[int] = ()
 ) -> GemmPlan:
-    """Return the launches of a kernel whose groups compute a tile each, of all terms or of a part of them.
+    """Return the launches of a kernel whose work groups compute one tile each, from all terms or from a part of them.
 
     Parameters
     ----------
     problem : Problem
         The product.
     kernel : str
-        The name.
+        Name of the kernel.
     tiles, group : int
-        How many tiles there are, and how many items a group has.
+        Number of tiles, and work-group size.
     parts, multiple : int
-        How many parts of the terms there are, at most, and what their lengths are multiples of.
+        Maximum number of parts of the terms, and the number that their lengths must be multiples of.
     divisors : sequence of int
-        What the kernel divides by, besides the number of parts: it gets the `reciprocal` of each.
+        Numbers that the kernel divides by, except the number of parts: it gets the `reciprocal` of each.
     """
     p = problem
     part = -(-max(p.k, 1) // parts)
-    # Round up, which may leave fewer parts.
+    # Rounding up may leave fewer parts.
     part = -(-part // multiple) * multiple
     parts = -(-max(p.k, 1) // part)
     sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *map(int, p.along), int(p.add))
@@ -136,9 +136,9 @@ def by_tiles(
 
 
 def reciprocal(divisor: int) -> int:
-    """Return by what a kernel multiplies a number to divide it, before it drops 31 bits.
+    """Return the factor that replaces a division: a kernel multiplies by it and shifts right by 31 bits.
 
-    The product of the number and the divisor has fewer bits.
+    The product of the dividend and the divisor must have fewer than 31 bits.
     """
     return -(-(1 << 31) // divisor)
 

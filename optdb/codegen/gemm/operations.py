@@ -1,6 +1,6 @@
 """Operations that multiply matrices and vectors of float16, float32 or float64.
 
-All arrays of a product have one dtype; factors are numbers of the host.
+All arrays of a product have one dtype; factors are host scalars.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from optdb.runtime.sizes import as_float
 class Product(Operation):
     """The product of matrices or vectors.
 
-    The inputs are the two arrays, and a factor if one is given.
+    The inputs are the two arrays and, optionally, a factor.
     """
 
     #: The dtype of the arrays.
     dtype: str
-    #: The numbers of axes of the two arrays, 1 or 2.
+    #: Ranks of the two arrays, 1 or 2.
     left: int = 2
     right: int = 2
-    #: Of the product of two matrices.
+    #: Precision of the product of two matrices.
     precision: Precision = "highest"
 
     def __post_init__(self) -> None:
@@ -60,19 +60,18 @@ class Product(Operation):
 
 @dataclass(eq=False)
 class AddedProduct(Operation):
-    """An array, and the product of a matrix and a matrix or vector, added up with factors.
+    """``beta * y + alpha * dot(a, b)``, where `a` is a matrix and `b` a matrix or a vector.
 
-    The inputs are the array y, a factor, the two arrays that are multiplied, and the factor of y, which is not read
-    where that is 0.
+    The inputs are y, alpha, a, b and beta. If beta is 0, y is not read.
     """
 
     #: The dtype of the arrays.
     dtype: str
-    #: The number of axes of y, 1 or 2.
+    #: Rank of y, 1 or 2.
     ndim: int
-    #: Whether the result is written over y.
+    #: Whether the result overwrites y.
     overwrites: bool = False
-    #: Of the product of two matrices.
+    #: Precision of the product of two matrices.
     precision: Precision = "highest"
 
     def __post_init__(self) -> None:
@@ -92,14 +91,14 @@ class AddedProduct(Operation):
 
 @dataclass(eq=False)
 class AddedOuterProduct(Operation):
-    """A matrix, and the outer product of two vectors times a factor.
+    """A matrix plus a factor times the outer product of two vectors.
 
     The inputs are the matrix, the factor, and the vectors.
     """
 
     #: The dtype of the arrays.
     dtype: str
-    #: Whether the result is written over the matrix.
+    #: Whether the result overwrites the matrix.
     overwrites: bool = False
 
     def __post_init__(self) -> None:
@@ -122,7 +121,7 @@ class AddedOuterProduct(Operation):
 
 @dataclass(eq=False)
 class BatchedProduct(Operation):
-    """The products of the matrices, or vectors, that two arrays hold along their first axes."""
+    """The products of two batches of matrices or vectors, along the first axes of two arrays."""
 
     #: The dtype of the arrays.
     dtype: str

@@ -1,7 +1,7 @@
-"""How fast a device packs matrices and multiplies packed ones, which decides whether a product takes that way.
+"""The speed of packing matrices and of multiplying packed ones, which decides whether a product uses packed matrices.
 
-The speeds of an NVIDIA H100 apply where a device was not tuned. `measure` finds those of a device. They are kept on
-disk, see `optdb.runtime.tuning`.
+An untuned device gets the speeds of an NVIDIA H100. `measure` measures those of a device, and saves them on disk, see
+`optdb.runtime.tuning`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class Speed(NamedTuple):
-    """How fast products of packed matrices are."""
+    """The speed of products of packed matrices."""
 
-    #: What a unit multiplies, in 1e12 operations a second.
+    #: Arithmetic throughput of one compute unit, in 1e12 operations per second.
     multiplying: float
-    #: What all units read and write to pack, in 1e9 bytes a second.
+    #: Memory throughput of packing (reads and writes) on all units, in 1e9 bytes per second.
     packing: float
 
 
 #: The kind of tuning under which speeds are saved.
 KIND = "packed products"
-#: Of an NVIDIA H100: a product of 4096 cubed of TF32 takes 347 us, and 50 to pack each matrix; of float16 198 and 42.
+#: Speeds of an NVIDIA H100. For 4096 cubed, TF32 takes 347 us, and 50 us to pack each matrix; float16 198 us and 42 us.
 DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
-#: Packed matrices take at most one of so many parts of the device's memory.
+#: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
-#: Terms of the shorter one of two products that are timed.
+#: Terms of the shorter of the two products that are timed.
 _TERMS = 2048
 
 
@@ -49,7 +49,7 @@ def packs_all(context: Context) -> bool:
 
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
-    """Tell whether a device can compute a product by packed matrices, and has work for most of its units then."""
+    """Tell whether a device can compute a product with packed matrices, and most of its units would be busy."""
     if arithmetic not in DEFAULTS:
         return False
     if packs_all(context):
@@ -64,7 +64,7 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return about how long packing takes, and the unit with the most tiles."""
+    """Return the estimated time of packing, and of the compute unit with the most tiles."""
     block, speed = warpgroups.block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
@@ -72,7 +72,7 @@ def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float
 
 
 def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
-    """Return the speed of a device: as measured, or the default."""
+    """Return the measured or default speed of a device."""
     kept: dict[Arithmetic, Speed] = context.kept.setdefault(__name__, {})
     if arithmetic not in kept:
         kept.setdefault(arithmetic, _from_disk(context, arithmetic) or DEFAULTS[arithmetic])
@@ -85,12 +85,12 @@ def key_of(context: Context, arithmetic: Arithmetic) -> dict[str, Any]:
 
 
 def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Speed | None:
-    """Measure the speed of a device, keep it on disk, and use it from now on.
+    """Measure the speed of a device, save it on disk, and use it from now on.
 
-    Two products, one with twice the terms of the other, give each unit a tile. What the longer one takes besides is
-    what counts, so that launches and the host's waiting do not. None, and nothing changes, where the device has no such
-    products, computes something else, or is so busy with other work that times make no sense. Functions compiled before
-    continue to use what they have. Raise OSError if the speed cannot be saved.
+    Two products, one with twice the terms of the other, give each compute unit one tile. The speed is computed from the
+    difference of their times, which excludes launch overhead and host latency. Return None, and change nothing, if the
+    device does not support such products, returns wrong results, or is too busy for valid measurements. Functions
+    compiled before keep their speeds. Raise OSError if the speed cannot be saved.
     """
     if not _is_possible(context):
         return None
@@ -111,7 +111,7 @@ def measure(context: Context, arithmetic: Arithmetic, terms: int = _TERMS) -> Sp
 
 
 def _uneven_terms(context: Context, arithmetic: Arithmetic) -> int:
-    """Return how many terms give each stage of the ring two turns, and the first one a third, which is not whole."""
+    """Return a number of terms that uses each stage of the ring twice, and the first one a third time, partially."""
     block = warpgroups.block_of(context)
     return 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4
 
@@ -136,7 +136,7 @@ class _TimedProduct:
         self._plan = warpgroups.plan(self._product.problem, arithmetic, block)
 
     def timed(self) -> tuple[float, float, float, float]:
-        """Return a unit's operations, the bytes that packing moves, and the seconds of packing, and of all."""
+        """Return a unit's operations, the bytes that packing moves, and the times of packing and of everything."""
         packing = GemmPlan(self._plan.launches[:2], copies=self._plan.copies)
         packing_s, all_s = (
             best_seconds(self._context, functools.partial(self._compute, plan)) for plan in (packing, self._plan)
@@ -145,7 +145,7 @@ class _TimedProduct:
         return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, packing_s, all_s
 
     def is_right(self) -> bool:
-        """Compute the product, and tell whether it is what it should be."""
+        """Compute the product, and tell whether the result is right."""
         self._compute(self._plan)
         return self._product.is_right()
 
@@ -154,7 +154,7 @@ class _TimedProduct:
 
 
 def _from_disk(context: Context, arithmetic: Arithmetic) -> Speed | None:
-    """Return the speed on disk, None if there is none that makes sense."""
+    """Return the speed on disk; None if there is no valid one."""
     stored = tuning.load(key_of(context, arithmetic)) or {}
     try:
         speed = Speed(*(float(stored[name]) for name in Speed._fields))

@@ -1,7 +1,7 @@
-"""Products of matrices as numbers: lengths, strides and classes.
+"""Matrix products as numbers: lengths, strides and classes.
 
-Strides are in elements. Products always have a batch, maybe of length 1; an array that all products of a batch share
-has a stride of 0 there.
+Strides are in elements. Products always have a batch, possibly of length 1; an array shared by all products of a batch
+has a batch stride of 0.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Literal
 
 from optdb.runtime.arrays import Array
 
-#: How exact products of float32 are, as of the flag ``optdb.matmul_precision``.
+#: Precision of float32 products, as in the flag ``optdb.matmul_precision``.
 Precision = Literal["highest", "high", "default"]
 #: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
-#: Products of at most `FEW` rows are flat, and of at most `FEW` columns narrow.
+#: Products with at most `FEW` rows are flat, and with at most `FEW` columns narrow.
 FEW = 24
-#: Products with fewer elements than these for each unit of the device are small, or tiny. Several products of 1,985 for
-#: each unit, side by side in a phase of a persistent launch, take a fifth less by the tiles of small ones on an H100.
+#: Products with fewer elements than these per compute unit are small or tiny. On an H100, concurrent products of 1,985
+#: elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles of small products.
 SMALL, TINY = 1 << 14, 1 << 10
 
 
@@ -28,12 +28,12 @@ SMALL, TINY = 1 << 14, 1 << 10
 class Problem:
     """``z = alpha * dot(a, b) + beta * y``, for each of a batch."""
 
-    #: How many products, and the lengths: `a` is m by k, `b` is k by n.
+    #: Batch size, and lengths: `a` is m by k, `b` is k by n.
     batch: int
     m: int
     n: int
     k: int
-    #: Strides in elements, of the batch, the rows and the columns.
+    #: Strides of the batch, the rows and the columns, in elements.
     a: tuple[int, int, int]
     b: tuple[int, int, int]
     y: tuple[int, int, int]
@@ -48,17 +48,17 @@ class Problem:
 
     @property
     def is_better_transposed(self) -> bool:
-        """Whether rows are better taken for columns: where the result lies column by column."""
+        """Whether to compute the transposed product: the result is column-major."""
         _, row, column = self.z
         return column != 1 and row == 1 and self.m > 1
 
     @property
     def along(self) -> tuple[bool, bool]:
-        """For each of both matrices, whether the terms of the sums lie closer than its rows, or columns."""
+        """For each matrix, whether the stride along the terms is at most the stride of its rows or columns."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
 
     def tiles(self, rows: int, cols: int) -> int:
-        """Return how many tiles of the result there are."""
+        """Return the number of tiles of the result."""
         return -(-self.m // rows) * -(-self.n // cols) * self.batch
 
 
@@ -73,7 +73,7 @@ def classify(batch: int, m: int, n: int, units: int) -> str:
 
 
 def steps(x: Array, batch: int) -> tuple[int, int, int]:
-    """Return strides in elements of an array of matrices that stands for `batch` of them, or of one matrix."""
+    """Return the strides, in elements, of a matrix or a batch of matrices, broadcast to `batch` matrices."""
     item = x.dtype.itemsize
     inner = (x.strides[-2] // item, x.strides[-1] // item)
     if x.ndim == 2 or (x.shape[0] == 1 and batch != 1):
@@ -82,7 +82,7 @@ def steps(x: Array, batch: int) -> tuple[int, int, int]:
 
 
 def check(a: Sequence[int], b: Sequence[int], y: Sequence[int] | None, z: Sequence[int]) -> None:
-    """Raise ValueError if shapes do not fit, for matrices or for batches of them."""
+    """Raise ValueError unless the shapes of matrices, or of batches of matrices, fit."""
     fits = len(a) == len(b) == len(z) and a[-1] == b[-2] and tuple(z[-2:]) == (a[-2], b[-1])
     fits = fits and all(x[0] in (1, z[0]) for x in (a, b) if len(z) == 3)
     if not fits or (y is not None and tuple(y) != tuple(z)):

@@ -1,6 +1,6 @@
-"""Products of matrices: the kernels that a device needs for them, and the function that computes one.
+"""Matrix products: the kernels that a device needs, and the function that computes one.
 
-See the package for how the data flows.
+The package docstring describes the data flow.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from optdb.runtime.commands import tracing
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Prepared products in the cache of a context.
+#: Size of a context's cache of prepared products.
 _REMEMBERED = 1024
-#: Bytes at whose multiples matrices begin that are read four numbers at a time.
+#: Alignment, in bytes, of matrices that are read four numbers at a time.
 _ALIGNMENT = 16
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matmul` takes for matrices of float16, float32 or float64."""
+    """Return the kernels that `matmul` launches for matrices of float16, float32 or float64."""
     return kernels_of(set(chosen(context, dtype).values()), dtype, context)
 
 
@@ -61,12 +61,12 @@ def matmul(
     beta: float = 0.0,
     precision: Precision = "highest",
 ) -> None:
-    """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of it.
+    """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of the batch.
 
-    The kernels are those of `matmul_kernels`. Arrays have one dtype, and any strides: matrices, or batches of them,
-    which the first dimension counts; of two batches, one may have a single matrix, that all products share. `z` may be
-    `y`, and must not share memory with `a` or `b`; `y` is not read where `beta` is 0. Below the highest precision, a
-    device with tensor cores may compute float32 by these.
+    The kernels are those of `matmul_kernels`. Arrays have one dtype and any strides, and are matrices, or batches of
+    matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
+    with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 on tensor
+    cores.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def matmul(
 
 
 def _prepared(context: Context, request: Request) -> PreparedProduct:
-    """Return what computes a product, from the cache if it was computed before."""
+    """Return the prepared product of a request, from the cache if possible."""
     cache: LaunchCache[PreparedProduct] = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     families = FAMILIES if request.may_compile else (_own_tiles,)
     make = functools.partial(prepared, families, context, request)
@@ -107,7 +107,7 @@ def _prepared(context: Context, request: Request) -> PreparedProduct:
 
 @dataclass(frozen=True)
 class _LibraryChoice:
-    """A product by CLBlast, which may refuse it."""
+    """A product computed by CLBlast, which may refuse it."""
 
     name = "CLBlast"
     seconds = 0.0
@@ -121,7 +121,7 @@ class _LibraryChoice:
 
 
 def _library(context: Context, request: Request) -> Sequence[Choice]:
-    """Return CLBlast for the classes of products for which tuning found it to be faster."""
+    """Return CLBlast for the classes of products for which tuning found it faster."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
     return [_LibraryChoice()] if name in by_library(context, request.dtype) else []
@@ -129,7 +129,7 @@ def _library(context: Context, request: Request) -> Sequence[Choice]:
 
 @dataclass(frozen=True)
 class _OwnTiles:
-    """A product by the kernels with which its function was compiled."""
+    """A product computed by the kernels that its function was compiled with."""
 
     request: Request
     name = "tiles"
@@ -145,7 +145,7 @@ def _own_tiles(context: Context, request: Request) -> Sequence[Choice]:
     return [_OwnTiles(request)]
 
 
-#: In the order in which they are asked.
+#: Kernel families, in the order in which they are asked.
 FAMILIES: Sequence[Family] = (
     quad_tiles.choices,
     tensor_cores.choices,
@@ -156,7 +156,7 @@ FAMILIES: Sequence[Family] = (
 
 
 def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> GemmPlan:
-    """Return a plan that uses one of some block shapes, by class."""
+    """Return a plan for a product; `blocks` has the block shape of each class."""
     units = context.profile.compute_units
     block = blocks[classify(problem.batch, problem.m, problem.n, units)]
     if isinstance(block, GroupBlock):

@@ -1,13 +1,13 @@
-"""Small products of float32 on a GPU whose numbers are read four at a time: the kernels, and when they are used.
+"""Small float32 products on a GPU with vector loads of four numbers: the kernels, and when they are used.
 
-Products of a few tiles, such as those of a recurrent net's step, take as long as a tile does: an item waits for memory,
-and there are too few others to compute meanwhile. So an item reads four numbers of each matrix at once, keeps those of
-the next tiles in registers until the tile before is done, and has more sums for what it reads from local memory: the
-rest is as in `gpu.py`, with items that share the terms of sums. There is no code for what is not aligned, which would
-take registers: such products have the kernels of `gpu.py`.
+Products of a few tiles, such as those of a step of a recurrent network, are latency-bound: items wait for memory, and
+there are too few other items to hide that. So an item reads four numbers of each matrix at once, prefetches the next
+tiles into registers, and computes more sums from what it reads from local memory. The rest is as in `gpu.py`, with
+items that share the terms of sums. There is no code for unaligned matrices, which would need registers: such products
+use the kernels of `gpu.py`.
 
-Below the highest precision, tensor cores multiply where a device has them. Each 32 items have fragments of all rows and
-columns of a tile, for some of the terms, and read them from global memory: nobody else of the group needs them.
+Below the highest precision, tensor cores are used where available. Each warp has fragments of all rows and columns of a
+tile, for some of the terms, and reads them directly from global memory, as no other warp needs them.
 """
 
 from __future__ import annotations
@@ -40,59 +40,59 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Numbers that are read at once, and their bytes.
+#: Numbers in a vector load, and its size in bytes.
 _QUAD, _QUAD_NBYTES = 4, 16
 
 
 @dataclass(frozen=True)
 class QuadTile:
-    """The tile that a group computes; each of its items has some rows of four sums."""
+    """The tile that a work group computes; each item computes `item_rows` rows of four sums."""
 
     rows: int
     cols: int
-    #: How many terms of each sum are in local memory at a time.
+    #: Number of terms of each sum in local memory at a time.
     depth: int
-    #: How many items share the terms of each sum.
+    #: Number of items that share the terms of each sum.
     splits: int
     item_rows: int = 8
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return self.rows * self.cols // (self.item_rows * _QUAD) * self.splits
 
     @property
     def pitch(self) -> int:
-        """Quads of a row in local memory, one of them a gap: so rows lie in different banks."""
+        """Quads of a row in local memory, including one quad of padding, which avoids bank conflicts between rows."""
         return self.depth // _QUAD + 1
 
     def local_quads(self, b_along: bool) -> int:
-        """Return how many quads a group keeps in local memory: two tiles of each matrix, or the parts of all sums."""
+        """Return a group's quads in local memory: two tiles of each matrix, or all partial sums, whichever is more."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
         return max(2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD)
 
     def kernel_name(self, b_along: bool) -> str:
-        """Return the name of the kernel for right matrices whose terms, or else whose columns, stand side by side."""
+        """Return the name of the kernel for right matrices with contiguous terms (`b_along`), or contiguous columns."""
         return f"matmul_{self.rows}x{self.cols}x{self.depth}_quads_{'nt'[b_along]}"
 
 
-#: Measured on an NVIDIA H200. Of half as many terms, a product of 64 x 512 by 512 x 2048 takes a microsecond more, and
+#: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer, and
 #: with four rows for each item a fifth of one.
 TILE = QuadTile(32, 32, 64, 8)
-#: Half of a tile, where whole ones leave half of the units idle. Sums are the same in all bits.
+#: Half of a tile, used where whole ones would leave half of the units idle. Sums are bitwise equal.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: The rows and columns of a tile on tensor cores, the items of a group, and how many steps these read at once.
+#: Rows and columns of a tile on tensor cores, work-group size, and number of steps whose operands are read at once.
 _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
-#: Terms that each 32 items multiply in a step.
+#: Terms that each warp multiplies in a step.
 _WARP_TERMS = 16
-#: Parts of sums are fewer than these: the units of any device.
+#: Upper bound on the number of parts, which is at most the number of compute units.
 _MOST_PARTS = 1 << 10
-#: The classes of products that read quads, by the option of a context.
+#: The classes of products that use these kernels, by the context's option `quad_tiles`.
 _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}
 
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
-    """Return the kernel for right matrices whose terms, or else whose columns, stand side by side."""
+    """Return the kernel for right matrices with contiguous terms (`b_along`), or contiguous columns."""
     words: dict[str, str | int] = {"ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth, "SPLITS": tile.splits}
     words |= {"MATMUL": tile.kernel_name(b_along), "ITEMS": tile.items, "B_ALONG": int(b_along)}
     return product_kernel(
@@ -108,11 +108,11 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
 
 
 def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies numbers of TF32 by tensor cores."""
+    """Return the kernel that multiplies in TF32 on tensor cores."""
     warps, name = _TENSOR_ITEMS // WARP, _tensor_name(b_along)
     sums = _tensor_quads()
     is_emulated = instructions == "emulated"
-    # Bodies of kernels that others run have no other assembly: the word tells that it waits for nobody.
+    # Kernels that run other kernels' bodies accept assembly only as the macro PTX, which marks it as not blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
     sizes = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
     words = sizes | {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
@@ -128,19 +128,19 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     )
 
 
-#: Statements that kernels share.
+#: Statements that both kernels share.
 _STATEMENTS = ("find_tile", "find_far_tile", "read_added", "store_sums")
 
 
 def _with_statements(kernel: str) -> str:
-    """Return the code of a kernel, with the statements that both have."""
+    """Return the code of a kernel, with the shared statements inlined."""
     code = functions("gemm/quad_tiles.cl")
     statements = {name.upper(): body(code[name]) for name in _STATEMENTS}
     return filled(code[kernel], **statements)
 
 
 def _tensor_quads() -> int:
-    """Return how many quads of local memory have the parts of all sums."""
+    """Return the number of quads of all partial sums in local memory."""
     return _TENSOR_ITEMS // WARP * _TENSOR_SIDE * _TENSOR_SIDE // _QUAD
 
 
@@ -149,7 +149,7 @@ def _tensor_name(b_along: bool) -> str:
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice]:
-    """Return how a small product is computed whose numbers are read by fours: by tensor cores, or by items alone."""
+    """Return the choice for a small product with vector loads: on tensor cores, or without them."""
     profile, options, problem = context.profile, context.options, request.problem
     if profile.runs_items_serially or request.dtype != "float32" or not request.is_aligned:
         return []
@@ -178,30 +178,30 @@ def choices(context: Context, request: Request) -> Sequence[Choice]:
 
 @dataclass(frozen=True)
 class Halves:
-    """What a launch by halves of tiles takes."""
+    """A launch with `HALF_TILE` instead of `TILE`."""
 
-    #: The name, which a unit has beside that for whole tiles.
+    #: Kernel name, in the same translation unit as the kernel for whole tiles.
     kernel: str
     groups: int
     args: tuple[Any, ...]
 
 
 def half_kernel(name: str) -> str | None:
-    """Return the name of the kernel by halves of tiles, for that by whole ones; None for another kernel."""
+    """Return the name of the `HALF_TILE` kernel for that of a `TILE` kernel; None for another kernel."""
     return next((HALF_TILE.kernel_name(along) for along in (False, True) if name == TILE.kernel_name(along)), None)
 
 
 def halves(name: str, args: Sequence[Any]) -> Halves | None:
-    """Return what computes a product by halves of tiles, in place of a launch by whole ones; None for another launch.
+    """Return the launch with half tiles that replaces a launch with whole tiles; None for another launch.
 
-    A launch of other kernels that runs these as a part of it has room for them or not, as only that launch knows.
+    The caller decides whether a launch that embeds these kernels has room for the additional groups.
 
     Parameters
     ----------
     name : str
-        Of the kernel.
+        Name of the kernel.
     args : sequence
-        What it is launched with.
+        Arguments of the launch.
     """
     kernel = half_kernel(name)
     if kernel is None:
@@ -215,7 +215,7 @@ def halves(name: str, args: Sequence[Any]) -> Halves | None:
 
 
 def reads_quads(problem: Problem) -> bool:
-    """Tell whether the numbers of both matrices lie in aligned fours, if the matrices begin so."""
+    """Tell whether both matrices consist of aligned quads, provided that their first elements are aligned."""
     along = _are_quads(problem.a, 2, 1) and problem.k % _QUAD == 0 and problem.k > 0
     by_terms, by_columns = _are_quads(problem.b, 1, 2), _are_quads(problem.b, 2, 1) and problem.n % _QUAD == 0
     return along and (by_columns if problem.b[2] == 1 else by_terms)
@@ -226,7 +226,7 @@ def _are_quads(steps: Sequence[int], near: int, far: int) -> bool:
 
 
 def is_far(problem: Problem) -> bool:
-    """Tell whether numbers of a matrix are so far apart, or so many, that kernels would need longer indexes."""
+    """Tell whether a product needs 64-bit indexes, for its strides or its number of elements."""
     p = problem
     shapes = ((p.m, p.k, p.a), (p.k, p.n, p.b), (p.m, p.n, p.y), (p.m, p.n, p.z))
     reach = max(rows * abs(steps[1]) + columns * abs(steps[2]) for rows, columns, steps in shapes)
@@ -234,7 +234,7 @@ def is_far(problem: Problem) -> bool:
 
 
 def plan(problem: Problem, units: int, tile: QuadTile, by_tensor_cores: bool = False) -> GemmPlan:
-    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     b_along = problem.b[2] != 1
     rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (tile.rows, tile.cols)
     tiles, divisors = problem.tiles(rows, cols), (-(-problem.n // cols), -(-problem.m // rows))

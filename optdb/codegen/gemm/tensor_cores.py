@@ -1,9 +1,9 @@
-"""Products of matrices on a GPU's tensor cores, for functions that ask for less than float32's precision.
+"""Matrix products on a GPU's tensor cores, for functions that request less than float32's precision.
 
-Numbers of float32 are rounded to TF32, which has float32's exponent and ten bits after the point. Precision ``default``
-multiplies these, ``high`` divides each number into two of them and multiplies three times. Numbers of float16 are
-multiplied as they are. Sums are float32's. `optdb.codegen.gemm.tensor_kernels` writes the kernels, which are compiled
-when the first product of their kind is computed.
+Float32 numbers are rounded to TF32, which has float32's exponent and ten bits of mantissa. Precision ``default``
+multiplies these; ``high`` splits each number into two of them and multiplies three times. Float16 numbers are not
+converted. Sums are accumulated in float32. `optdb.codegen.gemm.tensor_kernels` generates the kernels, which are
+compiled when the first product of their kind is computed.
 
 References
 ----------
@@ -29,18 +29,18 @@ from optdb.codegen.kernels import Kernel
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The arithmetic by the dtype of the matrices and the precision.
+#: The arithmetic, by dtype of the matrices and precision.
 ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
     ("float32", "default"): "tf32",
     ("float32", "high"): "tf32x3",
     ("float16", "default"): "float16",
     ("float16", "high"): "float16",
 }
-#: Terms of a part of a sum, at least: adding up takes a launch of its own.
+#: The fewest terms of a part of a sum: adding parts takes another launch.
 PART = 1024
-#: Of products that tensor cores do not gain anything from: of so few terms.
+#: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: The block for each class of products, and whether numbers are divided into two. Measured on NVIDIA H100 and H200.
+#: Block by class of products and whether numbers are split into two. Measured on NVIDIA H100 and H200.
 _BLOCKS = {
     ("square", False): TensorBlock(128, 128, 16, 3, 64, 64),
     ("small", False): TensorBlock(64, 64, 32, 3, 32, 32),
@@ -50,12 +50,12 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
-#: How fast a unit multiplies numbers of float16 with a group on it, and with two, as of `tensor_rates`. Of an H200.
+#: Rates of float16 for one and for two work groups on a compute unit, as in `tensor_rates`, of an NVIDIA H200.
 _FLOAT16_RATES = (1.8, 2.8)
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice]:
-    """Return how tensor cores compute a product: from packed matrices, or by tiles copied from where they lie."""
+    """Return the choices on tensor cores: with packed matrices, or with tiles copied directly from the matrices."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
@@ -66,13 +66,13 @@ def choices(context: Context, request: Request) -> Sequence[Choice]:
 
 
 def _suits(context: Context, problem: Problem) -> bool:
-    """Tell whether a device has tensor cores, and a product gains by them."""
+    """Tell whether a device has tensor cores, and a product benefits from them."""
     is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
     return context.profile.has_tensor_cores and not is_small
 
 
 def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice]:
-    """Return the choice of packed matrices, if the device can have it."""
+    """Return the choice of packed matrices, if the device supports it."""
     problem = request.problem
     if not packed_speeds.suits(context, problem, arithmetic):
         return []
@@ -89,7 +89,7 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
     name = classify(problem.batch, problem.m, problem.n, units)
     if arithmetic != "tf32" or name == "tiny":
-        # Pieces of float16 are exchanged among eight in each row.
+        # The swizzle of float16 permutes eight pieces in each row.
         name = "small" if name == "tiny" and arithmetic == "float16" else name
         efforts = {_BLOCKS[name, arithmetic == "tf32x3"]: min(efforts.values(), default=math.inf)}
 
@@ -111,16 +111,16 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
-    """Return how long the unit with the most tiles computes, for each term of the sums."""
+    """Return the estimated time of the compute unit with the most tiles, for each term of the sums."""
     rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)
 
 
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
-    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
+    """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     parts = max(min(-(-units // tiles), problem.k // PART), 1)
-    # Parts of aligned rows stay aligned.
+    # Parts of aligned rows remain aligned.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
     return by_tiles(problem, kernel_name(block, arithmetic, problem.along), tiles, block.items, parts, terms)

@@ -1,12 +1,12 @@
-"""The kernels that multiply matrices on a GPU's tensor cores, written for the shape of a tile.
+"""Kernels for matrix products on a GPU's tensor cores, generated for a tile shape.
 
-A group computes a tile of the result, and each 32 items of it a part of the tile: as fragments that are spread over
-their registers, by instructions that multiply 16 by 8 and 8 by 8 numbers. Tiles of both matrices are copied into local
-memory several stages ahead, without registers in between (``cp.async``), and fragments are loaded from there by
-``ldmatrix``, or word by word where the terms of a sum do not stand side by side. A tile has no gaps between its rows:
-pieces of 16 bytes are exchanged within them so that what is loaded together lies in different banks.
+A work group computes a tile of the result, and each of its warps a part of the tile, as fragments distributed over
+their registers, with instructions that multiply 16 by 8 and 8 by 8 numbers. Tiles of both matrices are copied to local
+memory asynchronously, several stages ahead (``cp.async``), and fragments are loaded from there with ``ldmatrix``, or
+word by word where the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
+swizzled within rows to avoid bank conflicts.
 
-Kernels are put together of the functions in ``tensor_cores.cl``: those that copy and load each matrix, see
+Kernels are assembled from the functions in ``tensor_cores.cl``: those that copy and load each matrix, see
 `_copy_functions` and `_load_functions`, the one that multiplies, and the kernel itself.
 
 References
@@ -26,69 +26,69 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
-#: How a kernel multiplies: numbers of TF32; those of float32, each divided into two of TF32; those of float16.
+#: How a kernel multiplies: in TF32; in float32, with each number split into two of TF32; or in float16.
 Arithmetic = Literal["tf32", "tf32x3", "float16"]
 
-#: Items that execute an instruction of the tensor cores together.
+#: Work items in a warp.
 WARP = 32
-#: What numbers are multiplied by before the bits below TF32's are cut off. It adds a half of what these can be on
-#: average, and less than would change a number of TF32.
+#: Factor of numbers before they are truncated to TF32. On average it adds half of the largest truncated value, and it
+#: does not change numbers that TF32 represents exactly.
 ROUNDING = "(1 + 0x1.555556p-12f)"
 #: Words of terms that an instruction multiplies.
 _STEP = 8
-#: Bytes that are copied into local memory at once.
+#: Size of an asynchronous copy, in bytes.
 _PIECE = 16
-#: Rows of tiles that groups compute side by side.
+#: Number of rows of tiles in a band, within which concurrent groups compute neighbouring tiles.
 BAND = 8
-#: What functions copy, or find: where the first piece is, whole tiles, and others by pieces or by single numbers.
+#: Suffixes of the functions that find an item's first piece, and copy whole tiles, or others by pieces or by numbers.
 _COPIES = ("piece", "whole", "wide", "single")
-#: Bytes of numbers.
+#: Size of a word, in bytes.
 _ITEM = 4
-#: The words of kernels that copy into local memory, by their instructions: PTX addresses it by numbers.
+#: Placeholders for addresses of local memory, by instructions: in PTX, addresses are integers.
 MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
     "ptx": {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"},
     "emulated": {"MEMORY": "__local uint *", "ADDRESS_OF": ""},
 }
-#: Words by which emulated instructions exchange fragments, for each item.
+#: Words of local memory, for each item, through which emulated instructions exchange fragments.
 EXCHANGED_WORDS = 6
 
 
 @dataclass(frozen=True)
 class TensorBlock:
-    """The tile of a product that a group computes by tensor cores."""
+    """The tile of a product that a work group computes on tensor cores."""
 
-    #: Of the tile of the result.
+    #: Tile size of the result.
     rows: int
     cols: int
-    #: How many terms of each sum a stage in local memory has, and how many stages there are.
+    #: Terms of each sum in a stage in local memory, and the number of stages.
     depth: int
     stages: int
-    #: Of the part of the result that each 32 items compute.
+    #: Size of the part of the result that each warp computes.
     warp_rows: int
     warp_cols: int
 
     @property
     def name(self) -> str:
-        """What the kernels' names begin with."""
+        """The prefix of the kernels' names."""
         return f"tensor_{self.rows}x{self.cols}x{self.depth}_{self.stages}_{self.warp_rows}x{self.warp_cols}"
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return (self.rows // self.warp_rows) * (self.cols // self.warp_cols) * WARP
 
     @property
     def stage_words(self) -> int:
-        """How many numbers a stage has."""
+        """The number of words of a stage."""
         return (self.rows + self.cols) * self.depth
 
     @property
     def local_bytes(self) -> int:
-        """How much local memory a group takes."""
+        """The local memory of a group, in bytes."""
         return self.stages * self.stage_words * _ITEM
 
     def unsupported_reason(self) -> str | None:
-        """Tell why there can be no such block, None if there can."""
+        """Return why the block is not supported; None if it is."""
         if any(x < 1 or x & (x - 1) for x in (self.rows, self.cols, self.depth, self.warp_rows, self.warp_cols)):
             return "lengths are powers of two"
         if self.rows % self.warp_rows or self.cols % self.warp_cols:
@@ -103,12 +103,12 @@ class TensorBlock:
 
 
 class _TileFactor(NamedTuple):
-    """A matrix of a product, as a kernel copies and loads it."""
+    """A matrix of a product, and how a kernel copies and loads it."""
 
-    #: What the words of the kernel for it begin with, and how its functions call it.
+    #: Prefix of its placeholders, and its name in functions.
     letter: Literal["A", "B"]
     side: Literal["left", "right"]
-    #: Rows of the left one or columns of the right one: of the tile, and of a warp's part.
+    #: Rows of the left or columns of the right matrix, in the tile and in a warp's part.
     tile_length: int
     warp_length: int
     #: Whether tiles are copied along the terms of the sums.
@@ -117,19 +117,19 @@ class _TileFactor(NamedTuple):
 
     @property
     def load_kind(self) -> str:
-        """How fragments are loaded: along the terms, across them, or across them by transposing 16 bits."""
+        """How fragments are loaded: along the terms, across them, or across them with a transposing 16-bit load."""
         if self.is_along:
             return "along"
         return "across" if self.dtype == "float32" else "transposed"
 
     @property
     def near(self) -> int:
-        """How many neighbours an item loads where rows, or columns, stand side by side."""
+        """The number of neighbours that an item loads where rows or columns are contiguous."""
         return self.warp_length // 8
 
 
 def kernel_name(block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool]) -> str:
-    """Return the name of a kernel: by its arithmetic, and whether terms stand side by side in each matrix."""
+    """Return the name of a kernel; `along` says for each matrix whether terms are contiguous."""
     return f"{block.name}_{arithmetic}_{''.join('nt'[side] for side in along)}"
 
 
@@ -141,18 +141,18 @@ def dtype_of(arithmetic: Arithmetic) -> str:
 def tensor_kernel(
     block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
 ) -> Kernel:
-    """Return the kernel that multiplies by tiles of one shape, for matrices in one order.
+    """Return the kernel that multiplies with tiles of one shape, for matrices of one memory order.
 
     Parameters
     ----------
     block : TensorBlock
-        The shape.
+        Tile shape.
     arithmetic : {'tf32', 'tf32x3', 'float16'}
-        What it multiplies.
+        Arithmetic of the multiplication.
     along : (bool, bool)
-        For each of both matrices, whether tiles are copied along the terms of the sums.
+        For each matrix, whether tiles are copied along the terms of the sums.
     instructions : {'ptx', 'emulated'}
-        The device's, or functions that do the same slowly.
+        The device's instructions, or functions that emulate them slowly.
     """
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
     left = _TileFactor("A", "left", block.rows, block.warp_rows, along[0], dtype)
@@ -178,7 +178,7 @@ def tensor_kernel(
 
 
 def with_tile_found(kernel: str) -> str:
-    """Return a kernel's code with the statements that find the tile of a group."""
+    """Return a kernel's code with the statements that locate a group's tile inlined."""
     statements = body(functions("gemm/tensor_cores.cl")["find_tile"]).strip()
     return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
 
@@ -190,12 +190,12 @@ def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
 
 
 def _copy_names(matrix: _TileFactor) -> dict[str, str]:
-    """Return the names of these functions by those of their templates."""
+    """Return the names of the copy functions, by the names of their templates."""
     kind = "along" if matrix.is_along else "across"
     return {f"{what}_{kind}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
 
 
-#: How the numbers of two fragments of the right matrix are loaded, and from where.
+#: The function that loads two fragments of the right matrix, and the address that it loads from.
 _RIGHT_KINDS = {
     "along": {"LOAD_FOUR": "load_matrices", "RIGHT_AT": "at[l / 8] + j * 8 * DEPTH"},
     "transposed": {"LOAD_FOUR": "load_transposed", "RIGHT_AT": "at[j / 2] + l * COLS"},
@@ -215,7 +215,7 @@ def _load_functions(left: _TileFactor, right: _TileFactor) -> dict[str, str]:
 
 
 def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> dict[str, Any]:
-    """Return the words of a tile's shape, and of its stages in local memory."""
+    """Return the placeholders of a tile's shape, and of its stages in local memory."""
     piece, memory = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words
     return {
         **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
@@ -229,7 +229,7 @@ def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> 
 
 
 def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return the words of how a kernel multiplies; numbers divided into two are added up stage by stage."""
+    """Return the placeholders of the multiplication; with split numbers, sums are accumulated stage by stage."""
     code, is_divided = functions("gemm/tensor_cores.cl"), arithmetic == "tf32x3"
     lengths = {"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols}
     statements = {
@@ -241,7 +241,7 @@ def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, A
 
 
 def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
-    """Return the words of the functions that copy and load a matrix."""
+    """Return the placeholders of the functions that copy and load a matrix."""
     letter, side, kind = matrix.letter, matrix.side, matrix.load_kind
     places = {"along": block.depth // _STEP, "across": max(matrix.near // 4, 1), "transposed": matrix.near // 2}
     return {
@@ -249,34 +249,34 @@ def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
         **{f"{letter}_{what.upper()}": name for what, name in zip(_COPIES, _copy_names(matrix).values())},
         **{f"{letter}_PLACE": f"{side}_place_{kind}", f"{letter}_PLACES": places[kind]},
         **{f"LOAD_{letter}": f"load_{side}_{kind}", f"LOAD_NEAR_{letter}": f"load_{matrix.near}"},
-        # Numbers that stand side by side are rows, or columns, of different fragments.
+        # Contiguous numbers belong to rows or columns of different fragments.
         f"{letter}_ORDER": f"{side}_order" if kind == "across" else "",
     }
 
 
 def _stored_at_once(right: _TileFactor) -> int:
-    """Return how many neighbours of a row an item stores at once."""
+    """Return the width of an item's vector stores."""
     return min(right.near, 4) if right.load_kind == "across" else 2
 
 
 def _store_words(right: _TileFactor, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return the words of vectors of sums that are stored; float16, and sums that are computed again, have none."""
+    """Return the placeholders of vector stores, which float16, and sums that may be recomputed, do not use."""
     vector = _stored_at_once(right)
     names = {"VECTOR": vector, "VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"}
     return {"STORES_VECTORS": int(arithmetic == "tf32"), **names}
 
 
 def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right: _TileFactor) -> str:
-    """Return the macros of the order of pieces in local memory, and of rows and columns in fragments.
+    """Return the macros of the swizzle of pieces in local memory, and of rows and columns in fragments.
 
-    Eight pieces of 16 bytes fill the banks once. Pieces of rows that lie in one line of them keep their order, and
-    those of the next line have another. Items read one or two pieces next to each other in each of four rows.
+    Eight pieces of 16 bytes fill the banks once. Rows that share such a line of pieces have the same permutation, and
+    rows of the next line have another. Items read one or two neighbouring pieces in each of four rows.
 
-    Number `e` of vector `q` that an item stores is in some fragment, on one of its two sides: each fragment has two
-    neighbours, or, where columns are in another order, fragments have a neighbour each.
+    Number `e` of vector `q` that an item stores is on one of the two sides of a fragment: neighbours are in the same
+    fragment, or, where columns are permuted, in different fragments.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
-    # Rows are multiplied in two halves where each has fragments of its own, which are loaded apart.
+    # Rows are multiplied in two halves if each has its own fragments, which are loaded separately.
     whole = left.warp_length == 16 or (left.load_kind == "across" and left.near < 8) or arithmetic == "tf32x3"
     half_of_row = 1 if whole else f"(i) / {left.warp_length // 32}"
     lines = [
@@ -301,7 +301,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add`` for kernels of others, its name and those that it calls with an ending."""
+    """Return the function ``multiply_add``, and those that it calls, for other modules; names get a suffix."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["half_of", "add_products", "multiply_add"]
     return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})

@@ -1,7 +1,7 @@
-"""How fast a device's units compute tiles of each shape by tensor cores, which decides the shape that a product takes.
+"""The throughput of a compute unit with tiles of each shape on tensor cores, which decides the tile shape of a product.
 
-The rates of an NVIDIA H200 apply where a device was not tuned. `measure` finds those of a device: products that give
-each unit one tile, two, and so on, until another one gains nothing. They are kept on disk, see `optdb.runtime.tuning`.
+An untuned device gets the rates of an NVIDIA H200. `measure` measures those of a device, with products that give each
+unit one tile, two, and so on, until another one gains nothing, and saves them on disk, see `optdb.runtime.tuning`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 #: The kind of tuning under which rates are saved.
 KIND = "tensor cores"
-#: The only arithmetic that has rates.
+#: The only arithmetic with measured rates.
 _ARITHMETIC: Arithmetic = "tf32"
-#: How much a unit computes with one group on it, with two, and so on, in 1e12 operations a second. It holds no more of
-#: them than are listed.
+#: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
+#: length is the number of groups that fit.
 Rates = Mapping[TensorBlock, tuple[float, ...]]
-#: Of an NVIDIA H200, and the first one of an H100. Tiles of 32 terms take 96 or 64 KiB of local memory.
+#: Rates of an NVIDIA H200; the first one is of an H100. Tiles of 32 terms take 96 or 64 KiB of local memory.
 DEFAULTS: Rates = {
     TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
@@ -42,12 +42,12 @@ _CANDIDATES = (
     TensorBlock(64, 128, 16, 4, 32, 64),
     TensorBlock(64, 64, 32, 3, 32, 32),
 )
-#: Terms of the products that are timed, the most groups on a unit, and what another group has to gain.
+#: Terms of the timed products, the most groups on a unit, and the speedup that an additional group must achieve.
 _TERMS, _MOST_GROUPS, _GAIN = 1024, 8, 1.02
 
 
 def rates_of(context: Context) -> Rates:
-    """Return the rates of a device: as measured, or the defaults."""
+    """Return the measured or default rates of a device."""
     kept: dict[str, Rates] = context.kept.setdefault(__name__, {})
     if KIND not in kept:
         kept.setdefault(KIND, _from_disk(context) or {block: DEFAULTS[block] for block in _fitting(context, DEFAULTS)})
@@ -60,11 +60,10 @@ def key_of(context: Context) -> dict[str, Any]:
 
 
 def measure(context: Context, terms: int = _TERMS) -> Rates:
-    """Measure the rates of a device that has tensor cores, keep them on disk, and use them from now on.
+    """Measure the rates of a device that has tensor cores, save them on disk, and use them from now on.
 
-    A shape whose kernel does not build, or computes something else, has no rates. Without any, nothing changes, and the
-    result is empty. Functions compiled before continue to use what they have. Raise OSError if the rates cannot be
-    saved.
+    A shape whose kernel does not build, or returns wrong results, has no rates. If no shape has, nothing changes, and
+    the result is empty. Functions compiled before keep their rates. Raise OSError if the rates cannot be saved.
     """
     rates = {}
     for block in _fitting(context, _CANDIDATES):
@@ -109,13 +108,13 @@ class _Trial:
         self._product.compute(self._plan, self._kernels)
 
     def is_right(self) -> bool:
-        """Compute the product, and tell whether it is what it should be."""
+        """Compute the product, and tell whether the result is right."""
         self.compute()
         return self._product.is_right()
 
 
 def fits(context: Context, block: TensorBlock) -> bool:
-    """Tell whether a device has the items and the local memory that a group takes."""
+    """Tell whether a device supports the work-group size and the local memory of a block."""
     profile = context.profile
     return block.items <= profile.max_local_size and block.local_bytes <= profile.most_local_bytes
 
@@ -125,7 +124,7 @@ def _fitting(context: Context, candidates: Iterable[TensorBlock]) -> list[Tensor
 
 
 def _from_disk(context: Context) -> Rates:
-    """Return the rates on disk, without what the device cannot use; nothing if there are none."""
+    """Return the rates on disk, without blocks that the device does not support; empty if there are none."""
     stored = tuning.load(key_of(context))
     shapes = stored.get("shapes") if stored is not None else None
     found = dict(filter(None, map(_shape_from, shapes))) if isinstance(shapes, list) else {}
@@ -133,7 +132,7 @@ def _from_disk(context: Context) -> Rates:
 
 
 def _shape_from(value: Any) -> tuple[TensorBlock, tuple[float, ...]] | None:
-    """Return a shape and its rates from their saved form; None if that is damaged."""
+    """Return a shape and its rates from their serialized form; None if that is invalid."""
     try:
         block = TensorBlock(**{name: int(number) for name, number in value["block"].items()})
         rates = tuple(float(rate) for rate in value["rates"])

@@ -1,4 +1,4 @@
-"""Times work of a device for tuning, and makes products for that."""
+"""Timing of device work for tuning, and products to time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from optdb.runtime.arrays import empty, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The largest error of a product of two numbers that are rounded to TF32.
+#: The largest relative error of a product of two numbers that are rounded to TF32.
 _ERROR = 2.0**-9
 
-#: The most seconds in which work is repeated.
+#: Time limit for repetitions, in seconds.
 SECONDS = 0.05
 
 
 def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
-    """Return the least seconds that work takes until it is done; drivers compile and allocate before the first one."""
+    """Return the shortest time in which work finishes, after a warm-up, in which drivers compile and allocate."""
     enqueue()
     context.queue.finish()
     best, begin = float("inf"), time.perf_counter()
@@ -37,7 +37,7 @@ def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
 
 
 class TrialProduct:
-    """A product of random matrices in C order, for tensor cores."""
+    """A product of random C-contiguous matrices, for tensor cores."""
 
     def __init__(self, context: Context, dtype: str, m: int, n: int, terms: int) -> None:
         rng = np.random.default_rng(terms)
@@ -50,10 +50,10 @@ class TrialProduct:
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), z, z, False)
 
     def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
-        """Enqueue a plan of it."""
+        """Enqueue a plan of the product."""
         run(plan, kernels, self._context, self._arrays, 1.0, 0.0, "float32")
 
     def is_right(self) -> bool:
-        """Tell whether what was computed is what it should be."""
+        """Tell whether the result is right."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self._z) - a @ b) <= _ERROR * (abs(a) @ abs(b))).all())

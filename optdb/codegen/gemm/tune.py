@@ -1,7 +1,7 @@
-"""Tunes block shapes: measures candidates on a device, and saves the best ones.
+"""Tuning of block shapes: measures candidates on a device, and saves the best ones.
 
-Each class of products has a few typical ones. A candidate first has to compute a product correctly. Then candidates
-are timed in turns, so that other load on the machine disturbs all alike.
+Each class of products has a few typical ones. A candidate must first compute a product correctly. Then candidates are
+timed in turns, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.runtime.arrays import Array, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The number of turns of each candidate.
+#: Number of turns of each candidate.
 TURNS = 3
 #: The speedup that a block needs to replace the default.
 GAIN = 1.05
@@ -41,20 +41,20 @@ _TRIAL = (131, 77, 67)
 class Result:
     """The result of tuning one class of products."""
 
-    #: The class.
+    #: Class of products.
     name: str
     #: The best block, and the default one.
     block: Block
     default: Block
-    #: Of both, in 1e9 operations a second, over the typical products.
+    #: Speeds of both blocks on the typical products, in 1e9 operations per second.
     speed: float
     default_speed: float
-    #: Of CLBlast; 0 where it is not there, or was not asked for.
+    #: Speed of CLBlast; 0 if it is not installed, or was not requested.
     library_speed: float = 0.0
 
 
 def typical(name: str, units: int) -> list[tuple[int, int, int]]:
-    """Return rows, columns and terms of products of a class, on a device of `units` compute units."""
+    """Return rows, columns and terms of typical products of a class, on a device of `units` compute units."""
     if name == "flat":
         return [(16, 4096, 144), (20, 800, 200)]
     if name == "narrow":
@@ -71,10 +71,10 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 
 
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
-    """Measure all candidates; keep the best block shape of each class on disk, and use them from now on.
+    """Measure all candidates; save the best block shape of each class on disk, and use them from now on.
 
-    Functions compiled before continue to use their own. `library` says whether to measure CLBlast, too, if it is
-    installed; its first product takes some seconds. Raise OSError if the results cannot be saved.
+    Functions compiled before keep their blocks. `library` says whether to also measure CLBlast, if it is installed;
+    its first product takes some seconds. Raise OSError if the results cannot be saved.
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
@@ -99,7 +99,7 @@ def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
 
 
 class _Trials:
-    """Candidates that compute products correctly, to be timed."""
+    """The candidates that compute a product correctly, and their timing."""
 
     def __init__(self, context: Context, dtype: str, candidates: Iterable[Block]) -> None:
         self.context = context
@@ -113,7 +113,7 @@ class _Trials:
                 self.kernels[block] = kernels
 
     def time(self, products: list[tuple[int, int, int]]) -> dict[Block, float]:
-        """Return for each candidate how long some products take: the geometric mean, in seconds."""
+        """Return the geometric mean of each candidate's times for some products, in seconds."""
         seconds = {block: [math.inf] * len(products) for block in self.kernels}
         for i, lengths in enumerate(products):
             arrays = self._arrays(*lengths)
@@ -124,7 +124,7 @@ class _Trials:
         return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
 
     def time_library(self, products: list[tuple[int, int, int]]) -> float:
-        """Return how long CLBlast takes for some products, like `time`; infinity if it refuses, or gets them wrong."""
+        """Return CLBlast's time for some products, like `time`; infinity if it refuses them, or a result is wrong."""
         logs = []
         for lengths in [_TRIAL, *products]:
             arrays = self._arrays(*lengths)
@@ -141,7 +141,7 @@ class _Trials:
     def _computing(
         self, block: Block, kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
     ) -> Callable[[], None]:
-        """Return a function that computes a product by blocks of one shape."""
+        """Return a function that computes a product with blocks of one shape."""
         (m, k), n = a.shape, b.shape[1]
         problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
         plan = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)

@@ -1,8 +1,8 @@
-"""Products of a matrix and a vector.
+"""Matrix-vector products.
 
-Rows are shared among work items, and so are the terms of their sums where rows are few. On a processor an item goes
-along its rows, some of them at a time, or down its columns, whichever lie without gaps. On a GPU neighbouring items
-read neighbours of a row, or of a column, and add up their sums in local memory.
+Rows are divided among work items, and so are the terms of their sums if there are few rows. On a CPU, an item walks
+along some rows at a time, or down its columns, whichever are contiguous. On a GPU, neighbouring items read neighbours
+of a row, or of a column, and reduce their sums in local memory.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
     from optdb.runtime.device_profiles import DeviceKind
 
-#: Rows that one work item of a processor multiplies.
+#: Rows that a CPU's work item multiplies.
 ROWS = 16
-#: Items of a GPU's group that read neighbours, and how many such rows, or columns, it reads at a time.
+#: Items of a GPU's group that read neighbours, and the number of rows or columns that the group reads at a time.
 NEAR, FAR = 32, 8
-#: Terms of a part, at least, where rows are too few to give all units work.
+#: The fewest terms of a part, where rows are too few to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}
-#: Parts, at most: each number of the result is added up from all of them by one item.
+#: The most parts: one item adds all parts of a number of the result.
 PARTS = 128
-#: Pieces of work for each unit.
+#: Pieces of work for each compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 
 def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matvec` takes."""
+    """Return the kernels that `matvec` launches."""
     code, half = functions("gemm/vector.cl"), load_w(dtype) != ""
     kernel = filled(code[f"matvec_on_{context.profile.device_kind}"], STORE_SUM=body(code["store_sum"]))
     words: dict[str, str | int] = {"VECTOR": f"{C_TYPES[dtype]}16", "VLOAD": "vload_half16" if half else "vload16"}
@@ -70,7 +70,7 @@ def matvec(
 @functools.lru_cache(maxsize=1024)
 def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
     a0, a1, _, y0, z0 = steps
-    # Along short rows, most of a group's items would be idle.
+    # With short rows, most items of a group would be idle.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
     rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)
@@ -82,7 +82,7 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     launch = Launch(f"matvec_on_{device_kind}", (pieces * items, parts), (items, 1), (sizes,), letters, "ab")
     if parts == 1:
         return GemmPlan([launch])
-    # The kernel that adds up parts takes the result as a row.
+    # The kernel that adds parts treats the result as a row.
     columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
     adding_up = total(1, m, 1, parts, add, (0, 0, 0, y0), (0, 0, 0, z0), columns, group)
     return GemmPlan([launch, adding_up], parts * m)

@@ -1,13 +1,13 @@
-"""Products of packed matrices on tensor cores, by groups of four warps.
+"""Products of packed matrices on tensor cores, with warpgroup instructions.
 
-NVIDIA's GPUs of compute capability 9.0 multiply fastest by instructions that 128 items execute together, and which read
-both matrices from local memory (``wgmma``). There the terms of TF32 have to stand side by side, so the matrices are
-packed first: rounded, and copied in the order in which tiles lie in local memory. A stage of a tile is then contiguous.
-One item copies it by one instruction in the background (``cp.async.bulk``), and a signal in local memory tells when all
-bytes are there (``mbarrier``).
+NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together, and that read
+both matrices from local memory (``wgmma``). They require contiguous terms of TF32, so the matrices are packed first:
+rounded, and copied to the layout of tiles in local memory. A stage of a tile is then contiguous. One item copies it
+asynchronously with one instruction (``cp.async.bulk``), and a barrier object in local memory signals that the copy is
+complete (``mbarrier``).
 
-A packed matrix has blocks of rows, or columns, one after the other. A block has pieces of 16 bytes of terms, and of
-each piece those of all its rows side by side. What is beyond the last row or term is 0.
+A packed matrix consists of blocks of rows or columns. A block consists of pieces of 16 bytes of terms, where the same
+piece of all its rows is contiguous. Padding beyond the last row or term is 0.
 
 References
 ----------
@@ -38,27 +38,27 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Items that multiply together, and the rows that they multiply.
+#: Work items of a warpgroup, and the rows that it multiplies.
 _WARPGROUP, _ROWS = 128, 64
 #: Words of a piece of 16 bytes, and of the terms that are multiplied at once: two pieces.
 _PIECE, _STEP = 4, 8
-#: Bytes of a word, and of a signal.
+#: Sizes of a word and of a barrier object, in bytes.
 _WORD, _SIGNAL = 4, 8
-#: The items of a group that packs, and how many pieces of a row they copy.
+#: Work-group size of packing, and the number of pieces of a row that a group copies.
 _PACKING, _PIECES = 256, 8
-#: The type of a signal's address, by the instructions, and how many words of eight bytes it has.
+#: Type of a barrier object's address, and its size in words of eight bytes, by instructions.
 _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
 _SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
 class _Multiplied(NamedTuple):
-    """How numbers of a dtype are multiplied, stored and packed."""
+    """Properties of an arithmetic: how numbers are multiplied, stored and packed."""
 
-    #: Terms of an instruction, their type, and the factors and transpositions that it takes.
+    #: Terms of an instruction, their type, and its scale and transposition operands.
     terms: int
     type: str
     factors: str
-    #: The bits of a number, and two neighbours of the result.
+    #: OpenCL C expressions: the bits of a number; the type and the value of two neighbours of the result.
     bits: str
     pair: str
     pair_of_sums: str
@@ -74,39 +74,39 @@ _MULTIPLIED: dict[Arithmetic, _Multiplied] = {
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """The tile of a product that a group computes."""
+    """The tile of a product that a work group computes."""
 
-    #: Of the tile of the result.
+    #: Tile size of the result.
     rows: int
     cols: int
-    #: How many words of terms a stage in local memory has, and how many stages there are.
+    #: Words of terms in a stage in local memory, and the number of stages.
     depth: int
     stages: int
-    #: How many times 128 items the group has: they share the rows.
+    #: Number of warpgroups, which share the rows.
     warpgroups: int
 
     @property
     def name(self) -> str:
-        """What the kernels' names begin with."""
+        """The prefix of the kernels' names."""
         return f"packed_{self.rows}x{self.cols}x{self.depth}_{self.stages}_{self.warpgroups}"
 
     @property
     def items(self) -> int:
-        """Work items in a group."""
+        """The work-group size."""
         return self.warpgroups * _WARPGROUP
 
     @property
     def stage_words(self) -> int:
-        """How many words a stage has."""
+        """The number of words of a stage."""
         return (self.rows + self.cols) * self.depth
 
     @property
     def local_bytes(self) -> int:
-        """How much local memory a group takes."""
+        """The local memory of a group, in bytes."""
         return self.stages * (self.stage_words * _WORD + _SIGNAL)
 
     def unsupported_reason(self) -> str | None:
-        """Tell why there can be no such block, None if there can."""
+        """Return why the block is not supported; None if it is."""
         if self.rows % (_ROWS * self.warpgroups):
             return "each 128 items multiply 64 rows at a time"
         if self.cols % 8 or not 8 <= self.cols <= 256:
@@ -116,7 +116,7 @@ class PackedBlock:
         return None
 
 
-#: Of eleven shapes the quickest one on an NVIDIA H100: 344 us for 4096 cubed of TF32, cuBLAS takes 329.
+#: The fastest of eleven shapes on an NVIDIA H100: 344 us for 4096 cubed in TF32, where cuBLAS takes 329 us.
 BLOCK = PackedBlock(128, 256, 32, 4, 2)
 
 
@@ -143,16 +143,16 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
 
 
 def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies packed matrices by tiles of one shape.
+    """Return the kernel that multiplies packed matrices with tiles of one shape.
 
     Parameters
     ----------
     block : PackedBlock
-        The shape.
+        Tile shape.
     arithmetic : {'tf32', 'float16'}
-        What it multiplies.
+        Arithmetic of the multiplication.
     instructions : {'ptx', 'emulated'}
-        The device's, or functions that do the same slowly.
+        The device's instructions, or functions that emulate them slowly.
     """
     code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
     text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
@@ -177,7 +177,7 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
 
 
 def _with(kernel: str, place: str, statements: str) -> str:
-    """Return a kernel's code with statements at a place."""
+    """Return a kernel's code with a placeholder line replaced by statements."""
     return kernel.replace(f"{place}\n", f"{statements.strip()}\n", 1)
 
 
@@ -190,19 +190,19 @@ def _kernel_name(block: PackedBlock, arithmetic: Arithmetic) -> str:
 
 
 def terms_of(arithmetic: Arithmetic, words: int) -> int:
-    """Return how many terms some words hold."""
+    """Return the number of terms in `words` words."""
     return words * _WORD // np.dtype(dtype_of(arithmetic)).itemsize
 
 
 class _Side(NamedTuple):
-    """A matrix of a product, or a batch of them, as it is packed."""
+    """A matrix of a product, or a batch of matrices, and its packed layout."""
 
     letter: Literal["a", "b"]
-    #: How many matrices there are, their rows (or columns, of the right one), and the terms of each.
+    #: Number of matrices, their rows (columns for the right matrix), and their terms.
     matrices: int
     rows: int
     terms: int
-    #: From one matrix, row and term to the next one, before packing.
+    #: Strides of matrices, rows and terms before packing.
     strides: tuple[int, int, int]
     #: Rows of a block, and pieces of a row.
     block: int
@@ -210,16 +210,16 @@ class _Side(NamedTuple):
 
     @property
     def padded(self) -> int:
-        """How many rows the blocks of a matrix have."""
+        """The number of rows of a matrix, padded to whole blocks."""
         return -(-self.rows // self.block) * self.block
 
     @property
     def words(self) -> int:
-        """How much memory it takes."""
+        """The size of the packed matrices, in words."""
         return self.matrices * self.padded * self.pieces * _PIECE
 
     def packing(self, arithmetic: Arithmetic) -> Launch:
-        """Return the launch that packs it."""
+        """Return the launch that packs the matrices."""
         lines = self.matrices * self.padded
         groups = -(-lines // (_PACKING // _PIECES)) * -(-self.pieces // _PIECES)
         sizes = pack(self.rows, self.terms, *self.strides, self.padded, self.pieces, self.block, lines)
@@ -227,7 +227,7 @@ class _Side(NamedTuple):
         return Launch(_pack_name(arithmetic), (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
 
     def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
-        """Return the same strides after packing, in words: of blocks, and of the terms of whole pieces."""
+        """Return `strides` after packing, in words; rows and terms are those of whole blocks and pieces."""
         row = self.pieces * _PIECE
         matrix = self.padded * row if self.strides[0] else 0
         return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)
@@ -243,7 +243,7 @@ def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> tupl
 
 
 def packed_bytes(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> int:
-    """Return how much memory both matrices take, packed for a tile."""
+    """Return the size of both matrices packed for a tile, in bytes."""
     return _WORD * sum(side.words for side in _sides(problem, arithmetic, block))
 
 

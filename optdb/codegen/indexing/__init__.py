@@ -1,5 +1,5 @@
-"""Parts of arrays that an index names: taken, set and incremented.
+"""Indexing: taking, setting and incrementing parts of arrays.
 
-:mod:`named_elements` is for indexes with arrays and masks, :mod:`index_layout` computes where their elements are.
-:mod:`named_rows` is for rows that one vector names, :mod:`slices` for slices and single numbers.
+:mod:`named_elements` handles advanced indexes, with arrays and masks; :mod:`index_layout` computes the positions of
+their elements. :mod:`named_rows` handles rows selected by one vector, and :mod:`slices` slices and integers.
 """

@@ -1,9 +1,9 @@
-"""The elements of an array that an advanced index names, computed on the host from shapes and strides alone.
+"""The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
-An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks. It names a grid of elements:
-some axes have strides, as slices have, and one axis of positions stands for all arrays together, in C order. A
-:class:`Pattern` describes that grid by the kinds of the entries; `find` computes it from their values. NumPy itself
-raises the error for an invalid index.
+An index is a tuple of slices, ``None``, integers, integer arrays and masks. It selects a grid of elements: the axes of
+slices are strided, and one axis of positions represents all arrays together, in C order. A :class:`Pattern` describes
+the axes of the grid from the kinds of the entries; `find` computes the grid from their values. NumPy itself raises the
+error for an invalid index.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.sizes import part_of
 from optdb.runtime.tables import computed
 
-#: What an entry of an index is: an array of whole numbers or a mask, ``slice``, or ``None``.
+#: The kind of an index entry: an integer array or a mask, ``slice``, or ``None``.
 EntryKind = ArraySpec | type[slice] | None
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of an index that the kinds of its entries give."""
+    """The properties of an index that follow from the kinds of its entries."""
 
-    #: How many axes of the result, stepped through with strides, stand before and behind those of the arrays.
+    #: Numbers of strided axes of the result before and after the axes of the arrays.
     before: int
     after: int
-    #: How many axes of the result are those of the arrays, broadcast against each other.
+    #: Number of axes of the result that come from the arrays, broadcast against each other.
     ndim: int
 
     @property
     def axes(self) -> int:
-        """How many axes the grid has: those with strides, and one of positions."""
+        """The number of axes of the grid: strided axes, and one of positions."""
         return self.before + 1 + self.after
 
 
 def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
-    """Return what the kinds of the entries of an index tell, for an array of `ndim` axes."""
+    """Return the pattern of an index, given by the kinds of its entries, into an array of `ndim` axes."""
     stepped: list[bool] = []
     consumed, widest = 0, 0
     for entry in index:
@@ -55,7 +55,7 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # Arrays that stand together have their axes where they stand, and others in front.
+    # The axes of adjacent arrays replace them; otherwise they come first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
     return Pattern(before, total - before, widest)
@@ -63,60 +63,60 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
 
 @dataclass(frozen=True)
 class IndexArray:
-    """Whole numbers that name elements along an axis, or along several that lie one behind the other."""
+    """Integers that select elements along an axis, or along several axes that are contiguous."""
 
     values: HostArray
-    #: How many elements there are, and how far one is from the next.
+    #: Length and stride of the axis.
     length: int
     step: int
-    #: Whether numbers may be below zero: these count from the end.
+    #: Whether values may be negative, and then count from the end.
     signed: bool = True
 
     def valid(self) -> bool:
-        """Tell whether all numbers name elements."""
+        """Tell whether all values are in bounds."""
         values = self.values
         if not self.signed or not values.size:
             return True
         return bool(-self.length <= values.min() and values.max() < self.length)
 
     def from_front(self) -> HostArray:
-        """Return the numbers, none below zero, as int64."""
+        """Return the values as int64, with negative ones resolved."""
         values = self.values.astype(np.int64, copy=False)
         return np.where(values < 0, values + self.length, values) if self.signed else values
 
 
 @dataclass(frozen=True)
 class IndexLayout:
-    """Where the elements lie that an index names."""
+    """The positions of the elements selected by an index."""
 
-    #: Of the axes that are stepped through; the steps are in elements.
+    #: Lengths and strides of the strided axes, in elements.
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
-    #: The element where they begin.
+    #: Offset of the strided axes, in elements.
     start: int
     #: The arrays of the index, and the shape to which they broadcast.
     arrays: Sequence[IndexArray]
     shape: tuple[int, ...]
-    #: Where the axes stand.
+    #: Order of the axes.
     pattern: Pattern
 
     @property
     def result(self) -> tuple[int, ...]:
-        """The shape of what is named."""
+        """The shape of the indexed array."""
         before = self.pattern.before
         return (*self.lengths[:before], *self.shape, *self.lengths[before:])
 
     @property
     def count(self) -> int:
-        """How many positions there are, mentions of the same element counted each."""
+        """The number of positions, including duplicates."""
         return size_of(self.shape)
 
     def offsets(self) -> HostArray:
-        """Return where each position is, in elements."""
+        """Return the offset of each position, in elements."""
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[HostArray, int]:
-        """Return a number for each position, the same for the same element, and how many numbers there may be."""
+        """Return an id for each position, equal for equal elements, and an upper bound of the ids."""
         weights: list[int] = []
         total = 1
         for numbers in reversed(self.arrays):
@@ -132,12 +132,12 @@ class IndexLayout:
 
 
 def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> IndexLayout:
-    """Return the elements that an index names in an array whose strides are in elements.
+    """Return the layout of an index into an array whose strides are in elements.
 
     Raises
     ------
     IndexError
-        As NumPy does.
+        If the index is invalid, as in NumPy.
     """
     lengths: list[int] = []
     steps: list[int] = []
@@ -180,8 +180,8 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
 
 
 def grouped(names: HostArray, total: int) -> tuple[HostArray, HostArray]:
-    """Return an order in which equal numbers below `total` stand together, as they came, and where each begins."""
-    # NumPy sorts numbers of 16 bits without comparing them.
+    """Return a stable order that groups equal numbers, which are below `total`, and the start of each group."""
+    # NumPy sorts 16-bit numbers with a radix sort.
     order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
     return order, np.flatnonzero(np.diff(names[order], prepend=-1))
 
@@ -191,13 +191,13 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _consumed(index: Sequence[Any]) -> int:
-    """Return how many axes an index consumes."""
+    """Return the number of axes that an index consumes."""
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
 def _of_mask(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
-    """Return what a mask names: one number for each position if its axes lie one behind the other, else several."""
-    if not mask.ndim:  # it adds an axis, and names none
+    """Return the index arrays of a mask: one flat array if the masked axes are contiguous, else one for each axis."""
+    if not mask.ndim:  # it adds an axis, and consumes none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
         return [IndexArray(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]
@@ -206,12 +206,12 @@ def _of_mask(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
 
 
 def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
-    """Raise the error that NumPy has for an index; where nothing is named, its older versions only warn."""
+    """Raise NumPy's error for an index; its older versions only warn if nothing is selected."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
 
 
 def last_mentions(names: HostArray, total: int) -> HostArray:
-    """Return the last mention of each name, a whole number below `total`, in the order of these mentions."""
+    """Return the position of the last occurrence of each of `names`, integers below `total`, in ascending order."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
@@ -222,12 +222,12 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
 
 
 def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
-    """Return indexes from the front, as int64.
+    """Return indexes as int64, with negative ones resolved.
 
     Raises
     ------
     IndexError
-        If one is out of an axis of that length.
+        If one is out of bounds for an axis of this length.
     """
     try:
         return computed("indexes", values, length, axis)

@@ -1,9 +1,9 @@
-"""Elements that an index with arrays and masks names, taken, set and incremented.
+"""Advanced indexing: taking, setting and incrementing the elements selected by arrays and masks.
 
-The host checks the index and computes where its elements are. One work item changes an element that is named several
-times, in the order of its mentions, so results are deterministic.
+The host checks the index and computes the positions of its elements. If an element is selected several times, one work
+item applies all changes in order, so results are deterministic.
 
-The named elements are a grid: it has strided axes and one axis of positions, whose offsets are in a table (see
+The selected elements form a grid of strided axes and one axis of positions, whose offsets are in a table (see
 :mod:`optdb.codegen.indexing.index_layout`).
 """
 
@@ -39,14 +39,14 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class TakeElements(Operation):
-    """The elements of an array that an index names.
+    """The elements of an array selected by an index.
 
-    The inputs are the array, then the entries of the index, of the host.
+    The inputs are the array, then the entries of the index, on the host.
     """
 
-    #: The array, of any dtype.
+    #: Spec of the array, of any dtype.
     x: ArraySpec
-    #: The kinds of the entries.
+    #: Kinds of the index entries.
     index: Sequence[EntryKind]
 
     def __post_init__(self) -> None:
@@ -66,20 +66,20 @@ class TakeElements(Operation):
 
 @dataclass(eq=False)
 class ChangeElements(Operation):
-    """An array of which the elements that an index names are set or incremented.
+    """An array with the elements selected by an index set or incremented.
 
-    The inputs are the array and the values, which broadcast to the elements; then the entries of the index, of the
-    host. An element that is named again gets the last value, or the sum of all in the order of the mentions.
+    The inputs are the array and the values, which broadcast to the elements; then the entries of the index, on the
+    host. An element that is selected several times gets the last value, or is incremented by all values in order.
     """
 
-    #: The array and the values; they have one dtype where elements are set.
+    #: Specs of the array and of the values; to set elements, both must have the same dtype.
     x: ArraySpec
     y: ArraySpec
-    #: The kinds of the entries.
+    #: Kinds of the index entries.
     index: Sequence[EntryKind]
-    #: The dtype to add in; None where elements are set.
+    #: The dtype to add in; None to set elements.
     sum_dtype: str | None = None
-    #: Whether the array itself is changed, else a copy.
+    #: Whether to modify the array itself; else a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class ChangeElements(Operation):
         launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
-        """Return the offsets of distinct elements, and the mentions of each: the last, or all and where they begin."""
+        """Return the offsets of distinct elements, and the last value of each, or all values and each group's start."""
         offsets = grid.offsets()
         names, total = grid.names()
         last = last_mentions(names, total)
@@ -120,7 +120,7 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its step along mentions and those along the other axes; a copy where no one step will do."""
+        """Return `y`, its stride along positions and its other strides; a copy if positions have no single stride."""
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = broadcast_strides(seen)
@@ -131,10 +131,10 @@ class ChangeElements(Operation):
 
 
 def _taking(dtype: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that takes the elements of a grid from an array of any dtype, bit by bit.
+    """Return the kernel that copies the elements of a grid from an array of any dtype, bitwise.
 
-    Its arguments: n, chunk, the length of each axis, x, the table of offsets, the result, in C order, and x's step for
-    each axis but that of positions.
+    Its arguments are n, the chunk size, the length of each axis, x, the table of offsets, the C-contiguous result, and
+    the stride of x along each axis except that of positions.
     """
     arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z"]
     body = f"z[i] = x[offsets[at{pattern.before}]{_steps('x', pattern)}];"
@@ -142,10 +142,10 @@ def _taking(dtype: str, pattern: Pattern) -> Kernel:
 
 
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that sets the elements of a grid, bit by bit.
+    """Return the kernel that sets the elements of a grid, bitwise.
 
-    Its arguments: n, chunk, the length of each axis, x, y, the table of offsets, that of the mention whose value each
-    element gets, y's step along mentions, and x's and y's steps for each axis but that of positions.
+    Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of the positions
+    whose values are written, the stride of y along positions, and the strides of x and y along the other axes.
     """
     arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *offsets", "ARRAY ga_long *order", "ga_ssize y_mention"]
     position = f"at{pattern.before}"
@@ -156,8 +156,8 @@ def _setting(dtype: str, pattern: Pattern) -> Kernel:
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
     """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
 
-    Its arguments: n, chunk, the length of each axis, x, y, the table of offsets, that of the mentions in the order of
-    the elements they name, that of where each element's mentions begin in it, and the rest as for `_setting`.
+    Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of positions
+    grouped by element, the table of each group's start, and the rest as for `_setting`.
     """
     code = scalar_code(Program.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
     tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
@@ -179,12 +179,12 @@ x[p] = STORE(old);"""
 
 
 def _steps(name: str, pattern: Pattern) -> str:
-    """Return what the stepped axes add to the offset of an element."""
+    """Return the terms that the strided axes add to the offset of an element."""
     return "".join(f" + (ga_ssize)at{d} * {name}_s{d}" for d in range(pattern.axes) if d != pattern.before)
 
 
 def _walk(name: str, pattern: Pattern, arrays: Sequence[str], stepped: Sequence[str], body: str) -> str:
-    """Return a kernel whose items take pieces of a grid, one after the other, and walk them row by row."""
+    """Return a kernel whose items process consecutive chunks of a grid, row by row."""
     axes, last = range(pattern.axes), pattern.axes - 1
     lengths = [f"ga_size len{d}" for d in axes]
     steps = [f"ga_ssize {array}_s{d}" for array in stepped for d in axes if d != pattern.before]
@@ -209,10 +209,10 @@ for (; i < stop; ++i, ++at{last}) {{
 def _stepped_axes(
     pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the lengths of a grid's axes, and the steps of all but that of positions, in as few axes as will do.
+    """Return the lengths of a grid's axes, and the strides of all except that of positions, in collapsed form.
 
-    Axes that are saved have length 1: the kernels are written for a fixed number. The axis of positions has length
-    `positions`.
+    Merged axes leave axes of length 1, because the kernels have a fixed number of axes. The axis of positions has
+    length `positions`.
     """
     cut = pattern.before
     front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)

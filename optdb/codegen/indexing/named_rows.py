@@ -1,4 +1,4 @@
-"""Rows of an array that a vector of indexes names, taken, set and incremented."""
+"""Taking, setting and incrementing the rows of an array that a vector of indexes selects."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _KERNELS = functions("indexing/named_rows.cl")
 
 @dataclass(eq=False)
 class TakeRows(Operation):
-    """The rows of an array that a vector of indexes, of the host, names."""
+    """The rows of an array that a host vector of indexes selects."""
 
-    #: The array, of any dtype.
+    #: Spec of the array, of any dtype.
     x: ArraySpec
 
     reads_tables_alone = True
@@ -48,17 +48,17 @@ class TakeRows(Operation):
 
 @dataclass(eq=False)
 class ChangeRows(Operation):
-    """An array of which the rows that a vector of indexes, of the host, names are set or incremented.
+    """An array with the rows selected by a host vector of indexes set or incremented.
 
-    The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is named again gets
-    the last value, or the sum of all in the order of the mentions.
+    The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is selected several
+    times gets the last value, or is incremented by all values in order.
     """
 
-    #: The array; the values have its dtype.
+    #: Spec of the array; the values have the same dtype.
     x: ArraySpec
-    #: Whether rows are set, else incremented.
+    #: Whether to set rows; else they are incremented.
     setting: bool = False
-    #: Whether the array itself is changed, else a copy.
+    #: Whether to modify the array itself; else a copy.
     inplace: bool = False
 
     reads_tables_alone = True
@@ -87,7 +87,7 @@ class ChangeRows(Operation):
             self._check_rows(x.shape)
             return
         y = contiguous(y, self.x, kernels, context, shape=shape)
-        flat = contiguous(out, self.x, kernels, context)  # a copy only where it works in place
+        flat = contiguous(out, self.x, kernels, context)  # a copy is needed only when working in place
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [table_on_device(context, table) for table in tables]
@@ -96,16 +96,16 @@ class ChangeRows(Operation):
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
     def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray | DeferredArray:
-        """Return the indexes of the rows from the front; an index out of bounds raises as NumPy does."""
+        """Return the indexes with negative ones resolved; raise NumPy's error if one is out of bounds."""
         if size_of(shape[1:]):
             return host_indexes(indexes, shape[0], self)
         check_by_numpy(shape, [indexes])
         return indexes  # the rows have no elements
 
     def _check_rows(self, shape: Sequence[int]) -> None:
-        """Raise IndexError if there is no row, but rows would have elements.
+        """Raise IndexError if there are no rows, although rows would have elements.
 
-        While a function is traced, nothing else does: no kernel reads the table that checks the indexes of a call.
+        During tracing, nothing else raises: no kernel reads the table that checks the indexes of a call.
         """
         if size_of(shape[1:]):
             raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")

@@ -1,4 +1,4 @@
-"""Parts of arrays that slices and single numbers name, set and incremented. Such a part itself is a view."""
+"""Setting and incrementing parts of arrays selected by slices and integers. Reading such a part is a view."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from optdb.runtime.arrays import may_share_memory
 
 @dataclass(eq=False)
 class ChangeSlice(Operation):
-    """An array of which a part is set or incremented.
+    """An array with a part set or incremented.
 
-    The inputs are the array, the values, which broadcast to the part, and the slices and whole numbers that name it, a
-    sequence.
+    The inputs are the array, the values, which broadcast to the part, and the index of the part, a sequence of slices
+    and integers.
     """
 
-    #: The array; the values have its dtype.
+    #: Spec of the array; the values have the same dtype.
     x: ArraySpec
-    #: Whether the part is set, else incremented.
+    #: Whether to set the part; else it is incremented.
     setting: bool = False
-    #: Whether the array itself is changed, else a copy.
+    #: Whether to modify the array itself; else a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Kernels: their declarations, programs that are built of several of them, and their launches."""
+"""Kernels: their declarations, the programs that contain them, and their launches."""
 
 from optdb.codegen.kernels.kernel import Kernel, UnsupportedKernel
 from optdb.codegen.kernels.launching import CompiledKernel

@@ -1,8 +1,9 @@
-"""The bodies of kernels as functions that another kernel calls, for ``optdb.device.launches``.
+"""Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
-A kernel that runs groups of other kernels gives each body the ids that the kernel would query, and the local memory
-that it declares: a function may declare none. :func:`bodies_of` reads a unit's kernels. Kernels that the small scanner
-does not understand have no body, and neither have those of a unit whose functions query ids themselves.
+A kernel that runs work groups of other kernels passes to each body the ids that the original kernel would query, and
+the local memory that it declares, because a function cannot declare any. :func:`bodies_of` parses the kernels of a
+translation unit. A kernel that the small scanner does not understand has no body, and neither has any kernel of a unit
+whose functions query ids themselves.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _LOCAL_ARRAY = re.compile(
 )
 _LENGTH = re.compile(r"\[[^\]\n]*\]")
 _LOCAL_POINTER = re.compile(r"\b(?:LOCAL_MEM|LOCAL_MEM_ARG|__local|local)\b")
-#: Queries that a body is not given.
+#: Queries that are not supported in bodies.
 _OTHER_QUERIES = re.compile(r"\bget_(?:work_dim|global_offset|enqueued\w*|sub_group\w*)\b|\b(?:sub|work)_group_\w+")
 _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
-#: What synchronizes items otherwise.
+#: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, and take all registers and local memory. Under the name PTX it does neither.
+#: Assembly may wait for other items, and use many registers and local memory. Assembly marked by PTX does neither.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)
@@ -43,21 +44,21 @@ _SHORT = {"GID": "get_group_id", "LID": "get_local_id", "LDIM": "get_local_size"
 
 @dataclass(frozen=True, eq=False)
 class KernelBody:
-    """A kernel as a function; as a string, its definition, and that of a struct of its local memory."""
+    """A kernel's body as a function, and the struct of its local memory."""
 
     name: str
-    params: tuple[tuple[str, str], ...]  #: The type and the name of each.
-    queries: tuple[tuple[str, str], ...]  #: By the parameter of the function: the query, such as ``get_group_id 0``.
+    params: tuple[tuple[str, str], ...]  #: Type and name of each parameter.
+    queries: tuple[tuple[str, str], ...]  #: Parameters for ids, and the query of each, such as ``get_group_id 0``.
     body: str
-    shared: tuple[str, ...]  #: The declarations of its arrays in local memory.
+    shared: tuple[str, ...]  #: Declarations of its arrays in local memory.
     synchronizes: bool  #: Whether the items of a group depend on each other.
-    #: Whether it alone calls barriers: then groups smaller than those that run it can be *teams*, with barriers of
-    #: their own.
+    #: Whether its only synchronization is by barriers in the body: then groups smaller than those that run it can be
+    #: *teams*, with their own barriers.
     may_be_team: bool
 
     @property
     def function(self) -> str:
-        """The name of the function, which takes ids, local memory if there is any, and the kernel's arguments."""
+        """The name of the function, which takes ids, local memory (if any), and the kernel's arguments."""
         return f"{self.name}_body"
 
     @property
@@ -66,17 +67,18 @@ class KernelBody:
         return f"{self.name}_locals"
 
     def reads_only(self, index: int) -> bool:
-        """Tell whether a parameter points to what the kernel only reads."""
+        """Tell whether a parameter is a pointer to const."""
         return bool(re.search(r"\bconst\b", self.params[index][0].split("*")[0]))
 
     def is_pointer(self, index: int) -> bool:
-        """Tell whether a parameter is an address."""
+        """Tell whether a parameter is a pointer."""
         return "*" in self.params[index][0]
 
     def definition(self, attribute: str, teams: bool) -> str:
-        """Return the function, and the struct if there is one.
+        """Return the definitions of the function, and of the struct if there is one.
 
-        Functions without barriers get an attribute. With teams, the others take the number of a team and its size.
+        Functions that do not synchronize get the attribute. With `teams`, those that may be teams also take the number
+        and the size of a team.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
         params += [f"__local {self.struct} *its_locals"] * bool(self.shared)
@@ -86,20 +88,20 @@ class KernelBody:
             params = ["const uint its_team", "const uint its_size", *params]
             body = _BARRIER.sub("its_meet(its_team, its_size)", body)
         struct = f"typedef struct {{ {' '.join(self.shared)} }} {self.struct};\n" if self.shared else ""
-        # A barrier is compiled where the kernel is.
+        # Functions with barriers must be inlined into the kernel.
         noinline = "" if self.synchronizes else attribute
         return f"{struct}{noinline}static void {self.function}({', '.join(params)})\n{body}\n"
 
 
 @dataclass(frozen=True, eq=False)
 class UnitBodies:
-    """The kernels of a unit that have a body, and the text around them."""
+    """The kernels of a translation unit that have a body, and the text around them."""
 
     texts: tuple[str | KernelBody, ...]
     kernels: dict[str, KernelBody]
 
     def code(self, names: Collection[str], attribute: str, teams: bool, after: dict[str, str]) -> str:
-        """Return the unit's code with the functions of some kernels, each with a text after it, and no kernel."""
+        """Return the unit's code with the kernels in `names` as functions, each followed by its `after` text."""
         written = [
             text
             if isinstance(text, str)
@@ -115,7 +117,7 @@ _bodies: WeakKeyDictionary[TranslationUnit, UnitBodies] = WeakKeyDictionary()
 
 
 def bodies_of(unit: TranslationUnit) -> UnitBodies:
-    """Return the bodies of a unit's kernels, read once."""
+    """Return the bodies of a unit's kernels, from a cache."""
     if unit not in _bodies:
         _bodies[unit] = _read(unit.code)
     return _bodies[unit]
@@ -138,7 +140,7 @@ def _read(code: str) -> UnitBodies:
     outside = "".join(piece for piece in pieces if isinstance(piece, str))
     if ASKS.search(outside) or _OTHER_QUERIES.search(outside) or _KERNEL.search(outside):
         return none
-    # A function outside may synchronize the items of a kernel that calls it.
+    # A function outside of kernels may synchronize the items of a kernel that calls it.
     together = bool(TOGETHER.search(outside))
     texts: list[str | KernelBody] = []
     for piece in pieces:
@@ -146,7 +148,7 @@ def _read(code: str) -> UnitBodies:
             texts.append(piece)
             continue
         kernel = _kernel_body(*piece, together)
-        # The directives in a kernel that has no body may define what later code uses.
+        # Directives in a kernel without a body may define macros that later code uses.
         if kernel is None and _DIRECTIVE.search(piece[2]):
             return none
         texts += [] if kernel is None else [kernel]
@@ -154,7 +156,7 @@ def _read(code: str) -> UnitBodies:
 
 
 def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBody | None:
-    """Return the body of a kernel; None if it is not understood."""
+    """Return the body of a kernel; None if the scanner does not understand it."""
     declared = declared_params(params)
     if declared is None or any(_LOCAL_POINTER.search(kind) for kind, _ in declared):
         return None
@@ -170,7 +172,7 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
         return f"__local {array['type']} (*{field}){''.join(lengths[1:])} = its_locals->{field};"
 
     names = [array["name"] for array in _LOCAL_ARRAY.finditer(body)]
-    # A pointer has another size than the array.
+    # The sizes of a pointer and of an array differ.
     if any(re.search(rf"\bsizeof\s*\(?\s*{field}\b(?!\s*\[)|&\s*{field}\b(?!\s*\[)", body) for field in names):
         return None
     body = _LOCAL_ARRAY.sub(as_pointer, body)

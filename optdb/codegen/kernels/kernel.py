@@ -1,4 +1,4 @@
-"""Kernels, described by their code, their parameters and the features of a device that they need."""
+"""Kernels, described by their code, their parameters and the device features that they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_nam
 from optdb.numpy_types import AnyDtype
 from optdb.runtime.context import Context
 
-#: The dtype that a device has to support for each flag.
+#: The dtype that a device must support for each flag.
 FLAGS = {
     "GA_USE_SMALL": "int16",
     "GA_USE_HALF": "float16",
@@ -25,7 +25,7 @@ _THEANO_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cluda\.h[">].*$', r
 
 
 class UnsupportedKernel(RuntimeError):
-    """A device lacks what a kernel needs. The message says what, and which kernel."""
+    """A device lacks a feature that a kernel needs. The message names both."""
 
 
 class Kernel:
@@ -34,26 +34,26 @@ class Kernel:
     Parameters
     ----------
     code : str
-        OpenCL C, in the words of the prelude (see :mod:`optdb.codegen.kernels.prelude`). Of the kernels of a node,
-        equal codes are taken once, and all may use what the others define.
+        OpenCL C that may use the prelude (see :mod:`optdb.codegen.kernels.prelude`). The kernels of a node share one
+        source, in which equal codes appear once, and each may use what the others define.
     name : str, optional
-        The kernel function's name in the code. It may be left out where the code declares one kernel.
+        Name of the kernel function in the code. It may be omitted if the code declares one kernel.
     params : sequence, optional
-        What it is launched with: a dtype for each number, or SIZE, SSIZE, ARRAY (two parameters in the code, a
-        pointer and its offset in bytes), BUFFER (a pointer alone), or LOCAL. By default, what the code declares.
+        Types of the arguments: a dtype for each number, or SIZE, SSIZE, ARRAY (two parameters in the code, a pointer
+        and its offset in bytes), BUFFER (a single pointer), or LOCAL. By default, they are read from the code.
     flags : str or iterable of str, optional
-        What the device must have, see `get_flags`; in one string, they are separated by '|'. By default, what the
-        dtypes need that the code names.
+        Device features that the kernel needs, see `get_flags`; in one string, they are separated by '|'. By default,
+        those needed by the dtypes in the code.
     codevar, binvar, objvar, fname, sname : str, optional
-        Names of C variables and functions, which kernels of Theano's GPU back-end are given. They are accepted, and
-        not used: kernels are launched from Python.
+        Names of C variables and functions, as in kernels of Theano's GPU back-end. They are accepted but ignored:
+        kernels are launched from Python.
 
     Raises
     ------
     TypeError
-        If name and params are in the order that Theano's GPU back-end has.
+        If name and params are in the order of Theano's GPU back-end.
     ValueError
-        If what is left out cannot be read from the code.
+        If an omitted argument cannot be read from the code.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class Kernel:
 
     @staticmethod
     def get_flags(*dtypes: DTypeLike) -> tuple[str, ...]:
-        """Return the flags of a kernel that works with these dtypes."""
+        """Return the flags of a kernel that uses these dtypes."""
         return tuple(dict.fromkeys(flag for dtype in dtypes for flag in _flags_of(np.dtype(dtype))))
 
     def require(self, context: Context) -> None:
-        """Do nothing if a context's device has what the kernel needs.
+        """Check that a context's device has the features that the kernel needs.
 
         Raises
         ------
         UnsupportedKernel
-            If not.
+            If it lacks one.
         """
         for flag in self.flags:
             reason = context.unsupported_reason(FLAGS[flag])

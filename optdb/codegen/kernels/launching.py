@@ -1,8 +1,8 @@
-"""Launches kernels.
+"""Kernel launches.
 
-A :class:`CompiledKernel` checks the arguments of each launch and puts it into the context's queue. All nodes with the
-same kernel share one. Computing the other arguments of a launch takes longer than most launches, so ops cache them: a
-:class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
+A :class:`CompiledKernel` checks the arguments of each launch and enqueues it on the context's queue. All nodes with the
+same kernel share one. Computing the non-array arguments of a launch takes longer than most launches, so ops cache them:
+a :class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
 
-#: Default sizes of work groups, by the number of dimensions.
+#: Default work-group sizes, by number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
 
-#: Of work items: one number, or one for each dimension.
+#: A number of work items: one integer, or one for each dimension.
 Size = int | Sequence[int]
 Value = TypeVar("Value")
 
@@ -36,11 +36,11 @@ class CompiledKernel:
     Parameters
     ----------
     kernel : Kernel
-        Its name and parameters.
+        Name and parameters.
     context : Context
-        Where it runs.
+        Context that it runs in.
     build : callable
-        Called at the first launch if there is no program yet. It has to call `attach`.
+        Called at the first launch if there is no program yet. It must call `attach`.
     """
 
     def __init__(self, kernel: Kernel, context: Context, build: Callable[[], None]) -> None:
@@ -48,20 +48,20 @@ class CompiledKernel:
         self.params = kernel.params
         self._context = context
         self._build = build
-        #: The indexes of the buffers of arrays among OpenCL's arguments.
+        #: Indexes of array buffers among the OpenCL arguments.
         self.arrays = _array_slots(kernel.params)
         #: Set by `attach`.
         self._kernel: cl.Kernel
         self._is_attached = False
         self._largest = 0
         self._groups: dict[int, tuple[int, ...]] = {}
-        # OpenCL keeps the arguments in the kernel until it is launched.
+        # The OpenCL kernel object holds the arguments until the launch.
         self._lock = threading.Lock()
 
     def attach(self, program: cl.Program, name: str) -> None:
-        """Take the kernel called `name` from a program that has been built.
+        """Take the kernel called `name` from a built program.
 
-        Raise ValueError if it is missing, KernelArgumentError if its params do not agree with its code.
+        Raise ValueError if it is missing, KernelArgumentError if its params do not match its code.
         """
         try:
             kernel = cl.Kernel(program, name)
@@ -82,30 +82,30 @@ class CompiledKernel:
         Parameters
         ----------
         global_size : int or sequence of int
-            The number of all work items, in each dimension. With 0 of them, nothing happens.
+            Number of work items in each dimension. If one is 0, nothing is launched.
         local_size : int or sequence of int or None
-            The number of those in a group, which has to divide `global_size`. With None, the driver chooses.
+            Work-group size, which must divide `global_size`. With None, the driver chooses.
         *args
-            One for each of the kernel's params.
+            One argument for each of the kernel's params.
 
         Raises
         ------
         KernelArgumentError
-            If the arguments, or the sizes, are not what the kernel takes.
+            If the kernel does not accept the arguments or the sizes.
         """
         bound = self.bind(args)
         self.enqueue(*self.grid(global_size, local_size), bound)
 
     def scall(self, n: Size, *args: Any) -> None:
-        """Launch the kernel on at least `n` work items, in groups of a size that suits the device.
+        """Launch the kernel on at least `n` work items, in groups of the device's default size.
 
         The number of items is rounded up to whole groups: kernels skip the excess with ``if (i < n)``, or
-        stride through their work by the number of all items.
+        use a grid-stride loop.
         """
         self.call(*self.automatic_grid(n), *args)
 
     def automatic_grid(self, n: Size) -> tuple[list[int], tuple[int, ...]]:
-        """Return how many work items `scall` starts for `n`, and the size of their groups."""
+        """Return the global and local size with which `scall` launches `n` work items."""
         self._prepare()
         sizes = _sizes(n)
         if len(sizes) not in self._groups:
@@ -114,14 +114,14 @@ class CompiledKernel:
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch with all arguments bound but the arrays; those among `args` are placeholders.
+        """Return a launch with all arguments bound except the arrays; arrays in `args` are placeholders.
 
         The parameters and errors are those of `call`.
         """
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the sizes of a launch, as OpenCL takes them; raise KernelArgumentError if there are no such groups."""
+        """Return the sizes of a launch as tuples; raise KernelArgumentError if they are invalid."""
         self._prepare()
         items = _sizes(global_size)
         if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
@@ -138,7 +138,7 @@ class CompiledKernel:
         return items, group
 
     def enqueue(self, items: tuple[int, ...], group: tuple[int, ...] | None, bound: Sequence[Any]) -> None:
-        """Launch the kernel with what `grid` and `bind` gave."""
+        """Launch the kernel with the results of `grid` and `bind`."""
         if 0 in items:
             return
         kernel, lock = self._kernel, self._lock
@@ -150,7 +150,7 @@ class CompiledKernel:
             enqueue(launch)
 
     def _prepare(self) -> None:
-        """Build the kernel and choose sizes of groups, at the first launch: many kernels of a graph have none."""
+        """Build the kernel and choose group sizes at the first launch: many kernels of a graph are never launched."""
         if self._largest:
             return
         with self._lock:
@@ -158,18 +158,18 @@ class CompiledKernel:
                 return
             if not self._is_attached:
                 self._build()
-            # With these, PyOpenCL does not inspect each argument, and a launch takes half as long.
+            # With these, PyOpenCL does not inspect each argument, which halves the launch overhead.
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
             device = self._context.device
             largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-            # Chosen once: a device may recompile a kernel for each size.
+            # Chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes
             groups = GROUPS[self._context.profile.device_kind].items()
             self._groups = {dims: _shrunk(group, largest, limits) for dims, group in groups}
             self._largest = largest
 
     def bind(self, args: Sequence[Any]) -> list[Any]:
-        """Return OpenCL's arguments; raise KernelArgumentError if the kernel does not take them."""
+        """Return the OpenCL arguments; raise KernelArgumentError if the kernel does not accept `args`."""
         if len(args) != len(self.params):
             raise KernelArgumentError(
                 f"kernel {self.name} takes {len(self.params)} arguments {self.params}, and was given {len(args)}"
@@ -184,7 +184,7 @@ class CompiledKernel:
 
 
 class BoundKernel:
-    """A launch with all arguments bound but the arrays, which takes a few microseconds."""
+    """A launch with all arguments bound except the arrays; it takes a few microseconds."""
 
     def __init__(
         self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
@@ -195,10 +195,10 @@ class BoundKernel:
         self._args = args
         self._slots = kernel.arrays
         for slot in self._slots:
-            args[slot] = None  # nothing is kept alive from here
+            args[slot] = None  # do not keep arrays alive
 
     def launch(self, arrays: Sequence[Array]) -> None:
-        """Launch the kernel with these arrays, in the order of its params; they are of its context."""
+        """Launch the kernel with these arrays, in the order of its params; they must belong to its context."""
         args = self._args.copy()
         for slot, array in zip(self._slots, arrays, strict=True):
             args[slot] = array.base_data
@@ -207,10 +207,10 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A cache of at most `size` values, by shapes and strides, which computes missing ones.
+    """A cache of at most `size` values, for example by shapes and strides, which computes missing ones.
 
-    A full cache drops all values: a program that uses more shapes seldom returns to the first ones. Threads may share
-    it: at worst, two of them compute the same value.
+    A full cache drops all values, because a program with more shapes rarely returns to the first ones. Threads may
+    share a cache: at worst, two of them compute the same value.
     """
 
     def __init__(self, size: int = 64) -> None:
@@ -218,9 +218,9 @@ class LaunchCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key, which `make` computes.
+        """Return the value for a key, which `make` computes if it is missing.
 
-        It depends on its owner, too, by identity, such as the kernels that are launched: with another owner, it is
+        The value also depends on the identity of its owner, such as the kernels to launch: with another owner, it is
         computed again.
         """
         entry = self._entries.get(key)
@@ -234,7 +234,7 @@ class LaunchCache(Generic[Value]):
 
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
-    """Return the indexes of the buffers of arrays among OpenCL's arguments; each offset follows its buffer."""
+    """Return the indexes of array buffers among the OpenCL arguments; each offset follows its buffer."""
     slots, index = [], 0
     for param in params:
         if type(param) is ArrayParam:
@@ -248,7 +248,7 @@ def _sizes(size: Size) -> tuple[int, ...]:
 
 
 def _shrunk(group: tuple[int, ...], most: int, limits: Sequence[int]) -> tuple[int, ...]:
-    """Halve the sizes of a group until the device can take it."""
+    """Halve a work-group size until the device supports it."""
     sizes = [min(size, limit) for size, limit in zip(group, limits)]
     while math.prod(sizes) > most:
         largest = sizes.index(max(sizes))

@@ -1,11 +1,11 @@
-"""Moves the bodies of kernels into functions that a compiler does not copy.
+"""Outlining of kernel bodies into functions that a compiler does not duplicate.
 
-PoCL compiles a kernel's body three times, because it makes three functions of each kernel and writes the body into
-every one. :func:`outlined` moves the body of a kernel that was declared by `OUTLINED_KERNEL` into a function that is
-never copied; the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query.
-A launch takes as long as before where a work item has a chunk of work, and compilation half as long.
+PoCL compiles a kernel's body three times, because it generates three functions for each kernel and inlines the body in
+each. :func:`outlined` moves the body of a kernel declared with `OUTLINED_KERNEL` into a function that is not inlined;
+the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query. This halves
+compile time, and launches are as fast as before if each work item has a chunk of work.
 
-Code that the small scanner here does not understand, and kernels whose items synchronize, stay unchanged.
+Code that the small scanner here does not understand, and kernels whose items synchronize, are left unchanged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
 QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
-#: Work items synchronize or share memory (first), or use other queries (second).
+#: Synchronization and local memory (first), and any query (second).
 TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
 ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
 
 @dataclass(frozen=True, eq=False)
 class OutlinedKernel:
-    """A kernel whose body is a function of its own; as a string, both."""
+    """A kernel whose body is a separate function; as a string, the code of both."""
 
     name: str
     code: str
@@ -38,7 +38,7 @@ class OutlinedKernel:
 
 
 def outlined(code: str) -> list[str | OutlinedKernel]:
-    """Move the bodies of outlined kernels into functions; return the code in pieces: these, and the text between."""
+    """Move the bodies of outlined kernels into functions; return the code in pieces: kernels, and the text between."""
     pieces: list[str | OutlinedKernel] = []
     end = 0
     for head in _HEAD.finditer(code):
@@ -54,7 +54,7 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
 
 
 def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
-    """Return the parameters that begin at `begin`, the body after them, and its end; None if unclear."""
+    """Return the parameters that start at `begin`, the body after them, and its end; None if they cannot be parsed."""
     params_end = _closing(code, begin)
     if params_end is None:
         return None
@@ -79,7 +79,7 @@ def _closing(code: str, begin: int) -> int | None:
 
 
 def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
-    """Return a kernel whose body is moved; None if it has to stay."""
+    """Return the outlined kernel; None if it cannot be outlined."""
     declared = declared_params(params)
     if declared is None or TOGETHER.search(body):
         return None
@@ -98,7 +98,7 @@ def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
 
 
 def declared_params(params: str) -> tuple[tuple[str, str], ...] | None:
-    """Return the type and the name of each parameter of a kernel; None if one is not understood."""
+    """Return the type and the name of each parameter of a kernel; None if one cannot be parsed."""
     texts = params.split(",")
     declared = [(param["type"], param["name"]) for param in map(PARAM.fullmatch, texts) if param]
     return tuple(declared) if len(declared) == len(texts) else None

@@ -1,7 +1,7 @@
 """The parameters of a kernel, and the checks of its arguments.
 
-A parameter converts one argument of a launch to OpenCL's: one value, or two for an array, its buffer and its offset in
-bytes. An argument that does not fit raises an error here; OpenCL itself would reinterpret its bits.
+A parameter converts one argument of a launch to OpenCL arguments: one value, or, for an array, its buffer and its
+offset in bytes. An argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
-#: Kinds of dtypes and their numbers. Later ones can hold the numbers of earlier ones.
+#: Kinds of dtypes and the Python types of their numbers. Later kinds can represent the numbers of earlier ones.
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("b", (bool, np.bool_)),
     ("iu", numbers.Integral),
@@ -30,16 +30,16 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 )
 #: The dtype of an array's offset in its buffer.
 _OFFSET_DTYPE = np.dtype("uint64")
-#: What an array lies in.
+#: The memory of an array.
 _Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
-#: Whole numbers packed into one argument; symbolic ones while a file is written.
+#: Integers packed into one argument; symbolic ones during export.
 Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
 class KernelArgumentError(TypeError):
-    """A kernel was launched with, or described by, something that does not fit."""
+    """A kernel was launched with an argument, or declared with a parameter, of a wrong type."""
 
 
 class Param:
@@ -48,7 +48,7 @@ class Param:
     Attributes
     ----------
     slots : tuple
-        The parameters of the kernel's code that it stands for: a dtype for a number, None for a pointer.
+        The OpenCL parameters that it represents: a dtype for a number, None for a pointer.
     """
 
     slots: tuple[AnyDtype | None, ...] = (None,)
@@ -60,12 +60,12 @@ class Param:
         return self.word
 
     def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
-        """Return OpenCL's arguments for a value, one for each of `slots`.
+        """Return the OpenCL arguments for a value, one for each of `slots`.
 
         Raises
         ------
         KernelArgumentError
-            If the value does not fit; the message goes on after "argument 1 is".
+            If the value does not fit; the message continues "argument 1 is".
         """
         raise NotImplementedError
 
@@ -98,7 +98,7 @@ class ScalarParam(Param):
 
 
 class ArrayParam(Param):
-    """A device array: its buffer, and where in it the array begins."""
+    """A device array: its buffer, and its offset in the buffer."""
 
     slots = (None, _OFFSET_DTYPE)
 
@@ -111,7 +111,7 @@ class ArrayParam(Param):
 
 
 class BufferParam(Param):
-    """A buffer, or an array that begins where its buffer begins."""
+    """A buffer, or an array at offset 0 of its buffer."""
 
     def bind(self, value: Any, context: Context) -> tuple[_Data]:
         if isinstance(value, cl.MemoryObject) or value is None:
@@ -123,7 +123,7 @@ class BufferParam(Param):
 
 
 class LocalParam(Param):
-    """Memory of a work group, given as its size in bytes."""
+    """Local memory, given as its size in bytes."""
 
     def bind(self, value: Any, context: Context) -> tuple[cl.LocalMemory]:
         if isinstance(value, cl.LocalMemory):
@@ -132,7 +132,7 @@ class LocalParam(Param):
 
 
 class SSizesParam(Param):
-    """Up to 16 whole numbers in one argument: many small arguments take longer than most launches."""
+    """Up to 16 integers in one argument: setting many small arguments takes longer than most launches."""
 
     slots = (cl.cltypes.long16,)
     _most = 16
@@ -142,12 +142,12 @@ class SSizesParam(Param):
         return (value if packed else self.pack(value),)
 
     def pack(self, value: Sequence[int]) -> Packed:
-        """Pack numbers for OpenCL, once for repeated launches.
+        """Pack integers for OpenCL, once for repeated launches.
 
         Raises
         ------
         KernelArgumentError
-            If there are more than 16, or others than whole numbers of 64 bits.
+            If there are more than 16, or one is not a 64-bit integer.
         """
         try:
             integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
@@ -165,13 +165,13 @@ class SSizesParam(Param):
         return packed
 
 
-#: A ``ga_size``: an unsigned integer of 64 bits.
+#: A ``ga_size``: an unsigned 64-bit integer.
 SIZE = ScalarParam("uint64", "size")
-#: A ``ga_ssize``: a signed integer of 64 bits.
+#: A ``ga_ssize``: a signed 64-bit integer.
 SSIZE = ScalarParam("int64", "ssize")
-#: Up to 16 of them, as ``long16 sizes``; the code reads ``sizes.s0`` to ``sizes.sF``.
+#: Up to 16 signed 64-bit integers, as ``long16 sizes``; the code reads ``sizes.s0`` to ``sizes.sF``.
 SSIZES = SSizesParam("ssize16")
-#: A device array. Two parameters in the kernel's code: ``GLOBAL_MEM T *a, ga_size a_off``.
+#: A device array, which is two parameters in the kernel's code: ``GLOBAL_MEM T *a, ga_size a_off``.
 ARRAY = ArrayParam("*")
 #: A buffer without an offset: ``GLOBAL_MEM T *a``.
 BUFFER = BufferParam("buffer")
@@ -182,7 +182,7 @@ WORDS = {param.word: param for param in (ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZ
 
 
 def as_param(param: Param | DTypeLike) -> Param:
-    """Return a parameter for a dtype, a word such as 'size', or a parameter."""
+    """Convert a dtype, or a word such as 'size', to a parameter; return a parameter unchanged."""
     if isinstance(param, Param):
         return param
     if isinstance(param, str) and param in WORDS:
@@ -196,7 +196,7 @@ def as_param(param: Param | DTypeLike) -> Param:
 
 @functools.cache
 def _number(dtype: str | AnyDtype) -> ScalarParam:
-    """Return one parameter for all numbers of a dtype: a graph has thousands of them."""
+    """Return a shared parameter for numbers of a dtype: a graph has thousands of them."""
     return ScalarParam(dtype)
 
 

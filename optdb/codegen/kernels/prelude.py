@@ -1,9 +1,9 @@
-"""The macros and types that kernels use, defined ahead of every kernel's code.
+"""The macros and types that kernels use, defined before every kernel's code.
 
-They are the words of Theano's kernels for its GPU back-end, so that those can be brought over: ``KERNEL``, the
-memories, the sizes and places of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` gives the
-type's name. `OUTLINED_KERNEL` is a word of optdb's own: a kernel of which each work item has a chunk of work, wherever
-one item is a group, as on processors (see :mod:`optdb.codegen.kernels.outlining`).
+They are those of Theano's GPU back-end, so that its kernels can be ported: ``KERNEL``, the address spaces, the sizes
+and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns the type's name.
+`OUTLINED_KERNEL` is specific to optdb. It declares a kernel in which each work item processes a chunk of work if groups
+have one item, as on CPUs (see :mod:`optdb.codegen.kernels.outlining`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import importlib.resources
 import numpy as np
 from numpy.typing import DTypeLike
 
-#: The words, in OpenCL C.
+#: OpenCL C source of the prelude.
 PRELUDE = importlib.resources.files("optdb.codegen.kernels").joinpath("prelude.cl").read_text(encoding="utf-8")
 
-#: The word of each dtype.
+#: Name of each dtype in kernels.
 CTYPES = {
     "bool": "ga_bool",
     "int8": "ga_byte",
@@ -41,7 +41,7 @@ def ctype(dtype: DTypeLike) -> str:
     Raises
     ------
     TypeError
-        If kernels have no word for it.
+        If kernels have no type for it.
     """
     # Fast path: this is called with a name for each array of each graph.
     name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name

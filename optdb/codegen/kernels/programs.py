@@ -1,10 +1,10 @@
-"""Builds kernels: all that a function needs in one program.
+"""Building of kernels: all kernels of a function in one program.
 
-:func:`compile_kernels` makes a :class:`TranslationUnit` of the codes of a node's kernels, one for all nodes whose codes
-are the same. `one_program` collects units and builds them at its end, as few programs, because each build has
-a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Where a driver compiles several
-programs at a time, there are some, built side by side. Elsewhere a unit is built at once. Where the joint program does
-not compile, units are built one by one, so that an error shows the wrong code.
+:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels, which all nodes with the
+same codes share. `one_program` collects units and builds them at its end in few programs, because each build has a
+fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile several
+programs concurrently, units are divided among some programs. Outside of `one_program`, a unit is built immediately. If
+a joint program does not compile, its units are built one by one, so that the error shows the code at fault.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: Where a driver compiles several programs at a time: at most so many of a function, each of so many characters.
+#: The most concurrently compiled programs of a function, and the fewest characters of each.
 _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
-#: Held while programs are built, so that no unit is built by two threads.
+#: Held while programs are built, so that no two threads build the same unit.
 _building = threading.RLock()
 #: For each thread, the units that wait for the end of `one_program`; None outside of it.
 _waiting = threading.local()
-#: The unit of each kernel, by program and name in it. Units keep their programs.
+#: Unit of each kernel, by program and name in the program. Units keep their programs alive.
 _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
 
 
 class TranslationUnit:
     """The distinct codes of kernels that are built together, and the kernels built from them.
 
-    The title names their owner in errors.
+    `title` names the owner in errors.
     """
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
@@ -57,7 +57,7 @@ class TranslationUnit:
 
     @functools.cached_property
     def code(self) -> str:
-        """Return all codes as one text."""
+        """Return all codes as one string."""
         return "\n".join(self.codes)
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class TranslationUnit:
         return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else [self.code]
 
     def outlines(self, name: str) -> bool:
-        """Tell whether the body of a kernel is a function of its own."""
+        """Tell whether the body of a kernel is outlined."""
         return any(isinstance(piece, OutlinedKernel) and piece.name == name for piece in self.pieces)
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
@@ -81,14 +81,14 @@ class TranslationUnit:
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
-        """Return the code isolated for a joint program; None if it has to be built alone."""
+        """Return the code isolated for a joint program; None if it must be built alone."""
         isolated = isolate("".join(map(str, self.pieces)))
         if isolated is None or not all(name in isolated.names for name, _ in self._kernels):
             return None
         return isolated
 
     def attach(self, program: cl.Program, ending: str = "") -> None:
-        """Take the kernels from a program, in which their names end in `ending`; raise the errors of their `attach`."""
+        """Take the kernels from a program, where their names have the suffix `ending`; may raise their errors."""
         self._program, self._ending = program, ending
         for launcher in self._kernels.values():
             self._attach(launcher, program)
@@ -122,16 +122,16 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
     Parameters
     ----------
     kernels : iterable of Kernel
-        With different names.
+        Kernels with distinct names.
     context : Context
-        Where they are to run.
+        Context that they run in.
     name : str
-        Their owner, for errors.
+        Name of their owner, for errors.
 
     Raises
     ------
     UnsupportedKernel
-        If the device lacks what they need.
+        If the device lacks a feature that they need.
     BuildError
         If they do not compile.
     """
@@ -143,7 +143,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
     units = context.kept.setdefault(__name__, {})
-    # A thread that builds the unit meanwhile attaches the launchers that it has.
+    # While the lock is held, no other thread builds the unit without attaching these launchers.
     with _building:
         if codes not in units:
             units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
@@ -162,7 +162,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 def try_compile(
     kernels: Iterable[Kernel], context: Context, name: str, consequence: str
 ) -> dict[str, CompiledKernel] | None:
-    """Build kernels that a device can do without; if they do not build, warn of the consequence and return None."""
+    """Build optional kernels; if they do not build, log a warning with the consequence and return None."""
     try:
         return compile_kernels(kernels, context, name)
     except BuildError as error:
@@ -172,12 +172,12 @@ def try_compile(
 
 @contextmanager
 def one_program() -> Iterator[None]:
-    """Build all kernels that this thread compiles in the block at its end, as one program for each context.
+    """Build all kernels that this thread compiles within the block at its end, as one program for each context.
 
-    The errors of `TranslationUnit.build` are raised at the end.
+    Errors of `TranslationUnit.build` are raised at the end.
     """
     if getattr(_waiting, "units", None) is not None:
-        yield  # a function inside of another one, such as Scan's: the outer one builds
+        yield  # a nested function, such as Scan's: the outer block builds
         return
     units: dict[TranslationUnit, None] = {}
     _waiting.units = units
@@ -189,7 +189,7 @@ def one_program() -> Iterator[None]:
 
 
 def build_units(units: Iterable[TranslationUnit]) -> None:
-    """Build units that have not been built, those of one context as one program."""
+    """Build the units that have not been built, as one program for each context."""
     with _building:
         of_context: dict[Context, list[TranslationUnit]] = {}
         for unit in units:
@@ -201,12 +201,12 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
             finally:
                 for unit in together:
                     if not unit.built:
-                        # The next call that compiles these kernels raises the error, too.
+                        # So that the next call that compiles these kernels also raises the error.
                         context.kept[__name__].pop(unit.codes, None)
 
 
 def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
-    """Return the unit of a kernel, and its name in the unit's code; None if no unit built it."""
+    """Return a kernel's unit, and its name in the unit's code; None if no unit built it."""
     name = kernel.function_name
     unit = _origins.get((kernel.program.int_ptr, name))
     return None if unit is None else (unit, name.removesuffix(unit._ending))
@@ -231,13 +231,13 @@ def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
 
 
 def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
-    """Return the units of each program that is built: as much text in each, where there are several."""
+    """Return the units of each program to build; if there are several, balance the lengths of their sources."""
     length = sum(len(code.code) for _, code in isolated)
     parts: list[list[_Part]] = [[] for _ in range(max(1, min(_MOST_PROGRAMS, length // _LEAST_TEXT)))]
     if not are_several or len(parts) == 1:
         return [list(isolated)]
     lengths = [0] * len(parts)
-    # By length and text: each process comes to the same parts, and finds them on disk.
+    # Sorted by length and text, so that each process gets the same parts, and finds them in the disk cache.
     for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
         shortest = lengths.index(min(lengths))
         parts[shortest].append(pair)
@@ -246,7 +246,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
 
 
 def _build_side_by_side(context: Context, parts: Sequence[list[_Part]]) -> None:
-    """Build a program of each part, all at a time; leave the units unbuilt whose program does not compile."""
+    """Build the programs of all parts concurrently; units whose program does not compile remain unbuilt."""
     if len(parts) == 1:
         built = [_joint_program(context, parts[0])]
     else:
@@ -259,13 +259,13 @@ def _build_side_by_side(context: Context, parts: Sequence[list[_Part]]) -> None:
 
 
 def _ending(number: int) -> str:
-    """Return what the names of a unit in a program end in."""
+    """Return the suffix of the names of a unit in a joint program."""
     return f"__{number}"
 
 
 def _joint_program(context: Context, part: list[_Part]) -> cl.Program | None:
-    """Build one program of several units; return None if it does not compile."""
-    # Sorted, so that the source is the same in each process, whatever the order of a graph's nodes.
+    """Build one program from several units; return None if it does not compile."""
+    # Sorted, so that the source is the same in each process, regardless of the order of a graph's nodes.
     part.sort(key=lambda pair: pair[0].codes)
     source = PRELUDE + "".join(code.between(_ending(number)) for number, (_, code) in enumerate(part))
     try:

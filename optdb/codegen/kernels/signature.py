@@ -1,11 +1,11 @@
-"""Reads from a kernel's code its name, its parameters and its dtypes.
+"""Parsing of a kernel's code: its name, its parameters and its dtypes.
 
-A kernel is declared once, where it is written::
+A kernel is declared once, in its code::
 
     KERNEL void scale(ga_size n, ga_float by, ARRAY ga_float *x, ga_ssize x_step, ARRAY ga_float *y) {...}
 
-`ARRAY` is the one word that is not C: an array is a pointer to its buffer and the offset at which it begins there, in
-bytes. :func:`expand_arrays` writes both parameters, and lets the pointer begin at the offset ahead of the body.
+Only `ARRAY` is not C: an array is a pointer to its buffer and its offset in the buffer, in bytes. :func:`expand_arrays`
+declares both parameters, and adds the offset to the pointer before the body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _remembered = functools.lru_cache(maxsize=4096)
 
 @_remembered
 def expand_arrays(code: str) -> str:
-    """Return code in which each `ARRAY` of a kernel is a pointer that begins where the array does."""
+    """Return code in which each `ARRAY` of a kernel is expanded to a pointer to the array's first element."""
     if "ARRAY" not in code:
         return code
     return _HEAD.sub(_expanded, code)
@@ -60,23 +60,23 @@ def _expanded(head: re.Match[str]) -> str:
 
 @_remembered
 def kernel_names(code: str) -> tuple[str, ...]:
-    """Return the names of the kernels that a code declares."""
+    """Return the names of the kernels that `code` declares."""
     return tuple(head["name"] for head in _HEAD.finditer(code))
 
 
 @_remembered
 def kernel_params(code: str, name: str) -> tuple[Param, ...]:
-    """Return the parameters that a kernel of a code declares: a pointer and its offset are one, an array.
+    """Return the declared parameters of a kernel; a pointer and its offset count as one, an array.
 
     Raises
     ------
     ValueError
-        If there is no such kernel, or it declares a parameter that no launch can pass.
+        If there is no such kernel, or a launch cannot pass one of its parameters.
     """
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
         raise ValueError(f"the code of kernel {name} does not declare it, as KERNEL void {name}(...) {{...}}")
-    defines = _DEFINE.finditer(code) if "define" in code else ()  # a search takes longer than all else here
+    defines = _DEFINE.finditer(code) if "define" in code else ()  # the search dominates this function's time
     defined = {define["name"]: define["type"] for define in defines}
     declared = [param.split() for param in head["params"].replace("*", " * ").split(",")]
     names = {words[-1] for words in declared if words}
@@ -85,7 +85,7 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
 
 
 def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, str]) -> Param:
-    """Return the parameter that some words declare, among others of these names."""
+    """Return the parameter that some words declare; `names` are those of all parameters."""
     if "*" in words:
         if words[0] == "LOCAL_MEM_ARG":
             return LOCAL
@@ -101,5 +101,5 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
 
 @_remembered
 def dtypes_in(code: str) -> tuple[AnyDtype, ...]:
-    """Return the dtypes that a code names, each once."""
+    """Return the distinct dtypes whose types `code` uses."""
     return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)

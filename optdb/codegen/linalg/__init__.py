@@ -1,14 +1,14 @@
-"""Factors of positive definite matrices, and solutions of triangular systems, on a device.
+"""Cholesky factorization and triangular solves on a device.
 
-Both are computed by recursion: a matrix is split in the middle, the parts off the diagonal are products of matrices
-(:mod:`optdb.codegen.gemm`), and blocks that are small enough go to a kernel. All of it works on batches of matrices.
-Many matrices of a few rows have kernels of their own, with a matrix in each lane of a vector.
+Both are recursive: a matrix is split in the middle, the off-diagonal parts are matrix products
+(:mod:`optdb.codegen.gemm`), and small blocks are computed by a kernel. Everything works on batches of matrices.
+Batches of tiny matrices have separate kernels, with a matrix in each vector lane.
 
-- :mod:`~optdb.codegen.linalg.batches`: looks at arrays as batches of matrices
-- :mod:`~optdb.codegen.linalg.blocks`: the kernels, and how they are launched
+- :mod:`~optdb.codegen.linalg.batches`: views of arrays as batches of matrices
+- :mod:`~optdb.codegen.linalg.blocks`: the kernels and their launches
 - :mod:`~optdb.codegen.linalg.recursion`: factors and solutions in place
 - :mod:`~optdb.codegen.linalg.operations`: the operations
-- :mod:`~optdb.codegen.linalg.checks`: what the host refuses, found out on the device
+- :mod:`~optdb.codegen.linalg.checks`: detection, on the device, of inputs that the host rejects
 
 An upper factor is the lower factor of the transposed matrix, transposed; only strides change.
 """

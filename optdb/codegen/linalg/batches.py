@@ -1,4 +1,4 @@
-"""Views of arrays as batches of matrices: three axes, of which the first counts the matrices."""
+"""Views of arrays as batches of matrices, with three axes: matrices, rows and columns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from optdb.runtime.context import Context
 
 
 class Stacking:
-    """Makes batches of matrices from arrays, by a copy where no strides express it.
+    """Converts arrays to batches of matrices: to views if strides allow it, else to copies.
 
     Parameters
     ----------
     dtype : str
         The dtype of the arrays.
     ndim : int
-        The number of axes of the result, to which the arrays broadcast.
+        Rank to which the arrays broadcast.
     """
 
     def __init__(self, dtype: str, ndim: int) -> None:
@@ -32,12 +32,12 @@ class Stacking:
         return self._copying.kernels()
 
     def copy(self, kernels: Kernels, context: Context, x: Array, out: Array) -> None:
-        """Copy an array, broadcast, to another one."""
+        """Copy an array to another one, with broadcasting."""
         out = self._padded(out)
         self._copying.launch(kernels, context, out.shape, [self._padded(x), out])
 
     def batch(self, kernels: Kernels, context: Context, x: Array, batch: Sequence[int]) -> Array:
-        """Return an array's matrices, its last two axes, broadcast to a batch: one matrix if all are the same."""
+        """Return an array's matrices (its last two axes) broadcast to a batch; one matrix if the batch shares it."""
         x, batch = self._padded(x), (1,) * (self._ndim - 2 - len(batch)) + tuple(batch)
         count, matrix = size_of(batch), x.shape[-2:]
         if count == 0:
@@ -58,7 +58,7 @@ class Stacking:
 
 
 def flat(x: Array) -> Array:
-    """Return the matrices of an array in C order as one batch."""
+    """Return the matrices of a C-contiguous array as one batch."""
     shape = (size_of(x.shape[:-2]), *x.shape[-2:])
     return view(x, shape, c_strides(shape, x.dtype.itemsize))
 
@@ -70,7 +70,7 @@ def transposed(x: Array) -> Array:
 
 
 def backwards(x: Array, columns: bool) -> Array:
-    """Return a batch with the rows of its matrices in reverse order; with `columns`, their columns as well."""
+    """Return a batch with the rows of its matrices reversed; with `columns`, their columns too."""
     (_, m, n), (b, r, c) = x.shape, x.strides
     if not columns:
         return view(x, x.shape, (b, -r, c), (m - 1) * r)
@@ -78,7 +78,7 @@ def backwards(x: Array, columns: bool) -> Array:
 
 
 def part(x: Array, rows: tuple[int, int], columns: tuple[int, int] | None = None) -> Array:
-    """Return the rows from one to before another of each matrix, and such columns of them."""
+    """Return a range of rows of each matrix and, optionally, a range of columns; ranges exclude their ends."""
     first, last = columns or (0, x.shape[2])
     _, row, column = x.strides
     shape = (x.shape[0], rows[1] - rows[0], last - first)
@@ -91,7 +91,7 @@ def broadcast_batches(op: object, *shapes: Sequence[int]) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If they do not.
+        If they do not broadcast.
     """
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]

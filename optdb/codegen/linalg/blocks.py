@@ -1,7 +1,7 @@
-"""The kernels for small matrices and for blocks of large ones, and how they are launched.
+"""Kernels for small matrices and for blocks of large ones, and their launches.
 
-A processor's item takes a whole block in vectors, a GPU's group in local memory. All kernels take a batch of matrices
-of any strides, and work on lower triangles.
+On a CPU, a work item processes a whole block, in vectors; on a GPU, a work group does, in local memory. All kernels
+take a batch of matrices of any strides, and operate on lower triangles.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from optdb.runtime.sizes import smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Matrices of so many rows at most have a lane each.
+#: The most rows of matrices that are processed one per vector lane, by kernel.
 SIDES = (4, 8)
-#: Rows of the largest block of a processor's item, and of a GPU's group.
+#: The most rows of a block that a CPU's work item, or a GPU's work group, processes.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Rows that a processor's item computes at a time, and the vectors of each, which hold as many numbers at least.
+#: Rows that a CPU's work item computes at a time, and vectors in each; a row has at least `_ROWS` numbers.
 _ROWS, _VECTORS = 4, 2
-#: Items of a GPU's group at most; a power of two.
+#: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
-#: Items for each unit of a processor: with several, one slow unit does not delay all.
+#: Work items for each compute unit of a CPU: with several, one slow unit does not delay the launch.
 _ITEMS_PER_UNIT = 8
 
 
 def leaf_rows(context: Context) -> int:
-    """Return how many rows the largest block has."""
+    """Return the number of rows of the largest block."""
     return LEAF[context.profile.device_kind]
 
 
@@ -62,8 +62,8 @@ def factor_block(
 ) -> None:
     """Set the lower triangles of `z` to the factors of `x`, which may be `z`; both have at most `leaf_rows`.
 
-    Of a `whole` matrix the other triangle becomes 0; of a block, which begins at row `begin` of a matrix, it stays.
-    `info` gets the number of the first pivot that is not positive, 0 where all are.
+    The upper triangle of a `whole` matrix becomes 0; that of a block, which begins at row `begin` of a matrix, is
+    unchanged. `info` gets the number of the first pivot that is not positive, or 0.
     """
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]
@@ -79,13 +79,13 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """Zero the other triangle of factors in C order; fill those that have failed with NaN."""
+    """Zero the other triangle of C-contiguous factors; fill failed ones with NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
 
 def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bool) -> None:
-    """Solve systems in place, by lower triangles of at most `leaf_rows`; one triangle may serve all."""
+    """Solve systems in place, with lower triangles of at most `leaf_rows`; all systems may share one triangle."""
     count, n, m = z.shape
     arrays = [t, *_steps(t), z, *_steps(z)]
     if n <= SIDES[-1]:
@@ -103,21 +103,21 @@ def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bo
 
 
 def solve_vectors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool) -> None:
-    """Solve for one contiguous right side of each matrix, in place, on a processor."""
+    """Solve in place for one contiguous right-hand side of each matrix, on a CPU."""
     count, n, _ = z.shape
     args = [count, n, int(not lower), int(unit), t, *_steps(t), z, _steps(z)[0]]
     launch_items(kernels["solve_vector"], context, _items(context, count), *args)
 
 
 def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kernel:
-    """Return a kernel of common.cl, with more of its words."""
+    """Return a kernel of common.cl, with additional placeholders."""
     serial = context.profile.runs_items_serially
     words |= {"LANE": "0", "LANES": "1"} if serial else {"LANE": "LID_0", "LANES": "LDIM_0"}
     return product_kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)
 
 
 def launch_groups(kernel: Any, context: Context, tasks: int, *args: Any) -> None:
-    """Launch a kernel of common.cl, whose groups take the tasks in turn."""
+    """Launch a kernel of common.cl, whose groups loop over the tasks."""
     if context.profile.runs_items_serially:
         kernel.call(_items(context, tasks), 1, tasks, *args)
         return
@@ -145,7 +145,7 @@ def _power_of_two(n: int) -> int:
 
 
 def _steps(x: Array) -> tuple[int, int, int]:
-    """Return the strides of a batch, in elements; that from matrix to matrix is 0 where there is one."""
+    """Return the strides of a batch, in elements; the batch stride is 0 if there is one matrix."""
     item = x.dtype.itemsize
     batch, row, column = (step // item for step in x.strides)
     return (0 if x.shape[0] == 1 else batch), row, column

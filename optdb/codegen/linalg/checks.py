@@ -1,7 +1,7 @@
-"""What the host's linear algebra refuses, found out on the device, and the errors that it raises.
+"""Detection, on the device, of inputs that the host's linear algebra rejects, and the errors for them.
 
-Operations that find it have an output of int32 with two numbers: whether an input has an element that is not finite,
-and which pivot is none, if one is none. The errors are SciPy's.
+Operations with checks have an int32 output of two numbers: whether an input has an element that is not finite, and the
+invalid pivot or diagonal element, if there is one. The errors are SciPy's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, fill_zeros
 from optdb.runtime.context import Context
 
-#: See `find_faults` in common.cl: the number from which the index of a 0 on a diagonal is subtracted.
+#: `find_faults` in common.cl subtracts the index of a 0 on a diagonal from this number.
 _NONE = 2**31 - 1
 
 
@@ -43,13 +43,13 @@ def require_finite(faults: HostArray) -> None:
 
 
 def require_factor(faults: HostArray) -> None:
-    """Raise the error that SciPy has for what `CheckedCholesky` found, if it found anything."""
+    """Raise SciPy's error for the faults that `CheckedCholesky` found, if there are any."""
     require_finite(faults)
     require_positive_definite(faults[1])
 
 
 def require_solution(faults: HostArray, rows: int) -> None:
-    """Raise the error that SciPy has for what `SystemFaults` found in triangles of so many rows, if anything.
+    """Raise SciPy's error for the faults that `SystemFaults` found in triangles of `rows` rows, if there are any.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def require_solution(faults: HostArray, rows: int) -> None:
 
 
 class _FaultFinder:
-    """The kernel that looks for faults in arrays of a dtype, for operations that stack matrices."""
+    """The kernel that finds faults in arrays of a dtype, for operations that stack matrices."""
 
     def __init__(self, context: Context, dtype: str, stacking: Stacking) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class _FaultFinder:
         return [whole_kernel("find_faults", self._dtype, self._context, NONE=_NONE)]
 
     def find(self, kernels: Kernels, x: Array, faults: Array, diagonal: bool = False) -> None:
-        """Set the first of two numbers to 1 if an element is not finite, the second for a 0 on the diagonal."""
+        """Set `faults[0]` if an element is not finite and, with `diagonal`, `faults[1]` if a diagonal has a 0."""
         if not x.size:
             return
         x = with_axis(x, 0) if x.ndim == 1 else x
@@ -100,14 +100,14 @@ def _find_in_system(finder: _FaultFinder, kernels: Kernels, inputs: Sequence[Any
 
 @dataclass(eq=False)
 class SystemFaults(Operation):
-    """What keeps triangular systems from finite solutions, for `require_solution`.
+    """The faults of triangular systems that have no finite solution, for `require_solution`.
 
-    The inputs are the matrices, which are looked at as a whole, and the right sides.
+    The inputs are the matrices, of which both triangles are checked, and the right-hand sides.
     """
 
-    #: The matrices.
+    #: Spec of the matrices.
     a: ArraySpec
-    #: The right sides.
+    #: Spec of the right-hand sides.
     b: ArraySpec
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class SystemFaults(Operation):
 
 @dataclass(eq=False)
 class CheckedCholesky(Cholesky):
-    """The factor of one matrix, and a second output for `require_factor`."""
+    """The Cholesky factor of one matrix, and a second output for `require_factor`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """Operations on positive definite matrices and triangular systems, of float32 or float64.
 
-Matrices are the last two axes of an array; all others are a batch, and batches broadcast.
+Matrices are the last two axes of an array; the other axes are a batch, and batches broadcast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from optdb.runtime.context import Context
 
 
 def check_dtypes(operation: Any, *specs: ArraySpec) -> None:
-    """Raise TypeError if arrays are not of one dtype, float32 or float64."""
+    """Raise TypeError unless all arrays are float32, or all are float64."""
     dtypes = dict.fromkeys(spec.dtype for spec in specs)
     if len(dtypes) > 1 or not dtypes.keys() <= {"float32", "float64"}:
         raise TypeError(f"{operation} takes arrays of float32 or of float64, not of {' and '.join(dtypes)}")
@@ -46,12 +46,12 @@ def check_square(operation: Any, x: Array) -> None:
 class Cholesky(Operation):
     """The triangular factors of positive definite matrices; the other triangle is 0.
 
-    Only the triangle that is asked for is read. The factor of a matrix that is not positive definite is all NaN. With
-    `info`, a second output of int32 has a number for each matrix, as LAPACK: 0, or k if the leading minor of order k
-    is the first that is not positive; :func:`optdb.codegen.linalg.checks.require_positive_definite` raises for it.
+    Only the requested triangle is read. The factor of a matrix that is not positive definite is all NaN. With `info`, a
+    second output of int32 has a number for each matrix, as in LAPACK: 0, or k if the leading minor of order k is the
+    first that is not positive; :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error for it.
     """
 
-    #: The matrices.
+    #: Spec of the matrices.
     x: ArraySpec
     #: Whether the factors are lower triangles.
     lower: bool = True
@@ -64,7 +64,7 @@ class Cholesky(Operation):
 
     def kernels(self) -> list[Kernel]:
         dtype, context = self.x.dtype, self.context
-        # Panels off the diagonal are solutions by blocks on it.
+        # Off-diagonal panels are solved with the diagonal blocks.
         recursive = [*panel_kernels(dtype, context), *matmul_kernels(dtype, context)]
         return [*factor_kernels(dtype, context), *recursive, *self._stacking.kernels()]
 
@@ -80,7 +80,7 @@ class Cholesky(Operation):
 def factors(
     kernels: Kernels, context: Context, stacking: Stacking, x: Array, out: Array, info: Array | None, lower: bool
 ) -> None:
-    """Set an array in C order to the factors of another one's matrices, and `info`, if there is one."""
+    """Set the C-contiguous `out` to the factors of the matrices of `x`, and set `info` unless it is None."""
     batch, n = x.shape[:-2], x.shape[-1]
     info = empty(context, (size_of(batch),), "int32") if info is None else info
     if not out.size:
@@ -99,16 +99,16 @@ def factors(
 
 @dataclass(eq=False)
 class _Solving(Operation):
-    """The base of operations that solve systems. The inputs are the matrices and the right sides."""
+    """Base class of operations that solve systems. The inputs are the matrices and the right-hand sides."""
 
-    #: The matrices.
+    #: Spec of the matrices.
     a: ArraySpec
-    #: The right sides.
+    #: Spec of the right-hand sides.
     b: ArraySpec
-    #: Which triangle of the matrices is read.
+    #: Whether the lower triangle of the matrices is read; else the upper one.
     lower: bool = True
 
-    #: Whether the last axis of the right sides is that of vectors; else the last two are those of matrices.
+    #: Whether right-hand sides are vectors, along the last axis; else matrices, in the last two axes.
     vectors: bool = False
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ class _Solving(Operation):
         return [*solve_kernels(dtype, context), *matmul_kernels(dtype, context), *self._stacking.kernels()]
 
     def _placed(self, a: Array, b: Array, outputs: Outputs, kernels: Kernels) -> tuple[tuple[int, ...], Array | None]:
-        """Return the shape of the batch, and a copy of the right sides in it, in the output; None if it is empty."""
+        """Return the batch shape, and the output as a batch that holds the right-hand sides; None if it is empty."""
         check_square(self, a)
         b = with_axis(b, b.ndim) if self.vectors else b
         if b.shape[-2] != a.shape[-1]:
@@ -140,11 +140,11 @@ class _Solving(Operation):
 
 @dataclass(eq=False)
 class SolveTriangular(_Solving):
-    """The solutions of triangular systems. A diagonal with a 0 gives what IEEE 754 has for divisions by 0."""
+    """The solutions of triangular systems. A 0 on a diagonal is divided by as IEEE 754 defines it."""
 
     #: Whether the matrices are transposed.
     transposed: bool = False
-    #: Whether the diagonals count as ones, and are not read.
+    #: Whether the diagonals are taken to be ones, and are not read.
     unit_diagonal: bool = False
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -159,7 +159,7 @@ class SolveTriangular(_Solving):
 
 @dataclass(eq=False)
 class CholeskySolve(_Solving):
-    """The solutions of positive definite systems, by the factors of their matrices."""
+    """The solutions of positive definite systems, from the Cholesky factors of their matrices."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         a, b = inputs
@@ -174,7 +174,7 @@ class CholeskySolve(_Solving):
 class SolvePositiveDefinite(_Solving):
     """The solutions of positive definite systems: NaN where a matrix is not positive definite.
 
-    With `info`, a second output is that of `Cholesky`.
+    With `info`, there is a second output, as in `Cholesky`.
     """
 
     #: Whether there is a second output.
@@ -195,7 +195,7 @@ class SolvePositiveDefinite(_Solving):
 
 
 def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool) -> None:
-    """Solve systems in place by a triangle and its transpose, the lower one first."""
+    """Solve systems in place with a triangle and its transpose, the lower one first."""
     lower_factor = t if lower else transposed(t)
     solve(kernels, context, lower_factor, z, lower=True)
     solve(kernels, context, transposed(lower_factor), z, lower=False)
@@ -205,7 +205,7 @@ def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lo
 class LogDeterminant(Operation):
     """The logarithms of the determinants of positive definite matrices, from the diagonals of their factors."""
 
-    #: The factors.
+    #: Spec of the factors.
     x: ArraySpec
 
     def __post_init__(self) -> None:

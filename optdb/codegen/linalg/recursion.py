@@ -1,4 +1,4 @@
-"""Factors and solutions in place, by recursion on halves: what is off the diagonal is a product of matrices.
+"""In-place factorization and solution, by recursion on halves: off-diagonal parts are matrix products.
 
 References
 ----------
@@ -16,16 +16,16 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import specialize
 
-#: Rows of the largest block on the diagonal of a symmetric product that is computed with its other triangle.
+#: The most rows of a diagonal block of a symmetric product for which both triangles are computed.
 _SQUARE = 256
-#: Halves of such products are multiples of so many rows.
+#: Halves of symmetric products have multiples of this many rows.
 _STEP = 64
 
 
 def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int = 0) -> None:
-    """Set the lower triangles of a batch of matrices to their factors; the rest of `z` is undefined afterwards.
+    """Set the lower triangles of a batch of matrices to their factors; the rest of `z` becomes undefined.
 
-    `info` gets the number of the first pivot that is not positive, counted from `begin`, where there is one.
+    `info` gets the number of the first pivot that is not positive, offset by `begin`, if there is one.
     """
     n = specialize(z.shape[1])
     leaf = leaf_rows(context)
@@ -41,7 +41,7 @@ def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int
 
 
 def solve(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool = False) -> None:
-    """Solve triangular systems for a batch of right sides, in place; one triangle may serve all."""
+    """Solve triangular systems in place for a batch of right-hand sides, which may share one triangle."""
     if z.shape[2] == 1 and context.profile.runs_items_serially and z.strides[1] == z.dtype.itemsize:
         solve_vectors(kernels, context, t, z, lower, unit)
         return
@@ -74,5 +74,5 @@ def _subtract_square(kernels: Kernels, context: Context, a: Array, z: Array) -> 
 
 
 def _half(n: int, block: int) -> int:
-    """Return about half of a length, a multiple of a block."""
+    """Return about half of a length, as a multiple of `block`."""
     return -(-n // block) // 2 * block

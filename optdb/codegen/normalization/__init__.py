@@ -1,1 +1,1 @@
-"""Kernels over channels: reductions of each channel, and elementwise maps with numbers of each channel."""
+"""Batch normalization: reductions over channels, and elementwise maps with per-channel numbers."""

@@ -1,8 +1,8 @@
-"""Kernels that compute arrays element by element with numbers that each channel has.
+"""Kernels that compute arrays elementwise with per-channel numbers.
 
-Those of numbers.cl find them, with an item for each channel; those of `ChannelMap` go over all elements: in pieces of
-rows, in which the numbers stay the same, or of columns, in which there is one of each for every element. Where items
-run side by side, an item takes four neighbours, if four are read at once and none is in another row.
+The kernels of numbers.cl compute the numbers, with an item for each channel. The kernels of `ChannelMap` process all
+elements: pieces of rows, in which the numbers are constant, or of columns, in which each element has its own. Unless
+a device runs items serially, an item processes four neighbours if they are aligned and in one row.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _NARROW = 2**31 - 1
 
 @dataclass(frozen=True)
 class ChannelMap:
-    """An elementwise expression of arrays and of numbers of each channel."""
+    """An elementwise expression of arrays and of per-channel numbers."""
 
-    #: Of the arrays.
+    #: The dtype of the arrays.
     dtype: str
-    #: How many runs their axes make.
+    #: Number of runs of their axes.
     runs: Runs
-    #: The expression's name for an element of each array.
+    #: Names of the arrays' elements in the expression.
     arrays: tuple[str, ...]
-    #: Its names for the channel's numbers, which have the dtype to compute in.
+    #: Names of the per-channel numbers in the expression; they have the dtype to compute in.
     numbers: tuple[str, ...]
-    #: OpenCL C.
+    #: The expression, in OpenCL C.
     expression: str
 
     def kernels(self, serial: bool) -> list[Kernel]:
@@ -52,7 +52,7 @@ class ChannelMap:
     def launch(
         self, kernels: Mapping[str, CompiledKernel], context: Context, channels: Channels, arrays: Sequence[Array]
     ) -> None:
-        """Compute the last array from the others, in C order, and the numbers."""
+        """Compute the last array from the other arrays and the numbers; all are C-contiguous."""
         name = "map_columns" if channels.in_columns else "map_rows"
         n = channels.number * channels.size
         if self._in_quads(context, channels, n, arrays):
@@ -61,7 +61,7 @@ class ChannelMap:
             launch_chunks(kernels[name], context, n, *channels.place_args(), *arrays)
 
     def _in_quads(self, context: Context, channels: Channels, n: int, arrays: Sequence[Array]) -> bool:
-        """Tell whether rows consist of aligned groups of four elements, and 32 bits are enough for their indexes."""
+        """Tell whether rows consist of aligned groups of four elements with 32-bit indexes."""
         if context.profile.runs_items_serially or n > _NARROW or channels.inner % QUAD:
             return False
         whole = [*arrays[: len(self.arrays)], arrays[-1]]
@@ -76,7 +76,7 @@ class ChannelMap:
         return ", ".join([*params, f"ARRAY {stored} *restrict z"])
 
     def _quads_kernel(self, name: str, columns: bool) -> str:
-        """Return a kernel in which an item takes four neighbours in a row."""
+        """Return a kernel in which an item processes four neighbours of a row."""
         stored, computed, load = ctype(self.dtype), ctype(work_dtype(self.dtype)), load_w(self.dtype)
         raw = QUADS[np.dtype(self.dtype).itemsize]
         numbers = joined(f"const {computed} {x} = c_{x}[k{' + l' if columns else ''}];" for x in self.numbers)

@@ -1,9 +1,9 @@
-"""Kernels of processors that reduce channels: sums over the elements of each, in double precision.
+"""Kernels that reduce channels in double precision, on CPUs: sums over the elements of each channel.
 
-`Pass` objects describe the sums, one for each time that a kernel reads the elements. There are
-kernels for rows and for columns (see :mod:`optdb.codegen.normalization.channels`): an item sums a
-row in vectors, or some columns side by side. A channel may be folded in parts: result
-``[part * n + k]`` belongs to channel ``k`` of ``n``. The kernels of other devices are in
+`Pass` objects describe the sums, one for each pass over the elements. There are kernels for rows
+and for columns (see :mod:`optdb.codegen.normalization.channels`): an item sums a row in vectors,
+or several neighbouring columns. A channel may be reduced in parts: result ``[part * n + k]``
+belongs to channel ``k`` of ``n``. The kernels of other devices are in
 :mod:`optdb.codegen.normalization.compensated`.
 """
 
@@ -30,31 +30,31 @@ const double count = end - begin;"""
 
 @dataclass(frozen=True)
 class Pass:
-    """One way through the elements of a channel."""
+    """One pass over the elements of a channel."""
 
-    #: What is summed; all begin with 0.
+    #: Variables of the sums, which start at 0.
     sums: tuple[str, ...]
-    #: OpenCL C for an element: ``T`` is double or a vector of it, ``LOAD(x)`` the element of array `x`.
+    #: OpenCL C for an element: ``T`` is double or a vector of doubles, ``LOAD(x)`` the element of array `x`.
     each: str
-    #: What follows, with the sums: ``count`` is the number of elements that were seen.
+    #: OpenCL C that runs after the loop and uses the sums; ``count`` is the number of elements.
     after: str = ""
 
 
 @dataclass(frozen=True)
 class ChannelFold:
-    """Kernels that fold channels."""
+    """Kernels that reduce channels."""
 
-    #: Of the arrays.
+    #: The dtype of the arrays.
     dtype: str
-    #: How many runs their axes make.
+    #: Number of runs of their axes.
     runs: Runs
-    #: What the passes call the arrays.
+    #: Names of the arrays in the passes.
     arrays: tuple[str, ...]
-    #: What is done.
+    #: Passes over the elements, in order.
     passes: tuple[Pass, ...]
-    #: Which of the passes' variables are kept; the arrays that get them have the names ``out0``, ...
+    #: Variables of the passes that are stored, in the arrays ``out0``, ...
     results: tuple[str, ...]
-    #: Whether there is an array ``center`` besides, of one element for each channel, which passes know as ``c``.
+    #: Whether there is another array, ``center``, with one element for each channel, named ``c`` in the passes.
     center: bool = False
 
     @property
@@ -76,9 +76,9 @@ class ChannelFold:
         part: int,
         arrays: Sequence[Array],
     ) -> None:
-        """Fold channels of at least one element, each in `parts` parts of `part` elements.
+        """Reduce nonempty channels, each in `parts` parts of `part` elements.
 
-        The arrays are those that are folded, the centers if there are any, and the results, all in C order.
+        The arrays are the inputs, the centers if there are any, and the results; all are C-contiguous.
         """
         kernel = kernels["fold_columns" if channels.in_columns else "fold_rows"]
         n, m = channels.number, channels.size
@@ -102,7 +102,7 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 """
 
     def _loads(self, width: int, at: str) -> str:
-        """Return the macros that the passes use, for vectors or for single elements."""
+        """Return the macros of the passes, for vectors or for single elements."""
         if width == 1:
             return f"#undef T\n#undef LOAD\n#define T double\n#define LOAD(a) ((double){load_w(self.dtype)}(a[{at}]))"
         read = f"vload{width}(0, a + {at})"
@@ -111,20 +111,20 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         return f"#undef T\n#undef LOAD\n#define T double{width}\n#define LOAD(a) convert_double{width}({read})"
 
     def _channel(self, width: int = 1) -> str:
-        """Return code that finds the first element of channel `k`, and of as many as `width` says after it."""
+        """Return code that locates the first elements of `width` channels, from channel `k` on."""
         base = f"ga_size rest = k;\nga_ssize base = 0;\n{add_offsets('rest', 'k', self.runs.kept, {'base': 'ks'})}"
         center = "const T c = LOAD(center);" if self.center else ""
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _down(self) -> str:
-        """Return code that finds element `i` of a channel, wherever it lies."""
+        """Return code that locates element `i` of a channel."""
         return f"ga_size at = i;\nga_ssize p = base;\n{add_offsets('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
     def _results(self) -> str:
         return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
     def _rows(self) -> str:
-        """Return code that folds a row at a time, in vectors."""
+        """Return code that reduces one row at a time, in vectors."""
         last = self.runs.folded - 1
         steps = []
         for once in self.passes:
@@ -166,7 +166,7 @@ const ga_size k = item / parts, mine = item % parts;
 }}"""
 
     def _columns(self) -> str:
-        """Return code that folds `WIDTH` columns side by side; where a run has fewer, one after the other."""
+        """Return code that reduces `WIDTH` columns in vectors; if a run has fewer, one by one."""
         inner = self.runs.kept - 1
         return f"""
 const ga_size pieces = (k{inner} + {WIDTH} - 1) / {WIDTH};
@@ -191,7 +191,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 }}"""
 
     def _unpacked(self) -> str:
-        """Return code that stores vectors of results, without the columns of another item."""
+        """Return code that stores vectors of results, except columns that belong to another item."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\nout{i}[mine * n + k + j] = all[j];\n}}"
@@ -200,7 +200,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(stores)
 
     def _passes(self) -> str:
-        """Return the passes of an item."""
+        """Return the code of all passes of an item."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = begin; i < end; ++i) {{\n{self._down()}\n{once.each}\n}}\n{once.after}"
@@ -213,7 +213,7 @@ def _all_lanes(vector: str) -> str:
 
 
 def _renamed(each: str, sums: Iterable[str]) -> str:
-    """Return the code of a pass that adds to the lanes."""
+    """Return the code of a pass with its sums renamed to vectors of lanes."""
     for name in sums:
         each = each.replace(f"{name} +=", f"lanes_{name} +=")
     return each

@@ -1,9 +1,9 @@
-"""How arrays in C order divide into channels: all elements that share their places along the axes that are kept.
+"""The channels of C-contiguous arrays: a channel has all elements with the same indexes along the kept axes.
 
-Neighbouring axes that are all kept, or all folded, count as one, a run. A channel's elements lie
-in rows if the last run is folded, and in columns, side by side with those of other channels, if
-it is kept. `Channels` works out lengths and steps for one shape; kernels know only how many runs
-there are.
+Neighbouring axes that are all kept, or all reduced, are merged to a *run*. The elements of a channel
+are contiguous (in rows) if the last run is reduced; if it is kept, they are in columns, and neighbours
+belong to other channels. `Channels` computes lengths and strides for one shape; kernels depend only on
+the number of runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from optdb.runtime.sizes import largest, smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Columns that one work item of a processor folds side by side.
+#: Columns that a CPU's work item reduces at a time.
 WIDTH = 16
-#: The most bytes of a row, or rows of columns, in a part: a second pass finds them in a processor's cache.
+#: The most bytes of a row, or rows of columns, in a part: a second pass finds them in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: Work items for each unit of a processor; elsewhere, groups for rows, and items for columns.
+#: Work items for each compute unit of a CPU; on other devices, work groups for rows, and work items for columns.
 ITEMS_PER_UNIT = 8
 GROUPS = 1024
 ITEMS = 1 << 16
@@ -32,38 +32,38 @@ ITEMS = 1 << 16
 
 @dataclass(frozen=True)
 class Runs:
-    """How many runs the axes of an array make, at most."""
+    """The most runs of an array's axes."""
 
-    #: Of each kind; at least one.
+    #: Number of runs of each kind; at least one.
     kept: int
     folded: int
 
     @classmethod
     def of(cls, ndim: int, axes: Sequence[int]) -> Runs:
-        """Return those of an array of which `axes` are folded."""
+        """Return the runs of an array of rank `ndim`, of which `axes` are reduced."""
         kinds = [is_kept for is_kept, _ in groupby(axis not in axes for axis in range(ndim))]
         return cls(max(kinds.count(True), 1), max(kinds.count(False), 1))
 
     @property
     def outer(self) -> int:
-        """How many there are besides the last one."""
+        """The number of runs, except the last one."""
         return self.kept + self.folded - 1
 
 
 @dataclass(frozen=True)
 class Channels:
-    """The channels of an array in C order."""
+    """The channels of a C-contiguous array."""
 
-    #: The number of runs that the kernels take.
+    #: Number of runs that the kernels take.
     runs: Runs
-    #: Of the runs of this shape, outermost first; none is 1.
+    #: Lengths of the runs of this shape, outermost first; none is 1.
     lengths: tuple[int, ...]
-    #: Which of them are kept.
+    #: For each run, whether it is kept.
     kept: tuple[bool, ...]
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Sequence[int]) -> Channels:
-        """Return the channels of an array of a shape, of which `axes` are folded."""
+        """Return the channels of an array of a shape, of which `axes` are reduced."""
         long = [(length, axis not in axes) for axis, length in enumerate(shape) if length != 1]
         lengths, kept_flags = [], []
         for kind, run in groupby(long, key=lambda pair: pair[1]):
@@ -73,12 +73,12 @@ class Channels:
 
     @property
     def number(self) -> int:
-        """How many channels there are."""
+        """The number of channels."""
         return size_of([length for length, is_kept in zip(self.lengths, self.kept) if is_kept])
 
     @property
     def size(self) -> int:
-        """How many elements each has."""
+        """The number of elements of each channel."""
         return size_of([length for length, is_kept in zip(self.lengths, self.kept) if not is_kept])
 
     @property
@@ -100,7 +100,7 @@ class Channels:
         return steps[::-1]
 
     def fold_args(self) -> list[int]:
-        """Return lengths of kept and folded runs, then steps of both, for the kernels that fold."""
+        """Return the lengths, then the strides, of kept and of reduced runs, for the kernels that reduce."""
         runs = list(zip(self.lengths, self.steps(), self.kept))
         kept_runs = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
         folded_runs = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
@@ -108,7 +108,7 @@ class Channels:
         return [*lengths, *steps]
 
     def place_args(self) -> list[int]:
-        """Return the length of the last run; those of the others; by how many channels each of these steps."""
+        """Return the length of the last run, the lengths of the others, and their strides in channels."""
         outer, channels = [], self.inner if self.in_columns else 1
         for length, is_kept in zip(self.lengths[-2::-1], self.kept[-2::-1]):
             outer.append((length, channels if is_kept else 0))
@@ -136,16 +136,16 @@ class Channels:
 
     @property
     def blocks(self) -> int:
-        """How many pieces of at most `WIDTH` columns there are."""
+        """The number of blocks of at most `WIDTH` columns."""
         return self.number // self.inner * -(-self.inner // WIDTH)
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return how many parts, of at least `least` elements, divide `number` channels into `wanted` pieces of work."""
+    """Return the number of parts, of at least `least` elements, to split `number` channels into `wanted` tasks."""
     parts: int = largest(1, smallest(-(-wanted // number), size // least))
     return parts
 
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """Return `number` runs, as a kernel takes them: pad in front with runs of length 1."""
+    """Return `number` runs for a kernel, padded in front with runs of length 1."""
     return [(1, 0)] * (number - len(runs)) + runs

@@ -1,12 +1,12 @@
-"""Kernels that reduce channels without float64: in float32 for arrays of float32 and float16, by compensated sums.
+"""Kernels that reduce channels without float64: for float32 and float16, with compensated sums in float32.
 
-They are for devices whose profile says that they do not accumulate in float64. Means and squares of deviations come
-from one pass: an item loads a few elements, computes their moments from registers, and merges these into those of all
-that it has seen. The sums of a gradient are compensated element by element. The rounding errors of either do not grow
-with the number of elements: a mean is off by some rounding errors of the channel's spread, and what is rounded off a
-sum is added at its end. Items of a group meet in local memory; a second kernel merges the parts of each channel.
+They are for devices whose profile does not accumulate in float64. Means and squared deviations are computed in one
+pass: an item loads some elements, computes their moments in registers, and merges these into its accumulated moments.
+The sums of a gradient are compensated element by element. Rounding errors do not grow with the number of elements: the
+error of a mean is a few rounding errors of the channel's spread, and the accumulated compensation of a sum is added at
+its end. Items of a group merge in local memory; a second kernel merges the parts of each channel.
 
-A value over 1e19, whose square float32 does not hold, makes an infinite variance, as it does in Theano's C code.
+A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The most items of a group; powers of two.
+#: Maximum work-group sizes; powers of two.
 GROUP = 256
 _GROUP_OF_NUMBERS = 64
-#: Elements that an item loads side by side, to hide the latency of each.
+#: Elements that an item has in flight, to hide latency.
 SEVERAL = 8
-#: Up to this many, the items of a team have one element each: neighbours read neighbours.
+#: Teams of up to this many items may have one element for each item, so that neighbours read neighbours.
 _WARP = 32
 
 _CODE = functions("normalization/compensated.cl")
@@ -47,29 +47,29 @@ _CODE = functions("normalization/compensated.cl")
 
 @dataclass(frozen=True)
 class Statistic:
-    """What is computed of each channel: a struct of OpenCL C, and the code that fills it."""
+    """A statistic of each channel: its state, an OpenCL C struct, and the code that accumulates it."""
 
-    #: The name of the struct, and its members.
+    #: Name and members of the struct.
     name: str
     members: tuple[str, ...]
-    #: The function that merges two of them, and those that it calls.
+    #: Function that merges two states, and all functions that the code uses.
     merge: str
     helpers: tuple[str, ...]
-    #: The arrays that are read.
+    #: Names of the arrays that are read.
     arrays: tuple[str, ...]
-    #: Code that takes `SEVERAL` elements of each array in, and one: ``x[u]`` is an element of array ``x``.
+    #: Code that accumulates `SEVERAL` elements of each array, and one element: ``x[u]`` is an element of array ``x``.
     several: str
     one: str
-    #: Whether an array has a number for each channel besides, ``c``.
+    #: Whether there is another array with one number, ``c``, for each channel.
     center: bool
-    #: What is kept of a state, by the names of the arrays.
+    #: Stored values of a state, by name of the array that gets them.
     results: Mapping[str, str]
-    #: The members of the state of a part, from the arrays.
+    #: Initializer of the state of a part, from these arrays.
     partial: str
 
     @property
     def declarations(self) -> str:
-        """The struct and the functions."""
+        """The definitions of the struct and the functions."""
         struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
         return struct + "".join(_CODE[helper] for helper in self.helpers)
 
@@ -106,13 +106,13 @@ GRADIENT_SUMS = Statistic(
 
 @dataclass(frozen=True)
 class CompensatedFold:
-    """Kernels that fold channels."""
+    """Kernels that reduce channels."""
 
-    #: Of the arrays.
+    #: The dtype of the arrays.
     dtype: str
-    #: How many runs their axes make.
+    #: Number of runs of their axes.
     runs: Runs
-    #: What is computed.
+    #: Statistic to compute.
     statistic: Statistic
 
     @property
@@ -133,9 +133,9 @@ class CompensatedFold:
         part: int,
         arrays: Sequence[Array],
     ) -> None:
-        """Fold channels of at least one element, each in `parts` parts of `part` elements.
+        """Reduce nonempty channels, each in `parts` parts of `part` elements.
 
-        The arrays are those that are folded, the centers if there are any, and the results, all in C order.
+        The arrays are the inputs, the centers if there are any, and the results; all are C-contiguous.
         """
         n, m = channels.number, channels.size
         if channels.in_columns:
@@ -150,13 +150,13 @@ class CompensatedFold:
 
 
 def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
-    """Return the kernel that merges parts of each channel, and computes the channel's numbers."""
+    """Return the kernel that merges the parts of each channel, and computes the channel's numbers."""
     code = statistic.declarations + _CODE[name]
     return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS, **words), name)
 
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
-    """Launch a kernel of `merging_kernel` for `n` channels of a size, in parts."""
+    """Launch a kernel of `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
     group = _group(context, _GROUP_OF_NUMBERS)
     team = 1
     while team < group and team < parts:
@@ -166,16 +166,16 @@ def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, 
 
 
 def _group(context: Context, most: int) -> int:
-    """Return the number of items of a group."""
+    """Return the work-group size."""
     if context.profile.runs_items_serially:
         return 1
     return min(most, 1 << (context.profile.max_local_size.bit_length() - 1))
 
 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
-    """Return code with its words filled in, and then those of what has been filled in.
+    """Return code with its placeholders substituted, including those in the substituted text.
 
-    The kernels that merge parts are compiled in one program with those that fold: their helpers have other names.
+    The kernels that merge parts share a program with those that reduce, so the names of their helpers get a prefix.
     """
     merged = body(_CODE["merged"]).replace("PARTIAL", statistic.partial)
     code = typed(code.replace("MERGED", merged).replace("MEET", body(_CODE["meet"])), dtype, **words)
@@ -187,7 +187,7 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 
 @functools.lru_cache(maxsize=256)
 def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
-    """Return the kernels of a statistic, by its name; many nodes of a graph have equal ones."""
+    """Return the kernels of the statistic called `name`; cached, because many nodes of a graph have equal ones."""
     statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
     code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
     fold = body(_CODE["fold"])
@@ -216,14 +216,14 @@ def _params(dtype: str, runs: Runs, statistic: Statistic) -> str:
 
 
 def _base(runs: Runs, statistic: Statistic) -> str:
-    """Return code that finds the first element of channel `k`."""
+    """Return code that locates the first element of channel `k`."""
     center = ["const W c = LOAD(a_center[k]);"] * statistic.center
     offsets = add_offsets("rest_of_k", "k", runs.kept, {"base": "ks"})
     return joined([*center, "ga_size rest_of_k = k;\nga_ssize base = 0;", offsets])
 
 
 def _locate(runs: Runs) -> str:
-    """Return code that finds the element at a row and a column of a channel."""
+    """Return code that locates the element at a row and a column of a channel."""
     last = runs.folded - 1
     lines = [f"p = base + (ga_ssize)column * rs{last};"]
     if last:
@@ -232,7 +232,7 @@ def _locate(runs: Runs) -> str:
 
 
 def _next(runs: Runs) -> str:
-    """Return code that goes on by `step` elements, without a division where a channel has at most two runs."""
+    """Return code that advances by `step` elements, without a division if a channel has at most two runs."""
     if runs.folded == 1:
         return "p += (ga_ssize)step * rs0;"
     wrap = "column += column_step;\nif (column >= ROW) {\ncolumn -= ROW;\n"
@@ -243,7 +243,7 @@ def _next(runs: Runs) -> str:
 
 
 def _read(runs: Runs, statistic: Statistic, count: str, take: str) -> str:
-    """Return code that loads `count` elements of each array, and takes them in."""
+    """Return code that loads `count` elements of each array, and accumulates them with `take`."""
     loads = joined(f"{x}[u] = LOAD(a_{x}[p]);" for x in statistic.arrays)
     declared = joined(f"W {x}[{count}];" for x in statistic.arrays)
     loop = f"#pragma unroll\nfor (uint u = 0; u < {count}; ++u) {{\n{loads}\n{_next(runs)}\n}}"

@@ -1,15 +1,15 @@
 """Batch normalization: for training, with its gradient, and for given means and variances.
 
-Each channel has its own numbers: arrays of length 1 along the axes that are normalized over.
-Training launches three kernels. The first goes over the elements of each channel (or a part of them,
-while that is in the cache) for the mean, and then for the deviations from it. The second merges the
-parts and computes the factor of every element. The third normalizes. Parts are merged as in Chan,
-Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
-The gradient launches three kernels likewise, and normalization by given numbers two. Where other devices have other
-parts of a batch, the first two kernels of either give what is exchanged between them. Processors accumulate in
-float64, and other devices by compensated sums, in one pass.
+Per-channel numbers are arrays of length 1 along the normalized axes.
+Training launches three kernels. The first reads the elements of each channel twice (or those of a part, which stays in
+the cache): for the mean, and for the deviations from it. The second merges the parts and computes each channel's factor
+and offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a pairwise
+algorithm for computing sample variances (1979). The gradient also launches three kernels, and normalization with given
+numbers two. If a batch is distributed over several devices, the first two kernels of training or of the gradient
+compute the numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums, in one
+pass.
 
-All arrays have one dtype, of floats.
+All arrays have the same floating-point dtype.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GRADIENT_PASSES = (
 )
 
 _NUMBERS = functions("normalization/numbers.cl")
-#: What running averages add to the kernel that computes the numbers of each channel.
+#: Code for running averages in the kernel that computes per-channel numbers.
 _RUNNING = {
     "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
     "NEW_RUNNING": ", ARRAY T *new_mean, ARRAY T *new_var",
@@ -60,15 +60,15 @@ _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 @dataclass(eq=False)
 class _OfChannels(Operation):
-    """The base of the operations of this module.
+    """Base class of the operations of this module.
 
-    `_fold` is the reduction of each channel, if there is one; `_numbers` the kernel that computes numbers of each
-    channel, and `_map` what computes each element with them, if anything does.
+    `_fold` reduces each channel, `_numbers` is the kernel that computes the per-channel numbers, and `_map` computes
+    each element with them. `_fold` and `_map` may be None.
     """
 
-    #: The array that is normalized.
+    #: Spec of the array to normalize.
     x: ArraySpec
-    #: The axes that are normalized over.
+    #: The axes to normalize over.
     axes: Sequence[int]
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class _OfChannels(Operation):
         return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
 
     def _fold_and_merge(self, fold: ChannelFold, name: str, statistic: Statistic, **words: str) -> None:
-        """Choose the kernels that compute the numbers of each channel: by `fold` in float64, or by a statistic."""
+        """Choose the kernels of the per-channel numbers: `fold` in float64, or `statistic` with compensated sums."""
         if self.context.profile.accumulates_in_float64:
             merged = "merged_moments" if statistic is MOMENTS else "merged_sums"
             self._fold, self._numbers = fold, self._kernel_of_numbers(name, merged, **words)
@@ -98,7 +98,7 @@ class _OfChannels(Operation):
     def _folded(
         self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> list[Array]:
-        """Return the sums of each channel, in parts."""
+        """Return the partial sums of each channel."""
         fold = self._fold
         assert fold is not None  # chosen by `__post_init__` of the operations that reduce
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
@@ -111,7 +111,7 @@ class _OfChannels(Operation):
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
-        """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
+        """Compute the per-channel numbers from `args`, and the last array from them and the other arrays."""
         n, *inputs, out = channels.number, *arrays
         assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
@@ -119,7 +119,7 @@ class _OfChannels(Operation):
         self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
-        """Return the numbers of the channels in C order, one for each."""
+        """Return per-channel numbers as a C-contiguous array, broadcast to all channels."""
         channel_shape = self._channel_shape(shape)
         if any(length not in (1, n) for length, n in zip(x.shape, channel_shape)):
             raise ValueError(f"{self} was given arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
@@ -136,11 +136,11 @@ class _OfChannels(Operation):
 
 @dataclass(eq=False)
 class BatchNormTraining(_OfChannels):
-    """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted.
+    """An array normalized to mean 0 and variance 1 in each channel, then scaled and shifted.
 
-    The inputs are the array, the factors and terms of the channels, epsilon and the weight of a running average, which
-    are numbers of the host, and the running averages of means and variances, if `running`. The outputs are the array,
-    the means and the inverse deviations, and the new averages.
+    The inputs are the array, the per-channel scale and bias, epsilon and the weight of a running average, which are
+    host scalars, and, with `running`, the running averages of means and variances. The outputs are the array, the means
+    and the inverse standard deviations, and the new averages.
     """
 
     #: Whether there are running averages.
@@ -173,8 +173,8 @@ class BatchNormTraining(_OfChannels):
 class BatchNormGradient(_OfChannels):
     """The gradient of batch normalization for training, from the means and deviations that training computes.
 
-    The inputs are the array, the gradient of the result, the factors of the channels, the means and the inverse
-    deviations, and epsilon. The outputs are the gradients of the array, of the factors and of the terms.
+    The inputs are the array, the gradient of the result, the per-channel scale, the means, the inverse standard
+    deviations, and epsilon. The outputs are the gradients of the array, of the scale and of the bias.
     """
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class BatchNormGradient(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormMoments(_OfChannels):
-    """The moments of each channel, as a vector: means, what rounding has left of them, and sums of squared deviations.
+    """The moments of each channel, as a vector: means, their rounding errors, and sums of squared deviations.
 
     The input is the array.
     """
@@ -229,10 +229,10 @@ class BatchNormMoments(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormGradientSums(_OfChannels):
-    """The sums of each channel that a gradient of batch normalization takes, as a vector.
+    """The per-channel sums that the gradient of batch normalization needs, as a vector.
 
-    They are the gradients of the factors and of the terms, and sums of deviations from the means. The inputs are the
-    array, the gradient of the result, the means and the inverse deviations.
+    They are the gradients of the scale and of the bias, and sums of deviations from the means. The inputs are the
+    array, the gradient of the result, the means and the inverse standard deviations.
     """
 
     def __post_init__(self) -> None:
@@ -258,9 +258,9 @@ class BatchNormGradientSums(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormInference(_OfChannels):
-    """Arrays normalized by given means and variances.
+    """An array normalized with given means and variances.
 
-    The inputs are the array, the factors and terms of the channels, the means and variances, and epsilon.
+    The inputs are the array, the per-channel scale and bias, the means and variances, and epsilon.
     """
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Sums, products, extremes and the like over axes.
+"""Reductions over axes: sums, products, extrema and others.
 
 A reduction can compute its elements from those of several arrays, without storing them, and can apply an epilogue to
-each result: `folds` are what folds two elements into one, `code` generates the kernels, `plan` chooses and launches
-them, and `reduction` is the operation.
+each result: `folds` has the scalars that combine two elements, `code` generates the kernels, `plan` chooses and
+launches them, and `reduction` is the operation.
 """

@@ -1,19 +1,19 @@
-"""The code of reductions: kernels that read elements by way of a program, and fold them.
+"""Code of reductions: kernels that compute elements with a program, and fold them.
 
-``along`` is for elements that lie side by side and are folded together, ``across`` for those
-whose neighbours go into neighbouring outputs. A processor folds vectors of elements: in
-``along`` into one vector, whose lanes it folds at the end, in ``across`` into a strip of
-outputs. On other devices, a team of work items folds each output, and meets in local memory: in
+``along`` is for neighbouring elements that are folded into the same output, ``across`` for
+neighbouring elements that are folded into neighbouring outputs. A CPU folds vectors of elements:
+in ``along`` into one vector, whose lanes it folds at the end; in ``across`` into a strip of
+outputs. On other devices, a team of work items folds each output, and merges in local memory: in
 ``along``, neighbours of a team read neighbouring elements, one at a time, or four in
-``along_quads``; in ``across``, those of different teams do.
+``along_quads``; in ``across``, items of neighbouring teams do.
 
-Many elements of one output are folded in parts. The parts are stored in the accumulator's
-dtype, one after the other, and the kernels of another `ReductionCode` fold them. An `Epilogue`
-computes with each result, and stores it.
+Many elements of one output are folded in parts. The parts are stored contiguously in the
+accumulator's dtype, and the kernels of another `ReductionCode` fold them. An `Epilogue` is
+computed from each result, and stored.
 
-A program may compute several elements of those of the arrays: each is folded by itself, in one
-pass over the arrays. The accumulator is a struct then. Kernels with explicit vectors have one
-element.
+A program may compute several elements from those of the arrays: each is folded separately, in
+one pass over the arrays. Then the accumulator is a struct. Kernels with explicit vectors support
+one element.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, functions, joined, row_offsets
 
-#: Outputs side by side that one work item of a processor folds.
+#: Neighbouring outputs that a CPU's work item folds.
 STRIP = 1024
 #: Rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: Elements that a work item of another device folds side by side, to hide the latency of each; and those of a
-#: compensated sum of all elements: an H200 then takes 278 us for 16384 x 16384, and 300 with eight. Sums of rows take
-#: 1.7 times as long by sixteen as by eight. Where several sums are folded in one pass, each has its own registers.
+#: Independent accumulators of a work item, which hide latency: in general (sums of rows take 1.7 times as long with
+#: sixteen as with eight); in compensated sums of all elements (16384 x 16384 takes 278 us on an H200, and 300 us with
+#: eight); and where several sums share a pass, each of which needs registers.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a reduction computes with each result, and stores."""
+    """The computation that is fused to each result of a reduction, and whose outputs are stored."""
 
-    #: It computes the outputs of the results, which come first, and of elements of other arrays.
+    #: Computes the outputs from the results, which are its first inputs, and from elements of other arrays.
     program: Program
-    #: For each of the others, whether it is one element.
+    #: For each of the other arrays, whether it has one element.
     single: tuple[bool, ...]
-    #: How many results there are.
+    #: Number of results.
     results: int = 1
 
     @property
@@ -63,12 +63,12 @@ class Epilogue:
 
     @property
     def outputs(self) -> list[Operand]:
-        """What is written; parts of results are left in the first one."""
+        """The arrays that are written; the first one also stores the parts of results."""
         return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
     def operands(self) -> list[Operand]:
-        """All arrays."""
+        """All arrays of the epilogue."""
         return [*self.inputs, *self.outputs]
 
     @property
@@ -79,36 +79,36 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class ReductionCode:
-    """The arrays of a reduction, its programs, and the dtypes on the way."""
+    """The arrays of a reduction, its programs and its dtypes."""
 
-    #: The name of the scalar that makes one element of two.
+    #: Name of the scalar that folds two elements into one.
     fold: str
-    #: The prologue, which computes one or several elements of those of the arrays.
+    #: The prologue, which computes one or several elements from those of the arrays.
     pre: Program
-    #: For each of the arrays, whether it is one element.
+    #: For each array, whether it has one element.
     single: tuple[bool, ...]
-    #: For each of the others, whether it has an element for each result, which is read once; not in vectors.
+    #: For each array, whether it has one element for each result, which is read once; not with vectors.
     fixed: tuple[bool, ...]
-    #: Of what is computed in between.
+    #: The dtype of the accumulator.
     acc_dtype: str
     post: Epilogue
-    #: The numbers of axes that stay and that are folded; 1 at least.
+    #: Numbers of kept and of reduced axes; at least 1.
     kept: int
     folded: int
     #: Whether the code uses explicit vectors, which hold no complex numbers.
     vectors: bool
-    #: The most work items of a team, where the code uses no vectors.
+    #: The most work items of a team, if the code uses no vectors.
     group: int
-    #: Whether there is a kernel for elements that are read four at a time.
+    #: Whether there is a kernel that reads four elements at a time.
     quads: bool = False
-    #: Whether sums of float32 are accumulated in float32, and what each addition rounds off beside them. Their total is
-    #: in the accumulator's dtype, which is float64.
+    #: Whether sums of float32 are accumulated in float32 with compensation for rounding errors. Their total has the
+    #: accumulator's dtype, float64.
     compensated: bool = False
-    #: How many elements a work item folds side by side, where the code uses no vectors.
+    #: Number of independent accumulators of a work item, if the code uses no vectors.
     several: int = SEVERAL
     #: The `wrong_vector_functions` of the driver.
     wrong_functions: frozenset[str] = frozenset()
-    #: What the names of the kernels begin with.
+    #: Prefix of the kernels' names.
     name: str = "fold"
 
     @functools.cached_property
@@ -118,22 +118,22 @@ class ReductionCode:
 
     @functools.cached_property
     def _many(self) -> list[Operand]:
-        """Those of several elements for each result."""
+        """The inputs with several elements for each result."""
         return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if not (x.single or fixed)]
 
     @functools.cached_property
     def _fixed(self) -> list[Operand]:
-        """Those of one element for each result."""
+        """The inputs with one element for each result."""
         return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if fixed]
 
     @property
     def _width(self) -> int:
-        """How many elements are computed and folded at a time."""
+        """The number of elements computed and folded at a time."""
         return WIDTH if self.vectors else 1
 
     @functools.cached_property
     def _count(self) -> int:
-        """How many elements the prologue computes."""
+        """The number of elements that the prologue computes."""
         return len(self.pre.out_dtypes)
 
     @property
@@ -142,15 +142,15 @@ class ReductionCode:
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
-        """Return the names of what there is of each element: one alone, or a member or a variable with its number."""
+        """Return a name for each element of the prologue: `name` itself if there is one, else with a number."""
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:
-        """Return the members of an accumulator; itself if it is no struct."""
+        """Return the members of an accumulator; the accumulator itself if it is not a struct."""
         return [accumulator] if self._count == 1 else self._each(f"{accumulator}.of")
 
     def _accumulator(self, values: Sequence[str]) -> str:
-        """Return the accumulator of values."""
+        """Return the expression of an accumulator with these values."""
         return values[0] if self._count == 1 else f"({self._acc}){{{', '.join(values)}}}"
 
     def kernels(self) -> list[Kernel]:
@@ -189,13 +189,13 @@ class ReductionCode:
         return f"typedef struct {{\n{members}\n}} {self._acc};\n"
 
     def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
-        """Return the words of the accumulator, and of how it is folded with an element, or a vector of them."""
+        """Return the placeholders of the accumulator, and of folding it with an element or a vector."""
         combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
 
         def combining(width: int) -> str:
             pairs = zip(self._members("acc"), self._members("x"), strict=True)
             codes = [scalar_code(combine, pair, pair[:1], width=width, helpers=helpers) for pair in pairs]
-            # Each code has names of its own for what it computes in between.
+            # Each code has local names for intermediate values.
             blocks = [code.statements if self._count == 1 else f"{{\n{code.statements}\n}}" for code in codes]
             return joined(blocks)
 
@@ -208,7 +208,7 @@ class ReductionCode:
         }
 
     def _element_words(self, pre: ScalarCode) -> dict[str, str]:
-        """Return the words of the code that computes an element ``x`` of those of the arrays."""
+        """Return the placeholders of the code that computes an element ``x`` from those of the arrays."""
         elements = list(zip(self._each("element"), self.pre.out_dtypes, strict=True))
         lanes = WIDTH if self.vectors else ""
         converted = [convert(name, dtype, self.acc_dtype, self._width) for name, dtype in elements]
@@ -220,7 +220,7 @@ class ReductionCode:
         }
 
     def _items(self, code: Mapping[str, str]) -> str:
-        """Return the kernels of devices that are not processors, and their helpers."""
+        """Return the kernels without vectors, and their helpers."""
 
         def kernel(name: str, quads: bool = False) -> str:
             called = f"{self.name}_{name}{'_quads' if quads else ''}"
@@ -234,7 +234,7 @@ class ReductionCode:
         return "".join([*helpers, *kernels])
 
     def _taking(self, quads: bool) -> dict[str, Any]:
-        """Return the words of code that reads elements, one or four at a time, and folds them."""
+        """Return the placeholders of code that reads elements, one or four at a time, and folds them."""
         at = f"u * {QUAD} + l" if quads else "u"
         if quads:
             reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in self._many)
@@ -263,7 +263,7 @@ class ReductionCode:
         }
 
     def _several_begin(self) -> str:
-        """Return the accumulators of elements that are taken side by side."""
+        """Return the declarations of the independent accumulators."""
         count = self.several
         if self.compensated:
             names = zip(self._each("several"), self._each("lost"), strict=True)
@@ -272,11 +272,11 @@ class ReductionCode:
         return f"ACC several[{count}];\n{loop}"
 
     def _steps(self) -> dict[str, str]:
-        """Return statements that locate the element at an index, and the one that is `step` further.
+        """Return statements that locate the element at an index, and the one `step` further.
 
-        The index along axis d is a digit, ``c<d>``; ``s<d>`` are the digits of a step. That of the outermost axis is
-        not needed. Beside the offset of an element in array x is how far a step moves it, ``x_s``, and what it moves
-        besides where the index along axis d begins again, ``x_w<d>``.
+        The index along axis d is a digit, ``c<d>``, and ``s<d>`` are the digits of a step; those of the outermost axis
+        are not needed. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` the additional offset when the
+        index along axis d wraps around.
         """
         inner = range(self.folded - 1, 0, -1)
 
@@ -318,7 +318,7 @@ class ReductionCode:
         return ", ".join([*numbers, *[x.param for x in self._inputs], *steps, *post])
 
     def _offsets(self) -> dict[str, str]:
-        """Return statements that work out where elements and results are, and that read elements from there."""
+        """Return statements that compute the offsets of elements and results, and that read elements."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in self._many}
         begins |= {f"{x.name}_index": f"{x.name}_k" for x in (*self._fixed, *self.post.stepping)}
@@ -348,7 +348,7 @@ class ReductionCode:
         }
 
     def _store(self, statements: str) -> str:
-        """Return statements that store the outputs of a value, or a part of one in the accumulator's dtype."""
+        """Return statements that store the epilogue of a value, or a partial result in the accumulator's dtype."""
         post, first, acc = self.post, self.post.outputs[0].name, c_type(self.acc_dtype)
         values = self._members("value")
         results = zip(self._each("result"), values, post.program.dtypes[: post.results], strict=True)
@@ -362,7 +362,7 @@ class ReductionCode:
             statements,
             *[x.write(f"{x.name}_index") for x in post.outputs],
         ]
-        # The parts of a result follow each other, and the results do.
+        # All parts of the first result come first, then those of the second, and so on.
         places = ["mine", *[f"({i} * parts + mine)" for i in range(1, self._count)]]
         parts = [
             f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize){place} * z_part] = {value};"

@@ -1,4 +1,4 @@
-"""Scalars that fold elements in any order, and what they make of none."""
+"""Scalars that fold elements in any order, and their results for no elements."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from optdb.codegen.scalars.types import literal
 
-#: The result of folding no elements; NumPy raises an error for other scalars. A product without zeros is 0 unless there
-#: is an element other than 0.
+#: The result of folding no elements; for other scalars, NumPy raises an error. A product without zeros is 0 unless an
+#: element is not 0.
 NOTHING = {"Add": 0, "Mul": 1, "MulWithoutZeros": 0, "OR": 0, "XOR": 0, "AND": -1}
 #: The scalars that fold in any order.
 FOLDS = (*NOTHING, "Maximum", "Minimum")
 
 
 def identity_of(fold: str, dtype: str) -> str:
-    """Return the identity of a scalar that is folded, in OpenCL C."""
+    """Return the identity element of a fold, in OpenCL C."""
     if fold == "AND":
         return literal(1 if dtype == "bool" else np.asarray(-1).astype(dtype), dtype)
     if fold in NOTHING:

@@ -1,8 +1,8 @@
-"""Which kernels fold arrays of some shapes and strides, and how they are launched.
+"""The choice of kernels for reductions of arrays of some shapes and strides, and their launches.
 
-Axes are put in the order in which they lie in memory, and merged where strides allow it. Where
-there are few outputs and many elements, several work items share an output: they store parts,
-which a second kernel folds. Launches are cached for arrays of the same shapes and strides.
+Axes are sorted in memory order, and merged where strides allow it. If there are few outputs and many
+elements, several work items share an output: they store parts, which a second kernel folds. Launches
+are cached for arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import SymInt, largest, smallest
 
-#: The fewest elements that a work item folds before another one shares its output.
+#: The fewest elements of a work item that shares an output with others.
 SMALLEST_PART = 4096
 #: The same for a device that runs thousands of work items.
 _SMALLEST_ITEM = 16
-#: Up to this many, the work items of a team need only one element each. So many neighbours read neighbours.
+#: Teams of up to this many items may have one element for each item, so that neighbours read neighbours.
 _WARP = 32
-#: The most work items of a group.
+#: Maximum work-group size.
 _GROUP = 256
-#: Of a device that runs them serially, where kernels use no vectors.
+#: Work-group size on a device that runs items serially, if kernels use no vectors.
 _SERIAL_GROUP = 64
-#: Groups for each unit of a device that runs thousands of work items.
+#: Work groups for each compute unit of a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: Fewer elements are not taken by four: exported launches for some batch hold for others, too.
+#: The fewest elements that are read by four: smaller launches can be exported for other batch sizes.
 _LEAST_FOR_QUADS = 1 << 16
-#: The longest axis whose index kernels keep in 32 bits.
+#: The longest axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
 
-#: Launches, each with its arrays: an index into the arguments of `launch`, or a temporary array.
+#: Launches, each with its arrays: indexes into the arguments of `launch`, or temporary arrays.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 
@@ -51,20 +51,20 @@ _Launches = list[tuple[BoundKernel, list[Array | int]]]
 class Axes:
     """The loops of a reduction: lengths of axes, and the strides of each array along them."""
 
-    #: Lengths of the axes that stay and of those that are folded; one each at least.
+    #: Lengths of the kept and of the reduced axes; at least one each.
     kept: tuple[int, ...]
     folded: tuple[int, ...]
     #: For each array, its strides along both.
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: For each array that has an element for each result, its strides along the axes that stay: those that are folded,
-    #: then those of the epilogue.
+    #: For each array with one element for each result, its strides along the kept axes: first the inputs, then the
+    #: arrays of the epilogue.
     out: tuple[tuple[int, ...], ...]
-    #: How many neighbours along the last axis that is folded are taken at a time; its length is that of groups of them.
+    #: Number of neighbours along the last reduced axis that are read at a time; its length counts groups of them.
     neighbours: int = 1
 
     @property
     def lies_along(self) -> bool:
-        """Tell whether elements that are folded together lie closer together than others."""
+        """Tell whether elements of the same output are closer in memory than elements of neighbouring outputs."""
         if self.neighbours > 1:
             return True
         if self.kept[-1] == 1 or self.folded[-1] == 1:
@@ -73,7 +73,7 @@ class Axes:
 
     @property
     def lies_in_quads(self) -> bool:
-        """Tell whether there are many elements, and those that are folded together lie in fours."""
+        """Tell whether there are many elements, and those of each output consist of quads."""
         if not all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps):
             return False
         if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.lies_along:
@@ -81,15 +81,15 @@ class Axes:
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
     def in_quads(self) -> Axes:
-        """Return the same axes for kernels that take four neighbours at a time."""
+        """Return the same axes for kernels that read four neighbours at a time."""
         steps = [(kept, (*folded[:-1], folded[-1] * QUAD)) for kept, folded in self.steps]
         folded = (*self.folded[:-1], self.folded[-1] // QUAD)
         return replace(self, folded=folded, steps=tuple(steps), neighbours=QUAD)
 
     def with_longest_first(self) -> Axes:
-        """Return the same axes, the longest one that is folded first, if its index takes more than 32 bits.
+        """Return the same axes, with the longest reduced axis first if its index needs more than 32 bits.
 
-        The index along the first one is never kept, and no array has two such axes.
+        Kernels do not store the index along the first axis, and no array has two such axes.
         """
         longest = max(range(len(self.folded)), key=lambda axis: self.folded[axis])
         if self.folded[longest] <= _NARROW:
@@ -110,7 +110,7 @@ def axes_of_arrays(
     outs: Sequence[Array],
     fixed: Sequence[Array] = (),
 ) -> Axes:
-    """Return the axes of arrays; those of `outs` have only the axes of `kept`, and `fixed` ones vary along these."""
+    """Return the axes of arrays; `outs` have only the axes of `kept`, and `fixed` arrays vary only along these."""
     strides = [broadcast_strides(x) for x in inputs]
     of_outs: list[Mapping[int, int] | Sequence[int]] = [broadcast_strides(x) for x in fixed]
     of_outs += [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
@@ -124,17 +124,17 @@ def axes_of_arrays(
 
     kept_lengths, kept_steps = together(in_memory(kept), [*strides, *of_outs])
     folded_lengths, folded_steps = together(in_memory(folded), strides)
-    steps = tuple(zip(kept_steps, folded_steps))  # shorter than what is kept
+    steps = tuple(zip(kept_steps, folded_steps))  # drops the strides of the outputs
     return Axes(kept_lengths, folded_lengths, steps, kept_steps[len(inputs) :])
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How a kernel is launched."""
+    """The launch configuration of a kernel."""
 
-    #: Which kernel: 'along' or 'across'.
+    #: Kind of the kernel: 'along', 'along_quads' or 'across'.
     kind: str
-    #: The numbers of work items in all and in a group; 0 leaves the group to the driver.
+    #: Global and local size; with a local size of 0, `automatic_grid` chooses both.
     items: int
     group: int
     #: Arguments of the kernel: the share of one item, and the number of parts of each output.
@@ -147,7 +147,7 @@ class ReductionPlans:
 
     def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
         profile = context.profile
-        # Complex numbers are not computed in vectors, and several elements are folded one by one.
+        # Vectors support neither complex numbers nor several elements.
         computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
         is_one = code["post"].results == 1
         vectors = profile.needs_explicit_vectors and is_one and not any(map(is_complex, computed))
@@ -189,7 +189,7 @@ class ReductionPlans:
         self._lie_in_quads: LaunchCache[bool] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
-        """Return all kernels."""
+        """Return all kernels of the reduction."""
         return [*_kernels(self._code), *_kernels(self._rest)]
 
     def launch(
@@ -199,9 +199,9 @@ class ReductionPlans:
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
     ) -> None:
-        """Fold arrays that broadcast to a shape in which no length is 0.
+        """Reduce arrays that broadcast to a nonempty shape.
 
-        `axes` are those that stay and those that are folded; `arrays` are the folded ones, and those of the epilogue.
+        `axes` are the kept and the reduced axes; `arrays` are the inputs, then the arrays of the epilogue.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         quads = self._code.quads and self._takes_quads(key, shape, axes, arrays)
@@ -234,7 +234,7 @@ class ReductionPlans:
         kept_lengths = [shape[axis] for axis in axes[0]]
         results = self._code.post.results
         left = empty(self._context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
-        # Each part has the layout of the results, which are in C order; one part follows the other.
+        # Each part has the layout of the results, which are C-contiguous; parts are contiguous.
         outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
@@ -246,9 +246,9 @@ class ReductionPlans:
     def _takes_quads(
         self, key: Hashable, shape: Sequence[int], axes: tuple[Sequence[int], Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
-        """Tell whether folded arrays are read by four elements at once; `key` is their shapes and strides.
+        """Tell whether to read four elements of the inputs at once; `key` is their shapes and strides.
 
-        Where these do not allow it, nothing is asked of the offsets: a trace holds for any of them.
+        Offsets are examined only if the strides allow it, so that a trace is not guarded on them needlessly.
         """
         many = self._many(arrays)
         lie = self._lie_in_quads.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).lies_in_quads)
@@ -257,12 +257,12 @@ class ReductionPlans:
         )
 
     def _many(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the folded arrays that have several elements for each result; those of the epilogue come last."""
+        """Return the inputs with several elements for each result; `arrays` may end with those of the epilogue."""
         kinds = zip(self._code.single, self._code.fixed, strict=True)
         return [array for array, kind in zip(arrays, kinds) if not any(kind)]
 
     def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
-        """Apply the epilogue to existing results, which are all equal: an array of one part, in C order."""
+        """Apply the epilogue to given results, all equal: `whole` is a C-contiguous array of one part."""
         parts = [whole] * self._code.post.results
         self._of_parts(kernels, parts, others).launch([*parts, *others])
 
@@ -294,7 +294,7 @@ class ReductionPlans:
 
 @functools.lru_cache(maxsize=512)
 def _kernels(code: ReductionCode) -> list[Kernel]:
-    """Return the kernels of a code; many nodes of a graph have an equal one."""
+    """Return the kernels of a code; cached, because many nodes of a graph have equal ones."""
     return code.kernels()
 
 
@@ -344,7 +344,7 @@ def _grid_of_teams(target_groups: int, over: Axes, whole: bool, group: int) -> G
 def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     wide, tall = group, 1
-    # Items for whom there is no column share one, and so do all where there are too few columns for the device.
+    # Items share columns if there are fewer columns than items in a group, or too few to occupy the device.
     while wide > 1 and tall < m:
         has_room = wide > _WARP and tall * 2 * _SMALLEST_ITEM <= m and n * tall < target_groups * group
         if wide < 2 * n and not has_room:
@@ -356,16 +356,17 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
 
 
 def _is_sum_of_float32(fold: str, pre: Program, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
-    """Tell whether elements of float32 are added up in float64 for a result that is not."""
+    """Tell whether float16 or float32 elements are summed in float64 for a float16 or float32 result."""
     narrow = ("float16", "float32")
     dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]
     return fold == "Add" and acc_dtype == "float64" and all(dtype in narrow for dtype in dtypes)
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
-    """Return the number of parts in which each of `n` outputs is folded from `m` elements; none is empty.
+    """Return the number of parts of each of `n` outputs, which have `m` elements each; no part is empty.
 
-    The device can use `wanted` parts for all outputs. The length that is divided is `most`; `m` by default.
+    `wanted` is the number of parts of all outputs that occupies the device. `most` is the length to split, by default
+    `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

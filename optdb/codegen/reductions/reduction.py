@@ -1,4 +1,4 @@
-"""The operation that folds arrays over axes."""
+"""The operation that reduces arrays over axes."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class Reduction(Operation):
-    """A scalar folded over axes of arrays, or over several elements that are computed of theirs.
+    """A reduction of arrays, or of elements computed from them, over axes.
 
-    The inputs are the arrays that are folded, and those of the epilogue.
+    The inputs are the arrays to reduce, then the arrays of the epilogue.
     """
 
-    #: The name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
+    #: Name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
     fold: str
-    #: The arrays that are folded, which have as many axes each, and broadcast.
+    #: Specs of the arrays to reduce, which have the same rank, and broadcast.
     inputs: Sequence[ArraySpec]
-    #: The axes that go.
+    #: The reduced axes.
     axes: Sequence[int]
-    #: The dtypes of the result, and of what is computed in between.
+    #: The dtypes of the result and of the accumulator.
     dtype: str
     acc_dtype: str
-    #: The prologue, which computes one element of those of the arrays, or several, each of which is folded by itself.
-    #: Without it there is one array, and its elements are folded.
+    #: The prologue, which computes one or several elements from those of the arrays. Each is folded separately.
+    #: Without a prologue, there is one array, and its elements are folded.
     pre: Program | None = None
-    #: The epilogue, which computes the outputs of the results, which come first, and of elements of further arrays.
-    #: Without it the outputs are the results.
+    #: The epilogue, which computes the outputs from the results, which are its first inputs, and from elements of other
+    #: arrays. Without an epilogue, the outputs are the results.
     post: Program | None = None
-    #: The further arrays, which broadcast to the result's shape.
+    #: Specs of the epilogue's other arrays, which broadcast to the result's shape.
     others: Sequence[ArraySpec] = ()
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Reduction(Operation):
         )
 
     def _fixed(self) -> tuple[bool, ...]:
-        """Return for each folded array whether it has an element for each result; for none if all are such."""
+        """Return, for each input, whether it has one element for each result; all False if every input has."""
         fixed = tuple([not x.single and all(x.broadcastable[axis] for axis in self.axes) for x in self.inputs])
         varies = [x for x, is_fixed in zip(self.inputs, fixed, strict=True) if not (is_fixed or x.single)]
         return fixed if varies else (False,) * len(fixed)
@@ -102,14 +102,14 @@ class Reduction(Operation):
             self._plans.of_nothing(kernels, whole, [*others, *outs])
 
     def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
-        """Return the shape of the elements that are folded."""
+        """Return the shape to which the inputs broadcast."""
         if self.pre is not None:
             return common_shape(self, self.inputs, folded)
         check_lengths(self, self.inputs, folded, empty=True)
         return folded[0].shape
 
     def _check_others(self, others: Sequence[Array], result: tuple[int, ...]) -> None:
-        """Do nothing if the epilogue's arrays have the result's shape, but for what is known to be broadcast."""
+        """Check that the epilogue's arrays have the result's shape, except along broadcastable axes."""
         check_lengths(self, self.others, others)
         for array, spec in zip(others, self.others, strict=True):
             lengths = zip(array.shape, result, spec.broadcastable, strict=True)

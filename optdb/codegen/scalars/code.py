@@ -1,7 +1,7 @@
-"""From a program of scalars to statements of OpenCL C.
+"""Translation of scalar programs to OpenCL C statements.
 
-A program is written step by step. Values that are the same for all elements are hoisted ahead of the others. With a
-width, the statements compute vectors.
+A program is translated step by step. Values that are the same for all elements are hoisted out of the loop. With a
+width above one, the statements compute vectors.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from optdb.codegen.scalars.types import NoCode, c_type, literal
 
 @dataclass(frozen=True)
 class ScalarCode:
-    """The OpenCL C that computes one element, or one vector of them."""
+    """The OpenCL C that computes one element, or one vector of elements."""
 
     #: Functions that the statements call.
     helpers: str
-    #: They assign the outputs, which are declared outside.
+    #: Statements that assign the outputs, which are declared outside.
     statements: str
-    #: All dtypes of inputs, outputs and values in between: a device must support them.
+    #: All dtypes of inputs, outputs and intermediate values, which a device must support.
     dtypes: frozenset[str]
-    #: Statements that compute the same values for all elements. They come ahead of the others.
+    #: Hoisted statements, whose values are the same for all elements. They come before the others.
     once: str
 
 
@@ -42,14 +42,14 @@ def scalar_code(
 ) -> ScalarCode:
     """Return the OpenCL C of a program, whose inputs and outputs are given by name.
 
-    Those inputs that are named in `uniform` are the same for all elements. With a width above one the other inputs and
-    the outputs are vectors. `helpers` takes the functions that the statements call, where several programs are in one
-    code. `wrong_functions` are the scalars whose functions of vectors are wrong, and are computed in other ways.
+    Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
+    are vectors. `helpers` collects the functions that the statements call, if several programs share a source.
+    `wrong_functions` are the scalars whose vector functions are wrong in the driver, and which are replaced.
 
     Raises
     ------
     NoCode
-        If there is none; the message says why.
+        If a step has no OpenCL C; the message says why.
     """
     writer = _CodeWriter(uniform, width, helpers, wrong_functions)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
@@ -99,7 +99,7 @@ class _CodeWriter:
         self._made: dict[str, str] = {}
 
     def step(self, scalar: Scalar, args: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """Write a scalar on expressions, each with its dtype, and return the same for the result."""
+        """Write the application of a scalar to (expression, dtype) pairs, and return the pair of the result."""
         values, dtypes = [value for value, _ in args], [dtype for _, dtype in args]
         for dtype in dtypes:
             c_type(dtype)

@@ -1,12 +1,12 @@
-"""The expression of OpenCL C for each scalar op.
+"""The OpenCL C expression of each scalar op.
 
 An entry takes a :class:`ScalarStep`, one application of an op, and returns an expression of the step's output dtype, or
-of one that C converts to it. A short entry is a text, in which ``{0}`` stands for the first input and ``{T}`` for the
-output's type. Unless an entry says otherwise the inputs are converted to the output's dtype first, as NumPy does it: C
-would add an int to a float as floats, and lose digits.
+of a dtype that C converts to it. A short entry is a string, in which ``{0}`` is the first input and ``{T}`` the output
+type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in NumPy: C would add an int
+to a float as floats, and lose digits.
 
-There are entries for real numbers, most of which hold for vectors of them, and others for complex ones. A complex
-number is a vector of two, so sums, differences and signs are the operators of vectors; the rest is in
+Real and complex numbers have separate entries; most of those for real numbers also work for vectors. A complex number
+is a vector of two, so sums, differences and signs use vector operators; the rest is in
 ``optdb/codegen/scalars/complexes.cl``.
 """
 
@@ -26,14 +26,14 @@ Entry = str | Callable[[ScalarStep], str]
 
 
 def expression(step: ScalarStep) -> str:
-    """Return the OpenCL C of one step.
+    """Return the OpenCL C expression of one step.
 
     Raises
     ------
     NoCode
-        If there is none for that op.
+        If the op has no OpenCL C.
     NotInVectors
-        If a step of vectors has to be computed lane by lane.
+        If a step on vectors must be computed lane by lane.
     """
     name = step.scalar.name
     entry = (_COMPLEX if step.is_complex else _REAL).get(name)
@@ -48,7 +48,7 @@ def expression(step: ScalarStep) -> str:
 
 
 def _c_name(name: str) -> str:
-    """Return the name in C of the function that a scalar op is named after."""
+    """Return the C name of the function that a scalar op is named after."""
     return name.lower().replace("arc", "a")
 
 
@@ -113,7 +113,7 @@ def _comparing(operator: str) -> Entry:
 
 
 def _common_dtype(step: ScalarStep) -> str:
-    """Return the dtype in which numbers are compared: that which holds all inputs."""
+    """Return the dtype in which numbers are compared: the promoted dtype of all inputs."""
     return functools.reduce(np.promote_types, map(np.dtype, step.dtypes)).name
 
 
@@ -229,14 +229,13 @@ _REAL: dict[str, Entry] = {
     "XlogY0": _xlog,
     **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
     "Element": lambda step: step.element(),
-    # In double precision whatever the output is, as SciPy does and the host's C code: what these are made of nearly
-    # cancels.
+    # In double precision for any output dtype, as in SciPy and the host's C code, because of cancellation.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
 
 
-#: Ops that are computed in floats, and in double precision where the result is a whole number. It is one where an op
-#: overwrites its input: the host's C code computes such an op in double precision, too.
+#: Ops that are computed in floating point, and in double precision if the output dtype is an integer. That happens if
+#: an op overwrites its input; the host's C code then also computes in double precision.
 _IN_FLOATS = frozenset(
     {
         *("ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Ceil", "Cos", "Cosh", "Erf"),
@@ -252,7 +251,7 @@ def _circular(step: ScalarStep) -> str:
     x, name = step.input(0), _c_name(step.scalar.name)
     if c_type(step.out) != "float":
         return f"{name}({x})"
-    # Wrong are denormal numbers whose neighbours are huge.
+    # Wrong for denormal numbers in vectors with huge numbers.
     of_nothing = step.number(1) if name == "cos" else x
     return step.choose(f"fabs({x}) < FLT_MIN", of_nothing, f"{name}({x})")
 
@@ -260,7 +259,7 @@ def _circular(step: ScalarStep) -> str:
 def _pow_of_vectors(step: ScalarStep) -> str:
     if c_type(step.out) != "double":
         return _pow(step)
-    # Wrong are powers of eight doubles, where they differ much.
+    # Wrong for vectors of eight doubles that differ much in magnitude.
     x, y = step.inputs()
     quarters = ["0123", "4567", "89ab", "cdef"][: step.width // 4]
     return f"(double{step.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"

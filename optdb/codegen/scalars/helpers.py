@@ -1,9 +1,9 @@
-"""Functions in OpenCL C for scalar ops that take more than an expression.
+"""OpenCL C functions for scalar ops that need more than an expression.
 
-The files beside this one contain them. ``T`` is the type that a function works in, ``U`` the unsigned type in which
-overflow is defined, ``EPSILON`` the machine epsilon of the type, ``TINY`` a number close to zero (those of complex
-numbers have other words, see ``complexes.cl``). The names by which they call each other are filled in, too. A program
-contains the functions that its expressions call, and those that these call, once each.
+They are in the .cl files of this package. Placeholders are ``T``, the type that a function computes in, ``U``, the
+unsigned type in which overflow is defined, ``EPSILON``, the machine epsilon, and ``TINY``, a number close to zero
+(complex functions have others, see ``complexes.cl``). Names of called functions are also substituted. A program
+contains each function that its expressions call, directly or indirectly, once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from optdb.codegen.source import filled, functions
 #: Bernoulli numbers of even index, from the second on.
 _BERNOULLI = [Fraction(*pair) for pair in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))]
 
-#: The coefficients of polynomials, by the name that ``POLYNOMIAL(x, NAME)`` has for them.
+#: The coefficients of polynomials, by name in ``POLYNOMIAL(x, NAME)``.
 _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
     "PSI": [b / (2 * k) for k, b in enumerate(_BERNOULLI, 1)],
     "TRI_GAMMA": _BERNOULLI,
     "STIRLING": [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1)],
     "LOG_LESS": [Fraction(1, 2 * k + 3) for k in range(13)],
-    # The Hurwitz zeta functions of 2, 3, ... where digamma is zero, with changing signs.
+    # The Hurwitz zeta function at 2, 3, ... for the zero of digamma, with alternating signs.
     "PSI_AT_ZERO": [
         *(0.9676722454476214, -0.44276316898359214, 0.2584997609556512, -0.16394270544240658, 0.10782405069126239),
         *(-0.07219956125645476, 0.048804288164143145, -0.033161126474847376, 0.022597648232218125),
@@ -32,7 +32,7 @@ _COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
         *(-0.000738070938996006, 0.0005049532658346026, -0.0003454680251063082, 0.00023635601564027086),
         *(-0.00016170622091974825, 0.00011063372768747429),
     ],
-    # One less than the zeta functions of 2, 3, ..., each by its number, with changing signs.
+    # (zeta(k) - 1) / k for k = 2, 3, ..., with alternating signs.
     "LN_GAMMA_NEAR_1": [
         *(0.3224670334241132, -0.0673523010531981, 0.020580808427784546, -0.007385551028673986, 0.0028905103307415234),
         *(-0.001192753911703261, 0.0005096695247430425, -0.00022315475845357936, 9.945751278180853e-05),
@@ -58,7 +58,7 @@ _NUMBERS = {
 
 
 def _polynomial(asked: re.Match[str]) -> str:
-    """Return ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in brackets."""
+    """Return ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in parentheses."""
     *others, text = [f"(T){float(coefficient)!r}" for coefficient in _COEFFICIENTS[asked["name"]]]
     for coefficient in reversed(others):
         text = f"{coefficient} + {asked['x']} * ({text})"
@@ -76,7 +76,7 @@ for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("t
 
 
 class Helpers:
-    """The functions that one program asks for; their names begin with a prefix, another one for each code of a node."""
+    """The functions that a program calls; their names have a prefix, which differs among the codes of a node."""
 
     def __init__(self, prefix: str = "optdb") -> None:
         self._prefix = prefix
@@ -98,5 +98,5 @@ class Helpers:
 
     @property
     def source(self) -> str:
-        """Return all functions, in OpenCL C."""
+        """Return the OpenCL C of all functions."""
         return "".join(self._sources.values())

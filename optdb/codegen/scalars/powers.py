@@ -1,4 +1,4 @@
-"""Powers with constant exponents, by products and square roots, which take a tenth of the time of the function."""
+"""Powers with constant exponents, by products and square roots, which take a tenth of the time of ``pow``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from optdb.codegen.scalars.program import Number, Scalar
 
 Value = TypeVar("Value")
 
-#: The largest exponent, either sign, that is computed by products.
+#: The largest absolute value of an exponent that is computed by products.
 _LARGEST = 4.5
 
 
 def power(
     base: Value, exponent: Any, dtype: str, apply: Callable[[Scalar, Sequence[Value | Number]], Value]
 ) -> Value | None:
-    """Return a power of a float by products and roots, to be written by `apply`; None if the function is to be used.
+    """Return a power of a float as products and roots, applied with `apply`; None if ``pow`` must be used.
 
-    Only whole exponents and those half way between have such a form. The results for zeros, infinities and NaN are
-    those of the function.
+    Only integers and half-integers are supported exponents. The results for zeros, infinities and NaN are those of
+    ``pow``.
     """
     doubled = 2 * float(exponent)
     if not 0 < abs(doubled) <= 2 * _LARGEST or doubled != int(doubled):
@@ -29,7 +29,7 @@ def power(
     whole, half = divmod(abs(int(doubled)), 2)
     mul = Scalar("Mul", dtype)
     if half:
-        # The root of -0 is -0, but its powers are not: -0 and 0 are 0.
+        # The root of -0 is -0, but its powers are not: adding 0 turns -0 into 0.
         base = apply(Scalar("Add", dtype), [base, Number.of(0, dtype)])
     factors: list[Value] = [base] * whole
     if half:

@@ -1,7 +1,7 @@
-"""Programs of scalars: what is computed of numbers, step by step.
+"""Scalar programs: sequences of scalar ops.
 
-A :class:`Scalar` names one step; ``expressions`` has its OpenCL C. A host translates its scalar ops, and graphs of
-them, into programs; loop fusion makes others of these.
+A :class:`Scalar` names one step; ``expressions`` has its OpenCL C. The host framework translates its scalar ops, and
+graphs of scalar ops, to programs; loop fusion combines programs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Scalar:
     Parameters
     ----------
     name : str
-        Its name in ``expressions``: 'Add', 'Cast'.
+        Its name in ``expressions``, such as 'Add' or 'Cast'.
     dtype : str
         The dtype of the result.
     properties : tuple of (str, value)
-        What else determines the result, such as ``("openlow", True)``; see ``scalar["openlow"]``.
+        Other parameters, such as ``("openlow", True)``, which ``scalar["openlow"]`` returns.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Number:
-    """A constant of a program, to the last bit."""
+    """A constant of a program, compared bitwise."""
 
     dtype: str
-    #: The bytes of its value: so NaN equals itself, and -0 does not equal 0.
+    #: The bytes of its value, so that NaN equals itself, and -0 does not equal 0.
     raw: bytes
 
     @classmethod
@@ -51,18 +51,18 @@ class Number:
 
     @property
     def value(self) -> Any:
-        """The value, as a number of NumPy's."""
+        """The value, as a NumPy scalar."""
         return np.frombuffer(self.raw, self.dtype)[0]
 
     @property
     def may_be_argument(self) -> bool:
-        """Whether a kernel may take it as an argument: a real number that no compiler simplifies anything with."""
+        """Whether a kernel may take it as an argument: a real number with which compilers simplify nothing."""
         return self.dtype.startswith("float") and abs(self.value) not in _COMMON
 
 
-#: Products, quotients and powers with these are simplified by compilers.
+#: Numbers with which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-#: Scalars that compute as quickly with a number that is not known before.
+#: Scalars that are as fast with a number that is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {
         *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
@@ -70,28 +70,28 @@ _TAKING_ARGUMENTS = frozenset(
     }
 )
 
-#: The index of a value, which counts inputs first, then the results of steps; or a constant.
+#: The index of a value (inputs first, then results of steps), or a constant.
 Slot = int | Number
 #: A scalar, and its inputs.
 Application = tuple[Scalar, tuple[Slot, ...]]
-#: What stands for a value.
+#: The type of values in `Program.evaluate`.
 Value = TypeVar("Value")
 
 
 class Program:
-    """Scalars, one after the other.
+    """A sequence of scalar ops.
 
     Parameters
     ----------
     dtypes : tuple of str
-        Of the inputs.
+        The dtypes of the inputs.
     steps : tuple of (Scalar, tuple of slots)
-        The applications.
+        The applications of scalars, in order.
     results : tuple of slots
-        Which values are the outputs.
+        Slots of the outputs.
     takes_arguments : bool
-        Whether kernels take its numbers as arguments, see `with_arguments`. Programs that differ in it are equal: they
-        compute the same.
+        Whether kernels take its numbers as arguments, see `with_arguments`. Equality ignores it, because the results
+        are the same.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Program:
 
     @classmethod
     def copying(cls, *dtypes: str) -> Program:
-        """Return the program whose results are its inputs, of these dtypes."""
+        """Return the program that returns its inputs, of these dtypes."""
         return cls(dtypes, (), tuple(range(len(dtypes))))
 
     @property
@@ -156,9 +156,9 @@ class Program:
         apply: Callable[[Scalar, Sequence[Value]], Value],
         constant: Callable[[Number], Value],
     ) -> list[Value]:
-        """Interpret the program over values of any kind, and return the results.
+        """Interpret the program over values of any type, and return the results.
 
-        `apply` returns the result of a step for its scalar and inputs, `constant` the value of a constant.
+        `apply` returns the result of a step for its scalar and inputs, and `constant` the value of a constant.
         """
         values = list(inputs)
 
@@ -170,7 +170,7 @@ class Program:
         return [value(slot) for slot in self.results]
 
     def pruned(self) -> tuple[Program, tuple[int, ...]]:
-        """Return the program without steps and inputs that no result needs, and the numbers of the inputs it keeps."""
+        """Return the program without unused steps and inputs, and the indexes of the inputs that it keeps."""
         count = len(self.dtypes)
         needed = {slot for slot in self.results if not isinstance(slot, Number)}
         for number in reversed(range(count, count + len(self.steps))):
@@ -187,11 +187,11 @@ class Program:
         return Program(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
-        """Return the program with its factors, terms, bounds and exponents as further inputs, and these numbers.
+        """Return the program with its factors, terms, bounds and exponents as additional inputs, and these numbers.
 
-        Programs that differ in nothing else become equal, and one kernel computes them; but each argument takes a
-        launch some 50 ns. Numbers stay in the program
-        where a compiler may make use of them: small ones such as 1 and 2, integers, and the operands of other scalars.
+        Programs that differ only in these become equal and share a kernel, but each argument costs a launch about
+        50 ns. Numbers that a compiler may exploit remain in the program: small ones such as 1 and 2, integers, and the
+        operands of other scalars.
         """
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)
@@ -226,7 +226,7 @@ class ProgramBuilder:
         self._slots: dict[Application, int] = {}
 
     def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
-        """Apply a scalar, and return the slot of its result. A float to the power of 2 is its square."""
+        """Apply a scalar, and return the slot of its result. A float to the power of 2 becomes `Sqr`."""
         if scalar.name == "Pow" and self._is_square(scalar.dtype, *slots):
             scalar, slots = Scalar("Sqr", scalar.dtype), slots[:1]
         step = scalar, tuple(slots)
@@ -263,18 +263,18 @@ def program_of_graph(
     nodes: Iterable[Any],
     program_of: Callable[[Any, Sequence[str]], Program],
 ) -> Program:
-    """Return the program of a host's graph of scalar ops.
+    """Return the program of a graph of scalar ops of the host framework.
 
     Parameters
     ----------
     dtypes : sequence of str
-        Of the inputs.
+        The dtypes of the inputs.
     inputs, outputs : sequence
         The graph's variables. Each has a ``type.dtype``, and a constant has its value as ``data``.
     nodes : iterable
-        In topological order, with an ``op``, ``inputs`` and ``outputs`` each.
+        Nodes in topological order. Each has an ``op``, ``inputs`` and ``outputs``.
     program_of : callable
-        Returns the program of an op for inputs of some dtypes.
+        Returns the program of an op for inputs of given dtypes.
     """
     builder = ProgramBuilder(dtypes)
     values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))

@@ -1,8 +1,8 @@
-"""One application of a scalar op in a program: to numbers, or to vectors of them.
+"""One application of a scalar op in a program, to numbers or to vectors.
 
-A processor computes the functions of a vector type many times faster than one number after the other, and its compiler
-does not vectorize them. An expression that the methods of a :class:`ScalarStep` build is valid for a
-:class:`LaneStep`, too, in which comparisons return masks, and masks select.
+On CPUs, vector functions are many times faster than scalar ones, and compilers do not vectorize calls of the latter. An
+expression built by the methods of a :class:`ScalarStep` is also valid for a :class:`LaneStep`, where comparisons return
+masks, and choices are selects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.codegen.scalars.types import c_type, convert, is_complex, is_float, l
 
 
 class NotInVectors(Exception):
-    """An expression is of numbers alone: vectors are computed lane by lane."""
+    """An expression has no vector form, and must be computed lane by lane."""
 
 
 @dataclass
@@ -25,16 +25,16 @@ class ScalarStep:
     """One application of a scalar op to numbers."""
 
     scalar: Scalar
-    #: Of the inputs.
+    #: The dtypes of the inputs.
     dtypes: list[str]
-    #: The inputs, as expressions.
+    #: Expressions of the inputs.
     args: list[str]
     #: Collects the functions that the expression calls.
     helpers: Helpers
     #: Collects the dtypes of intermediate values.
     used: set[str]
 
-    # Without hints, they are no fields.
+    # Without annotations, these are class attributes and not dataclass fields.
     width = 1
     is_wrong = False
 
@@ -44,27 +44,27 @@ class ScalarStep:
         return self.scalar.dtype
 
     def input(self, i: int, dtype: str | None = None) -> str:
-        """Return an input, converted to `dtype`; to the output's if not given."""
+        """Return an input, converted to `dtype`, by default the output's."""
         dtype = dtype or self.out
         self.used.add(dtype)
         return f"({convert(self._arg(i), self.dtypes[i], dtype, self.width)})"
 
     def inputs(self, dtype: str | None = None) -> list[str]:
-        """Return all inputs, converted to `dtype`; to the output's if not given."""
+        """Return all inputs, converted to `dtype`, by default the output's."""
         return [self.input(i, dtype) for i in range(len(self.args))]
 
     def number(self, value: Any, dtype: str | None = None) -> str:
-        """Return a constant of `dtype`; of the output's if not given."""
+        """Return a constant of `dtype`, by default the output's."""
         return literal(value, dtype or self.out)
 
     def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
-        """Return a call of a helper in a dtype, the output's if not given: on all inputs, or on other expressions."""
+        """Return a call of a helper on `args`, by default all inputs, in `dtype`, by default the output's."""
         dtype = dtype or self.out
         function = self.helpers.get(kind, c_type(dtype), unsigned(dtype))
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return an element of the array that the scalar names: the input is its index, from an offset on."""
+        """Return an element of the array that the scalar names; its index is the input plus an offset."""
         return self._element(self.input(0, "int64"))
 
     def _element(self, index: str) -> str:
@@ -72,7 +72,7 @@ class ScalarStep:
         return f"{load}({self.scalar['array']}_at[{index} + {self.scalar['offset']}L])"
 
     def joined(self, operator: str, *args: str) -> str:
-        """Return expressions of the output's dtype with an operator between them: whole numbers wrap."""
+        """Return expressions of the output's dtype joined by an operator; integers wrap on overflow."""
         if is_float(self.out):
             return f" {operator} ".join(args)
         return f" {operator} ".join(f"({unsigned(self.out)}){arg}" for arg in args)
@@ -82,11 +82,11 @@ class ScalarStep:
         return comparison
 
     def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
-        """Return `x` where a comparison of inputs holds, which have the dtype `compared` or the output's, else `y`."""
+        """Return `x` where a comparison holds, else `y`; `compared` is its operands' dtype, by default the output's."""
         return f"(({comparison}) ? {x} : {y})"
 
     def type(self, dtype: str | None = None) -> str:
-        """Return the type of values of `dtype`; of the output's if not given."""
+        """Return the type of values of `dtype`, by default the output's."""
         return c_type(dtype or self.out)
 
     def _arg(self, i: int) -> str:
@@ -94,12 +94,12 @@ class ScalarStep:
 
     @property
     def is_complex(self) -> bool:
-        """Tell whether complex numbers go in or come out."""
+        """Whether an input or the output is complex."""
         return any(map(is_complex, (*self.dtypes, self.out)))
 
     @property
     def kind(self) -> str:
-        """'float', 'int' or 'uint', as the output is."""
+        """The kind of the output: 'float', 'int' or 'uint'."""
         return "float" if is_float(self.out) else "int" if self.out.startswith("int") else "uint"
 
 
@@ -107,11 +107,11 @@ class ScalarStep:
 class LaneStep(ScalarStep):
     """One application of a scalar op to vectors."""
 
-    #: How many numbers a vector has.
+    #: Vector width.
     width: int
-    #: Tells of an input whether it is one number for all lanes, and no vector.
+    #: Tells whether an input is one number for all lanes instead of a vector.
     is_uniform: Callable[[str], bool]
-    #: Whether the driver's function of vectors is wrong.
+    #: Whether the driver's vector function is wrong.
     is_wrong: bool = False
 
     def number(self, value: Any, dtype: str | None = None) -> str:
@@ -121,8 +121,8 @@ class LaneStep(ScalarStep):
         raise NotInVectors(f"{kind} is a function of numbers")
 
     def element(self) -> str:
-        # A vector of its lanes' elements, not an array that becomes a vector: a processor waits until narrow stores are
-        # in memory before it loads them as a wide one.
+        # A vector literal of the lanes' elements, not a union: a wide load of narrow stores defeats store-to-load
+        # forwarding.
         index = self.input(0, "int64")
         return f"({self.type()})({', '.join(self._element(f'{index}.s{lane:x}') for lane in range(self.width))})"
 
@@ -150,7 +150,7 @@ class LaneStep(ScalarStep):
         return f"{c_type(dtype or self.out)}{self.width}"
 
     def _mask(self, dtype: str) -> str:
-        """Return the type of the results of comparisons of a dtype."""
+        """Return the type of the results of vector comparisons of a dtype."""
         return f"{_SIGNED[c_type(dtype)]}{self.width}"
 
 

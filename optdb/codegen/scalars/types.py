@@ -1,8 +1,8 @@
-"""Numbers in OpenCL C: the type a dtype is computed in, conversions and literals.
+"""Numbers in OpenCL C: computed types of dtypes, conversions and literals.
 
-Booleans are bytes of 0 and 1. Half floats are stored as such and computed as floats, so
-a value passes from one step to the next unrounded; an explicit cast to float16 rounds.
-Complex numbers are vectors of two; nothing else is vectorized in a program that has them.
+Booleans are bytes with the values 0 and 1. Halves are stored as such and computed as floats, so
+intermediate values are not rounded; an explicit cast to float16 rounds. Complex numbers are
+vectors of two; nothing else is vectorized in a program that has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-#: The type that a value of each dtype is computed in.
+#: The type in which values of each dtype are computed.
 C_TYPES = {
     "bool": "uchar",
     "int8": "char",
@@ -35,11 +35,11 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 class NoCode(NotImplementedError):
-    """There is no OpenCL C for something; the message says why."""
+    """A computation has no OpenCL C; the message says why."""
 
 
 def c_type(dtype: str) -> str:
-    """Return the type that values of `dtype` are computed in; raise NoCode if there is none."""
+    """Return the type in which values of `dtype` are computed; raise NoCode if there is none."""
     try:
         return C_TYPES[dtype]
     except KeyError:
@@ -49,8 +49,8 @@ def c_type(dtype: str) -> str:
 def unsigned(dtype: str) -> str:
     """Return the C type in which integers of `dtype` are added and multiplied.
 
-    It is unsigned, because overflow of the others is undefined, and no narrower than
-    an int, because narrower ones become ints in C before anything else.
+    It is unsigned, because signed overflow is undefined, and at least as wide as an int,
+    because C promotes narrower types to int.
     """
     return "ulong" if dtype.endswith("64") else "uint"
 
@@ -71,7 +71,7 @@ def part_dtype(dtype: str) -> str:
 
 
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
-    """Return `code`, an expression of dtype `source`, as one of dtype `target`: of vectors if the width is more than 1.
+    """Return `code`, an expression of dtype `source`, converted to `target`; of vectors if the width is above 1.
 
     Raise NoCode if `source` is complex, and `target` is not.
     """
@@ -87,7 +87,7 @@ def convert(code: str, source: str, target: str, width: int = 1) -> str:
         return f"convert_uchar{width}(-(({code}) != ({c_type(source)})0))" if width > 1 else f"(uchar)(({code}) != 0)"
     if not is_float(source) or is_float(target) or target in ("int32", "int64"):
         return _cast(code, c_type(target), width)
-    # By way of a type that holds negative numbers, as processors do.
+    # Convert through a signed type, as CPUs do.
     if target != "uint64":
         return _cast(_cast(code, "long" if target == "uint32" else "int", width), c_type(target), width)
     direct, by_way = _cast(code, "ulong", width), _cast(_cast(code, "long", width), "ulong", width)
@@ -101,7 +101,7 @@ def _cast(code: str, name: str, width: int) -> str:
 
 
 def literal(value: Any, dtype: str) -> str:
-    """Return `value` as a constant expression of dtype `dtype`, to the last bit."""
+    """Return `value` as a constant expression of dtype `dtype`, without rounding."""
     if is_float(dtype):
         return _float_literal(float(value), c_type(dtype))
     if is_complex(dtype):
