@@ -73,7 +73,9 @@ class ElementKernels:
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
-        key = (self._in_quads(context, arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
+        # By their bits: 0.0 equals -0.0, and NaN equals nothing.
+        bits = [np.asarray(number).tobytes() for number in numbers]
+        key = (self._in_quads(context, arrays), *bits, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
         bound.launch(arrays)
 

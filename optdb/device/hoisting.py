@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from optdb.device.iterations import Carried, Iteration, Row, operands_of, ordered, varying
+from optdb.device.iterations import Carried, Iteration, StepRow, operands_of, ordered, varying
 from optdb.device.products import MatrixProduct
 from optdb.device.tensors import (
     Computed,
@@ -27,7 +27,7 @@ __all__ = ["iterated"]
 _MOST_BYTES = 1 << 28
 
 
-def iterated(steps: int, rows: Sequence[Row], carried: Sequence[Carried]) -> Iteration:
+def iterated(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
     """Return a loop; the parameters are those of `Iteration`."""
     results = [value for array in carried for _, value in array.written]
     states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
@@ -50,7 +50,7 @@ def _is_product(tensor: Tensor) -> bool:
     return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
 
 
-def _rows_of_steps(row: Row, steps: int) -> Tensor:
+def _rows_of_steps(row: StepRow, steps: int) -> Tensor:
     assert isinstance(row.source, Tensor)
     whole = [Stripe(0, 1, length) for length in row.shape]
     return strided(row.source, [Stripe(row.start, 1, steps), *whole])

@@ -1,7 +1,7 @@
 """Loops as lazy tensors: steps that read rows of arrays, and write rows, each time further on.
 
-An :class:`Iteration` describes one step by tensors, for all steps: a :class:`Row` is a row of an array, which moves on
-with each step. Arrays of `Carried` rows hold what steps compute: states that later steps read, and results.
+An :class:`Iteration` describes one step by tensors, for all steps: a :class:`StepRow` is a row of an array, which moves
+on with each step. Arrays of `Carried` rows hold what steps compute: states that later steps read, and results.
 ``schedule`` stores what does not depend on the step once, before the loop.
 """
 
@@ -33,7 +33,7 @@ from optdb.device.tensors import (
     transposed,
 )
 
-__all__ = ["Carried", "Iterated", "Iteration", "Row", "first_rows", "operands_of", "ordered", "varying"]
+__all__ = ["Carried", "Iterated", "Iteration", "StepRow", "first_rows", "operands_of", "ordered", "varying"]
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Carried:
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class Row(Tensor):
+class StepRow(Tensor):
     """A row of an array: in step t of a loop row ``(start + t) % length``, of an array that has so many."""
 
     def __init__(self, source: Tensor | Carried, start: int = 0) -> None:
@@ -66,7 +66,7 @@ class Iteration:
     ----------
     steps : int
         How many; at least one.
-    rows : sequence of Row
+    rows : sequence of StepRow
         What each step reads.
     carried : sequence of Carried
         What each step writes.
@@ -77,13 +77,13 @@ class Iteration:
     def __init__(
         self,
         steps: int,
-        rows: Sequence[Row],
+        rows: Sequence[StepRow],
         carried: Sequence[Carried],
         hoisted: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         self.steps = steps
         #: Tensors of a step, and the rows that are read in their place.
-        self.hoisted = {tensor: Row(of_steps) for tensor, of_steps in (hoisted or {}).items()}
+        self.hoisted = {tensor: StepRow(of_steps) for tensor, of_steps in (hoisted or {}).items()}
         self.rows = (*rows, *self.hoisted.values())
         self.carried = tuple(carried)
         self.outputs = [Iterated(self, number) for number in range(len(carried))]
@@ -120,7 +120,7 @@ class Iteration:
     @property
     def is_for_one_item(self) -> bool:
         """Whether one item of a processor computes a step, whose loops become one kernel."""
-        computed = [x for x in self.varying - self.hoisted.keys() if not isinstance(x, Row)]
+        computed = [x for x in self.varying - self.hoisted.keys() if not isinstance(x, StepRow)]
         is_small = all(
             x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS for x in computed
         )

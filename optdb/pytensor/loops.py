@@ -11,7 +11,7 @@ from pytensor.scan.op import Scan
 
 from optdb.device.functions.host_parts import Value
 from optdb.device.hoisting import iterated
-from optdb.device.iterations import Carried, Iteration, Row, first_rows, varying
+from optdb.device.iterations import Carried, Iteration, StepRow, first_rows, varying
 from optdb.device.tensors import (
     Constant,
     Coordinate,
@@ -47,17 +47,17 @@ def _scan(op: Scan, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> 
     (steps,) = trace.numbers(node.inputs[:1])
     if steps < 0:
         raise IndexError(f"a loop cannot have {steps} steps")
-    loop = _Loop(op, node, steps, trace)
+    loop = _ScanLoop(op, node, steps, trace)
     return loop.unrepeated() if not steps else loop.outputs()
 
 
-class _Loop:
+class _ScanLoop:
     """A loop of some steps, as PyTensor's node describes it."""
 
     def __init__(self, op: Scan, node: Apply, steps: int, trace: GraphTrace) -> None:
         self._op, self._node, self._steps, self._trace = op, node, steps, trace
         #: What steps read, in the order of the inner graph's inputs.
-        self._rows: list[Row] = []
+        self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
         #: For each result of a step, the array and its row in the first step; None for arrays of results alone.
@@ -104,7 +104,7 @@ class _Loop:
                 raise ValueError(
                     f"sequence {number} of a loop has shape {x.shape}, and the loop has {self._steps} steps"
                 )
-            self._rows.append(Row(x))
+            self._rows.append(StepRow(x))
 
     def _add(self, carried: Carried, finish: _Finish) -> Carried:
         self._carried.append(carried)
@@ -117,7 +117,7 @@ class _Loop:
             raise OnHost("an array that its steps write has no rows")
         carried = self._add(Carried(x.shape[0], x.shape[1:], x.dtype, [(0, x)]), lambda array: array)
         first = -min(taps)
-        self._rows += [Row(carried, first + tap) for tap in taps]
+        self._rows += [StepRow(carried, first + tap) for tap in taps]
         self._targets += [(carried, first + tap) for tap in written]
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ class _Loop:
         rows = length if length >= count else max(length, before + 1)
         carried = Carried(rows, x.shape[1:], x.dtype, [(0, first_rows(x, before)), *self._zeros(x, count)])
         self._add(carried, lambda array: _last_rows(array, count, length))
-        self._rows += [Row(carried, before + tap) for tap in taps]
+        self._rows += [StepRow(carried, before + tap) for tap in taps]
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
@@ -141,7 +141,7 @@ class _Loop:
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
-        self._rows.append(Row(carried, 0))
+        self._rows.append(StepRow(carried, 0))
         self._targets.append((carried, 1))
 
     @staticmethod
@@ -223,7 +223,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 class _StepTracer:
     """What the trace of a step may ask of the call: nothing that differs from step to step."""
 
-    def __init__(self, tracer: Any, rows: Sequence[Row]) -> None:
+    def __init__(self, tracer: Any, rows: Sequence[StepRow]) -> None:
         self.context, self.has_host = tracer.context, tracer.has_host
         self.checks: _Checks = []
         self._tracer = tracer

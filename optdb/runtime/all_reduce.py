@@ -1,12 +1,12 @@
 """An all-reduce of small vectors, as commands: what several devices of a process, or of several, compute together.
 
 A *round* copies vectors of a device to the host (``fetching``), waits until all devices have theirs there, puts them
-together (`AllReduce`), and copies the results to the device (`EnqueueGive`). Each device has a thread, which does this
-for its own device. For devices of one process, C code does it without Python's lock (``driver_batches``): threads find
-each other's vectors in a table, where each posts the number of the attempt at a step. Elsewhere Python does it, by what
+together (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has a thread, which
+does this for its own device. For devices of one process, C code does it without Python's lock (``driver_batches``):
+threads find each other's vectors in a table, where each posts the number of the attempt at a step. Elsewhere Python does it, by what
 the round is given.
 
-What is enqueued before the `AllReduce` keeps the device busy while its vectors travel.
+What is enqueued before the `EnqueueAllReduce` keeps the device busy while its vectors travel.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 
 __all__ = [
-    "AllReduce",
+    "EnqueueAllReduce",
     "EnqueueGive",
+    "ExchangeRound",
     "Member",
     "MemberTable",
     "Moments",
-    "Round",
     "VectorSpec",
 ]
 
@@ -60,7 +60,7 @@ class _Post(ctypes.Structure):
     _fields_ = (("attempt", ctypes.c_uint64), ("terms", ctypes.c_void_p))
 
 
-class _Member(ctypes.Structure):
+class _MemberStruct(ctypes.Structure):
     """A ``Member`` of the C code."""
 
     _fields_ = (
@@ -70,7 +70,7 @@ class _Member(ctypes.Structure):
     )
 
 
-class _Round(ctypes.Structure):
+class _RoundStruct(ctypes.Structure):
     """A ``Round`` of the C code."""
 
     _fields_ = (
@@ -120,7 +120,7 @@ class Member:
 
     def __init__(self, table: MemberTable, rank: int, timeout: float, aborted: ctypes.c_uint64) -> None:
         self._table = table
-        self.record = _Member(
+        self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
         #: Whether C code makes the rounds of the present attempt, on all devices.
@@ -174,7 +174,7 @@ class VectorSpec:
     moments: Moments | None = None
 
 
-class Round:
+class ExchangeRound:
     """One device's side of an all-reduce: its vectors on the host, and the results.
 
     Parameters
@@ -197,7 +197,7 @@ class Round:
         number: int,
         specs: Sequence[VectorSpec],
         member: Member | None,
-        reduce: Callable[[Round], None],
+        reduce: Callable[[ExchangeRound], None],
     ) -> None:
         self.number, self.specs = number, tuple(specs)
         self._reduce = reduce
@@ -212,7 +212,7 @@ class Round:
             for i in range(len(specs))
         ]
         self._member = member if all(np.dtype(spec.dtype) in _NATIVE for spec in specs) else None
-        self.record = _Round(terms=ctypes.addressof(self.terms), count=len(specs))
+        self.record = _RoundStruct(terms=ctypes.addressof(self.terms), count=len(specs))
         if self._member is not None:
             self._connect(self._member, driver_calls(context.queue) is not None)
 
@@ -274,7 +274,7 @@ class EnqueueGive(DeviceTransfer):
 
     kind: ClassVar[str] = "give"
 
-    round: Round
+    round: ExchangeRound
     number: int  #: Which vector of the round it is.
     target: Any
     offset: int
@@ -299,13 +299,13 @@ class EnqueueGive(DeviceTransfer):
 
 
 @dataclass(eq=False, slots=True)
-class AllReduce(Transfer):
+class EnqueueAllReduce(Transfer):
     """Waits until all devices have the vectors of a round on the host, and computes the results."""
 
     kind: ClassVar[str] = "all-reduce"
     _fields: ClassVar = ()
 
-    round: Round
+    round: ExchangeRound
 
     @property
     def nbytes(self) -> int:

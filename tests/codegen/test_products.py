@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
+from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import view
 from tests.codegen.layouts import STEPS, compute, context, device_array
 from tests.effort import examples
@@ -88,6 +89,16 @@ def test_outer_products(overwrites):
     np.testing.assert_array_equal(z.get(), got if overwrites else a)
     with pytest.raises(ValueError, match="cannot add the product"):
         compute(operation, z, np.array(0.5), device_array(c), device_array(b))
+
+
+def test_the_sign_of_a_factor_that_is_zero():
+    zeros, ones = device_array(np.full((2, 2), -0.0, "float32")), device_array(np.ones(2, "float32"))
+    operation = AddedOuterProduct(context(), "float32")
+    kernels = compile_kernels(operation.kernels(), context(), "outer products")
+    for factor in (0.0, -0.0, 0.0):
+        outputs = [[None]]
+        operation.run([zeros, np.array(factor, "float32"), ones, ones], outputs, kernels)
+        assert np.signbit(outputs[0][0].get()).all() == np.signbit(factor)
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((9,), (9,)), ((0,), (0,))])

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from optdb.runtime import driver_batches
-from optdb.runtime.all_reduce import AllReduce, EnqueueGive, Member, MemberTable, Moments, Round, VectorSpec
+from optdb.runtime.all_reduce import (
+    EnqueueAllReduce,
+    EnqueueGive,
+    ExchangeRound,
+    Member,
+    MemberTable,
+    Moments,
+    VectorSpec,
+)
 from optdb.runtime.arrays import empty, from_host, to_host
 from optdb.runtime.commands import CommandList, Memory
 from optdb.runtime.fetching import EnqueueFetch, StartQueue
@@ -36,7 +44,7 @@ def round_of(member, counts=(1, 1), dtype="float64", reduce=never, number=3):
         VectorSpec(np.dtype(dtype), 5, 5),
         VectorSpec(np.dtype(dtype), SIZE, SIZE // 3 * 2, Moments(LENGTHS, tuple(counts))),
     ]
-    return Round(runtime_context(), number, specs, member, reduce)
+    return ExchangeRound(runtime_context(), number, specs, member, reduce)
 
 
 def in_threads(work, count):
@@ -50,13 +58,13 @@ def test_commands_bring_vectors_and_results_without_python():
 
     def work(rank):
         member = table.member(rank)
-        round_ = Round(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
+        round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
         vector, result = from_host(context, np.arange(8, dtype="float32") + rank), empty(context, (8,), "float32")
         source, target = (Memory(32, context.cl_context, array.base_data) for array in (vector, result))
         recorded = [
             EnqueueFetch(context.queue, round_.vectors[0], round_.events[0], source, vector.offset),
             StartQueue(context.queue),
-            AllReduce(context.queue, round_),
+            EnqueueAllReduce(context.queue, round_),
             EnqueueGive(context.queue, round_, 0, target, result.offset),
         ]
         commands = CommandList(command.bind(lambda memory: (memory.buffer, 0)) for command in recorded)
@@ -117,7 +125,7 @@ def test_python_computes_where_c_code_does_not(how):
     assert not round_.is_native
     round_.run()
     # Where a list goes by C code, that leaves the round to Python.
-    commands = CommandList([AllReduce(runtime_context().queue, round_)])
+    commands = CommandList([EnqueueAllReduce(runtime_context().queue, round_)])
     commands.batch.run()
     assert computed == [round_, round_]
 

@@ -27,7 +27,7 @@ from optdb.device.plans.steps import (
     TableUploads,
     in_segments,
 )
-from optdb.runtime.all_reduce import AllReduce
+from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import CommandList, Memory
@@ -191,7 +191,7 @@ class Plan:
 
     def _divided(self, commands: CommandList) -> tuple[CommandList, CommandList]:
         """Return the commands before the first one that waits for another device, and the others."""
-        count = next((i for i, command in enumerate(commands) if isinstance(command, AllReduce)), None)
+        count = next((i for i, command in enumerate(commands) if isinstance(command, EnqueueAllReduce)), None)
         if count is None:
             return commands, CommandList()
         if self._waiting is None or self._waiting[0] is not commands:

@@ -22,7 +22,7 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.paths import Path, Round
 from optdb.device.plans.roles import Roles
 from optdb.device.plans.tables import NodeTable, tables_of
-from optdb.runtime.all_reduce import AllReduce
+from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array
 from optdb.runtime.arrays import copy as copy_array
 from optdb.runtime.buffer_assignment import IOBinding
@@ -160,7 +160,7 @@ class Recording:
 
         What waits for other devices does so in each call, as theirs do.
         """
-        if any(isinstance(command, AllReduce) for command in segment.commands):
+        if any(isinstance(command, EnqueueAllReduce) for command in segment.commands):
             return False
         small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
         linked = self.linked

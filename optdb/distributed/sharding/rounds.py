@@ -17,7 +17,7 @@ from optdb.distributed.sharding.collective import MOMENTS, SUM, Completion, Redu
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
-from optdb.runtime.all_reduce import AllReduce, EnqueueGive, Moments, Round, VectorSpec
+from optdb.runtime.all_reduce import EnqueueAllReduce, EnqueueGive, ExchangeRound, Moments, VectorSpec
 from optdb.runtime.arrays import copy, empty
 from optdb.runtime.commands import enqueue
 from optdb.runtime.context import Context
@@ -53,14 +53,14 @@ class _OfRound(Op):
         context: Context = node.outputs[0].type.context
         return context
 
-    def _round_of(self, node: Apply, inputs: Sequence[Any]) -> Round:
+    def _round_of(self, node: Apply, inputs: Sequence[Any]) -> ExchangeRound:
         """Return the thread's round for vectors like these."""
         specs = _specs(self.round, inputs)
         found = reducer()
-        kept: list[Round] = found.staging.setdefault(self.round, [])
+        kept: list[ExchangeRound] = found.staging.setdefault(self.round, [])
         known = next((each for each in kept if each.specs == specs), None)
         if known is None:
-            known = Round(self._context(node), self.round.number, specs, found.member, _reduce)
+            known = ExchangeRound(self._context(node), self.round.number, specs, found.member, _reduce)
             kept.append(known)
             del kept[:-_MOST_KEPT]
         return known
@@ -104,7 +104,7 @@ class EndRound(_OfRound):
     ) -> None:
         """Compute the results."""
         round_, context = self._round_of(node, inputs), self._context(node)
-        enqueue(AllReduce(context.queue, round_))
+        enqueue(EnqueueAllReduce(context.queue, round_))
         for number, (cell, result) in enumerate(zip(output_storage, round_.results, strict=True)):
             out = cell[0]
             if out is None or out.shape != result.shape or out.dtype != result.dtype:
@@ -132,7 +132,7 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
     )
 
 
-def _reduce(round_: Round) -> None:
+def _reduce(round_: ExchangeRound) -> None:
     """Put the vectors of all workers together by Python; raise why C code could not."""
     found = reducer()
     if round_.is_native:

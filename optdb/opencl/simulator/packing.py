@@ -227,7 +227,7 @@ class _EnqueuePart(Transfer):
 
     kind: ClassVar[str] = "fetch"
 
-    part: _Part
+    part: _PackedPart
     sources: tuple[Any, ...]
     offsets: tuple[int, ...]
     is_rebindable: bool = False
@@ -263,7 +263,7 @@ class _EnqueuePart(Transfer):
             self.call()
 
 
-class _Part:
+class _PackedPart:
     """Neighbours of packed variables of a dtype, which leave while others are computed.
 
     Parameters
@@ -329,7 +329,7 @@ class PiecewiseDownload:
         self._packed = packed
         self._queue = side_queue(packed._state.context)
         #: Parts that commands of plans let leave.
-        self._parts: weakref.WeakSet[_Part] = weakref.WeakSet()
+        self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
 
     def restart(self) -> None:
@@ -361,7 +361,9 @@ class PiecewiseDownload:
             values = [arrays[members[number]] for number in some]
             if not all(lies_in_order(value.shape, value.strides, dtype.itemsize) for value in values):
                 continue
-            part = _Part(self._packed, dtype, range(some[0], some[-1] + 1), [value.shape for value in values], mark)
+            part = _PackedPart(
+                self._packed, dtype, range(some[0], some[-1] + 1), [value.shape for value in values], mark
+            )
             self._parts.add(part)
             sources, offsets = zip(*((value.base_data, value.offset) for value in values), strict=True)
             enqueue(_EnqueuePart(self._queue, part, sources, offsets))
@@ -379,7 +381,7 @@ class PiecewiseDownload:
             self._pieces.append(self._rest([part for part, _ in begun]))
             return self._pieces
 
-    def _rest(self, begun: Sequence[_Part]) -> Piece:
+    def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
         """Begin to download what has not begun yet."""
         after = [mark(self._packed._state.context.queue)]
         piece = Piece([], [], is_last=True)

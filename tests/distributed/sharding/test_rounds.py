@@ -21,7 +21,7 @@ from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import MOMENTS, SUM, combined
 from optdb.opencl.registry import contexts, get_context
 from optdb.runtime import all_reduce, driver_batches
-from optdb.runtime.all_reduce import AllReduce, MemberTable, Moments, Round, VectorSpec
+from optdb.runtime.all_reduce import EnqueueAllReduce, ExchangeRound, MemberTable, Moments, VectorSpec
 from tests.distributed.hosts import in_threads
 from tests.distributed.training import with_memory_of_their_own
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
@@ -37,7 +37,7 @@ def round_of(table, rank, count, dtype, counts):
     member.begin(1, count, True)
     moments = Moments(LENGTHS, tuple(counts))
     specs = [VectorSpec(np.dtype(dtype), 5, 5), VectorSpec(np.dtype(dtype), sum(LENGTHS), 10, moments)]
-    return Round(runtime_context(), 3, specs, member, rounds._reduce)
+    return ExchangeRound(runtime_context(), 3, specs, member, rounds._reduce)
 
 
 @with_c_code
@@ -135,7 +135,9 @@ def native_lists(train):
     """Return for each device the longest list of commands with a round, of the plan of the last step."""
     for replica in train._group._replicas:
         plan = replica._gradients._function._executable.run.plans[-1]
-        lists = [step.commands for step in plan._steps if any(isinstance(each, AllReduce) for each in step.commands)]
+        lists = [
+            step.commands for step in plan._steps if any(isinstance(each, EnqueueAllReduce) for each in step.commands)
+        ]
         yield max(lists, key=len)
 
 
@@ -153,7 +155,7 @@ def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
         monkeypatch.setattr(Exchange, "exchange", None)
         check(f, train, given(*[9] * 6, *[8] * 6, *[1] * 4, 9, 5, 8, 9, 9, 9))
         for commands in native_lists(train):
-            assert commands.batch.is_native and sum(isinstance(each, AllReduce) for each in commands) == 3
+            assert commands.batch.is_native and sum(isinstance(each, EnqueueAllReduce) for each in commands) == 3
 
 
 @pytest.mark.slow
