@@ -1,5 +1,5 @@
-"""The run side of the OpenCL device: devices, contexts, arrays.
+"""The runtime of the OpenCL device: devices, contexts, arrays.
 
-Nothing here imports the rest of optdb or Theano: what a plan needs to run is NumPy and
-PyOpenCL. Importing this package imports neither; its modules do.
+Nothing here imports the rest of optdb or Theano: a plan needs only NumPy and PyOpenCL to
+run. Importing this package imports neither; its modules do.
 """

@@ -1,4 +1,4 @@
-"""The memory of arrays as ranges of addresses: one search tells whether another array meets any of them."""
+"""The memory of arrays as address ranges: one binary search finds whether another array overlaps any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["AddressRanges"]
 
 
 class AddressRanges:
-    """The addresses from the first to the last byte of each array, as ``numpy.may_share_memory`` compares them."""
+    """The ranges from the first to the last byte of each array, as ``numpy.may_share_memory`` compares them."""
 
     def __init__(self) -> None:
         # Ascending; no two ranges overlap.
@@ -28,7 +28,7 @@ class AddressRanges:
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
     def overlap(self, array: HostArray) -> bool:
-        """Tell whether an array may share memory with one of those that were added."""
+        """Tell whether an array may share memory with any added array."""
         start, end = _bounds(array)
         first, last = self._met(start, end)
         return start < end and first < last
@@ -39,12 +39,12 @@ class AddressRanges:
         self._ends.clear()
 
     def _met(self, start: int, end: int) -> tuple[int, int]:
-        """Return the slice of the ranges that have an address of another range."""
+        """Return the slice of the ranges that overlap another range."""
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 
 def _bounds(array: HostArray) -> tuple[int, int]:
-    """Return the address of an array's first byte, and that after its last one."""
+    """Return the address of an array's first byte, and the address after its last byte."""
     start = array.__array_interface__["data"][0]
     if array.flags.c_contiguous or not array.size:
         return start, start + array.nbytes

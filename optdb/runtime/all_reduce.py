@@ -1,12 +1,11 @@
-"""An all-reduce of small vectors, as commands: what several devices of a process, or of several, compute together.
+"""An all-reduce of small vectors, as commands, over the devices of one process or of several.
 
-A *round* copies vectors of a device to the host (``fetching``), waits until all devices have theirs there, puts them
-together (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has a thread, which
-does this for its own device. For devices of one process, C code does it without Python's lock (``driver_batches``):
-threads find each other's vectors in a table, where each posts the number of the attempt at a step. Elsewhere Python does it, by what
-the round is given.
+A *round* copies a device's vectors to the host (``fetching``), waits until the vectors of all devices are there,
+reduces them (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has its own thread. For
+devices of one process, C code runs the round without the GIL (``driver_batches``): threads find each other's vectors
+in a table, where each posts the number of the attempt at a step. Otherwise Python calls the round's `reduce` function.
 
-What is enqueued before the `EnqueueAllReduce` keeps the device busy while its vectors travel.
+Commands that are enqueued before the `EnqueueAllReduce` keep the device busy while its vectors are exchanged.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ __all__ = [
     "VectorSpec",
 ]
 
-#: The bytes of the elements that C code adds up, and the numbers of its reductions.
+#: The dtypes that C code can reduce, with their sizes in bytes, and the numbers of its reductions.
 _NATIVE = {np.dtype("float32"): 4, np.dtype("float64"): 8}
 _SUM, _MOMENTS = 0, 1
 
 
 class _Term(ctypes.Structure):
-    """A ``Term`` of the C code."""
+    """``Term`` of the C code."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("reduction", "itemsize", "size")),
@@ -55,13 +54,13 @@ class _Term(ctypes.Structure):
 
 
 class _Post(ctypes.Structure):
-    """A ``Post`` of the C code."""
+    """``Post`` of the C code."""
 
     _fields_ = (("attempt", ctypes.c_uint64), ("terms", ctypes.c_void_p))
 
 
 class _MemberStruct(ctypes.Structure):
-    """A ``Member`` of the C code."""
+    """``Member`` of the C code."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("rank", "active", "attempt", "microseconds")),
@@ -71,7 +70,7 @@ class _MemberStruct(ctypes.Structure):
 
 
 class _RoundStruct(ctypes.Structure):
-    """A ``Round`` of the C code."""
+    """``Round`` of the C code."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("member", "posts", "terms")),
@@ -82,14 +81,14 @@ class _RoundStruct(ctypes.Structure):
 
 
 class MemberTable:
-    """Where the devices of a process find each other's vectors.
+    """The table in which the devices of a process find each other's vectors.
 
     Parameters
     ----------
     count : int
-        How many devices there are.
+        Number of devices.
     timeout : float
-        Seconds within which a device has to come to a round, once another one is there.
+        Seconds within which a device has to join a round after another one has.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -100,15 +99,15 @@ class MemberTable:
         self._lock = threading.Lock()
 
     def member(self, rank: int) -> Member:
-        """Return the device of a rank."""
+        """Return the member for the device of a rank."""
         return Member(self, rank, self._timeout, self._aborted)
 
     def abort(self, attempt: int) -> None:
-        """Let the rounds of an attempt, and of earlier ones, fail: those that wait, and those that begin."""
+        """Make the rounds of an attempt and of earlier ones fail, both those that wait and those that start later."""
         self._aborted.value = max(self._aborted.value, attempt)
 
     def posts(self, number: int) -> Any:
-        """Return what devices post of a round, by rank."""
+        """Return the devices' posts of a round, by rank."""
         with self._lock:
             if number not in self._posts:
                 self._posts[number] = (_Post * self._count)()
@@ -123,7 +122,7 @@ class Member:
         self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
-        #: Whether C code makes the rounds of the present attempt, on all devices.
+        #: Whether C code runs the rounds of the current attempt, on all devices.
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
@@ -132,32 +131,32 @@ class Member:
         Parameters
         ----------
         attempt : int
-            Its number, higher than that of each attempt before.
+            The attempt's number, higher than that of each earlier attempt.
         active : int
-            How many devices take part: those of ranks below.
+            Number of devices that take part, those of the lowest ranks.
         is_native : bool
-            Whether C code makes the rounds: the same on all devices.
+            Whether C code runs the rounds, which is the same on all devices.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0
         self.is_native = is_native
 
     def posts(self, number: int) -> Any:
-        """Return what devices post of a round, by rank."""
+        """Return the devices' posts of a round, by rank."""
         return self._table.posts(number)
 
     @property
     def seconds(self) -> float:
-        """How long rounds of the present attempt have taken since the device had its own vectors on the host."""
+        """Seconds that rounds of the current attempt have taken once the device's own vectors were on the host."""
         seconds: float = self.record.seconds
         return seconds
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What the vector of moments of several arrays is made of."""
+    """The layout of a vector with the moments of several arrays."""
 
-    #: For each array, how many numbers it has, and how many elements each of its channels has on this device.
+    #: For each array, its count of numbers in the vector, and the number of elements per channel on this device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -168,9 +167,9 @@ class VectorSpec:
 
     dtype: AnyDtype
     size: int
-    #: How many results come of it.
+    #: Number of results.
     result_size: int
-    #: Of a vector of moments; None for one that is summed up.
+    #: The layout of a vector of moments; None if the vector is summed.
     moments: Moments | None = None
 
 
@@ -180,15 +179,15 @@ class ExchangeRound:
     Parameters
     ----------
     context : Context
-        Of the device.
+        The device's context.
     number : int
-        The same on all devices.
+        The round's number, the same on all devices.
     specs : sequence of VectorSpec
-        Of the vectors. All but the counts are the same on all devices.
+        The vectors. All properties except the counts are the same on all devices.
     member : Member or None
-        The device, if all are of this process.
+        The device's member, if all devices belong to this process.
     reduce : callable
-        Computes the results where C code does not, and raises an error if other devices do not come.
+        Computes the results if C code does not; raises an error if other devices do not join.
     """
 
     def __init__(
@@ -202,11 +201,11 @@ class ExchangeRound:
         self.number, self.specs = number, tuple(specs)
         self._reduce = reduce
         owned = [host_vector(context, spec.dtype, size) for spec in specs for size in (spec.size, spec.result_size)]
-        #: Those of the device, and what comes of those of all devices.
+        #: The device's vectors, and the results of all devices' vectors.
         self.vectors, self.results = [values for _, values in owned[::2]], [values for _, values in owned[1::2]]
         self._kept: list[Any] = [owned, member]
         self.terms = (_Term * len(specs))(*map(self._term, specs, self.vectors, self.results))
-        #: Of copies of the vectors to the host.
+        #: The events of the copies of the vectors to the host.
         self.events = [
             EventHandle(ctypes.c_void_p.from_buffer(self.terms, i * ctypes.sizeof(_Term) + _Term.event.offset))
             for i in range(len(specs))
@@ -228,14 +227,14 @@ class ExchangeRound:
     def _connect(self, member: Member, has_driver_calls: bool) -> None:
         self.record.member = ctypes.addressof(member.record)
         self.record.posts = ctypes.addressof(member.posts(self.number))
-        if has_driver_calls:  # otherwise there are no events
+        if has_driver_calls:  # without driver calls, there are no events
             driver = icd_loader()
             self.record.wait = ctypes.cast(driver.clWaitForEvents, ctypes.c_void_p)
             self.record.release = ctypes.cast(driver.clReleaseEvent, ctypes.c_void_p)
 
     @property
     def call(self) -> PreparedCall | None:
-        """The prepared call that waits and computes the results; None if Python does it."""
+        """The prepared call that waits for the vectors and computes the results; None if Python does."""
         library = loop_library()
         if library is None or self._member is None:
             return None
@@ -243,18 +242,18 @@ class ExchangeRound:
 
     @property
     def missing(self) -> int | None:
-        """The rank of the device that has not come in time to the present attempt; None if all have come so far."""
+        """The rank of a device that did not join the current attempt in time; None if all have joined so far."""
         member = self._member
         is_late = member is not None and member.is_native and self.record.late == member.record.attempt
         return self.record.late_rank if is_late else None
 
     @property
     def is_native(self) -> bool:
-        """Whether C code makes the round in the present attempt, on all devices."""
+        """Whether C code runs the round in the current attempt, on all devices."""
         return self._member is not None and self._member.is_native
 
     def run(self) -> None:
-        """Wait for the vectors of all devices; compute the results."""
+        """Wait for the vectors of all devices, and compute the results."""
         call = self.call if self.is_native else None
         if call is None or call():
             self.wait()
@@ -270,12 +269,12 @@ class ExchangeRound:
 
 @dataclass(eq=False, slots=True)
 class EnqueueGive(DeviceTransfer):
-    """A copy of a result of a round to the device, which is not waited for."""
+    """A non-blocking copy of a round's result to the device."""
 
     kind: ClassVar[str] = "give"
 
     round: ExchangeRound
-    number: int  #: Which vector of the round it is.
+    number: int  #: The index of the vector in the round.
     target: Any
     offset: int
     is_rebindable: bool = False
@@ -286,7 +285,7 @@ class EnqueueGive(DeviceTransfer):
         return self.round.results[self.number].nbytes
 
     def prepare(self) -> EnqueueGive:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.write(self.queue, self.target, self.offset, self.round.results[self.number])
@@ -309,14 +308,14 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """No bytes."""
+        """0: the command itself transfers nothing."""
         return 0
 
     @property
     def call(self) -> PreparedCall | None:
-        """The call of C code; None where Python computes. The library may be there only once the plan has been made."""
+        """The call of C code; None if Python computes. The library may be loaded only after the plan has been made."""
         return self.round.call
 
     def enqueue(self) -> None:
-        """Wait, and compute."""
+        """Wait for the vectors, and compute the results."""
         self.round.run()

@@ -1,8 +1,8 @@
-"""Memory for values that do not live at the same time, in one piece.
+"""Arenas: memory shared by values with disjoint live ranges.
 
-Each value has a *span*: the first and the last step that needs it. Values whose spans do not meet may share
-memory. Going through the steps in order, a value gets the smallest gap that it fits into; gaps that meet become one.
-This is first-come best-fit: not the least memory there could be, but near it, and quick for thousands of values.
+Each value has a *span*: the first and the last step that needs it. Values whose spans do not overlap may share memory.
+In the order of steps, each value gets the smallest gap that it fits into; adjacent gaps are merged. This best-fit
+allocation is not optimal, but close to it, and quick for thousands of values.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import bisect
 import heapq
 from collections.abc import Sequence
 
-#: In bytes: what the widest vectors of a kernel ask for.
+#: The alignment of values in bytes, as the widest vectors of a kernel require.
 ALIGNMENT = 128
 
-#: The first and the last step that need a value, and its size in bytes.
+#: The first and the last step that needs a value, and the value's size in bytes.
 Span = tuple[int, int, int]
 
 
 def peak(spans: Sequence[Span]) -> int:
-    """Return how many bytes there are at once, at most: no packing needs fewer."""
+    """Return the maximum number of bytes that are live at once, a lower bound of any packing."""
     changes = sorted(change for first, last, nbytes in spans for change in ((first, 1, nbytes), (last + 1, 0, -nbytes)))
     now = most = 0
     for _, _, nbytes in changes:
@@ -31,9 +31,8 @@ def peak(spans: Sequence[Span]) -> int:
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
     """Assign each value a range in one of several pieces of memory.
 
-    A piece may have up to `limit` bytes, or more for a value that is larger by itself; without a limit, there is one
-    piece. Return, for each value, the number of its piece and where in it the value begins, in bytes; and how many
-    bytes each piece has to have.
+    A piece has at most `limit` bytes, unless it holds a single larger value; without a limit, there is one piece.
+    Return the piece number and the byte offset of each value, and the size of each piece in bytes.
     """
     offsets = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []
@@ -50,7 +49,7 @@ def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[in
 
 
 def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
-    """Return a range in the first piece that has room, or in a new one."""
+    """Return a range in the first piece with enough space, or in a new piece."""
     for number, piece in enumerate(pieces):
         start = piece.take(size, limit)
         if start is not None:
@@ -61,7 +60,7 @@ def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
 
 
 class _Gaps:
-    """The free pieces below `total`, by where they begin, by where they end, and sorted by their sizes."""
+    """The free gaps below `total`, indexed by start and by end, and sorted by size."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -70,7 +69,7 @@ class _Gaps:
         self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Return where there are `size` bytes: the smallest gap that has them, or the end; None beyond the limit."""
+        """Return the start of `size` free bytes, in the smallest gap that fits or at the end; None beyond the limit."""
         index = bisect.bisect_left(self._sorted, (size, 0))
         if index == len(self._sorted):
             return self._grow(size, limit)
@@ -81,7 +80,7 @@ class _Gaps:
         return start
 
     def give(self, start: int, size: int) -> None:
-        """Take a piece back; it grows together with its neighbours."""
+        """Free a range, and merge it with adjacent gaps."""
         before = self._starts.get(start)
         if before is not None:
             start, size = before, size + self._remove(before)
@@ -95,14 +94,14 @@ class _Gaps:
         bisect.insort(self._sorted, (size, start))
 
     def _remove(self, start: int) -> int:
-        """Forget a gap; return its size."""
+        """Remove a gap; return its size."""
         size = self._sizes.pop(start)
         del self._starts[start + size]
         del self._sorted[bisect.bisect_left(self._sorted, (size, start))]
         return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
-        """Append `size` bytes, a last gap included."""
+        """Extend the total so that `size` bytes at the end are free, including a gap there; return their start."""
         start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None

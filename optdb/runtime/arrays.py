@@ -1,9 +1,9 @@
 """Arrays on a device: allocation, and copies to and from the host.
 
-A value on a device is a ``pyopencl.array.Array``. It may be a view: with an offset, with
-strides of any size and sign. PyOpenCL copies only what is contiguous; the functions here
-take any view. `DeviceArray` is an Array whose own methods do, too, and so do those of the
-views of it.
+A value on a device is a ``pyopencl.array.Array``. It may be a view, with an offset and with
+strides of any size and sign. PyOpenCL copies only contiguous arrays; the functions here
+accept any view. `DeviceArray` is an Array whose methods accept any view. Its views are
+`DeviceArray` objects.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
-        """What PyOpenCL's hints do not say of the arrays here."""
+        """Type hints that PyOpenCL's arrays lack."""
 
         queue: cl.CommandQueue
-        #: None of an array without elements: code asks for the size first.
+        #: None if the array has no elements: code checks the size first.
         base_data: cl.Buffer
 
         def __getitem__(self: _A, index: Any) -> _A:
@@ -53,14 +53,14 @@ _COPY_NEEDED = "the values of an array on a device are copied to the host.\nThe 
 class DeviceArray(Array):
     """A PyOpenCL array that copies with any strides, and that NumPy can read.
 
-    NumPy's functions get a copy on the host, and return arrays of the host; `np.reshape` and others that are methods
-    of PyOpenCL's arrays return arrays of the device. There is no `__array_namespace__`: PyOpenCL has no such functions.
+    NumPy's functions receive a copy on the host, and return host arrays; `np.reshape` and other functions that call
+    methods of PyOpenCL's arrays return device arrays. PyOpenCL lacks the functions of an `__array_namespace__`.
 
-    While a function is traced, it has no memory, and its lengths, strides and offset may be sizes.
+    While a function is traced, an array has no memory, and its lengths, strides and offset may be symbolic.
     """
 
-    #: Below that of NumPy's arrays, which then compute `host + device` as they do `device + host`, and above NumPy's
-    #: scalars: `np.float32(2) * device` stays on the device.
+    #: Below the priority of NumPy's arrays, which then compute `host + device` as they do `device + host`, and above
+    #: that of NumPy's scalars: `np.float32(2) * device` stays on the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class DeviceArray(Array):
         _queue: Any = None,
         **_: Any,
     ) -> None:
-        """Set what PyOpenCL's own constructor sets, with sizes for numbers."""
+        """Set the attributes that PyOpenCL's constructor sets; numbers may be symbolic."""
         self.queue = _queue if queue is None else queue
         self.context = self.queue.context
         self.shape, self.dtype, self.offset = tuple(shape), np.dtype(dtype), offset
@@ -95,7 +95,7 @@ class DeviceArray(Array):
 
     @property
     def flags(self) -> Any:
-        """Whether the array lies in C order without gaps, among others; in a trace that alone, and it is a guard."""
+        """The memory layout flags; in a trace only `c_contiguous`, which records a guard."""
         if commands.tracing() is None:
             return super().flags
         in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
@@ -113,7 +113,7 @@ class DeviceArray(Array):
 
     def __getitem__(self, index: Any) -> DeviceArray:
         if commands.tracing() is not None:
-            # PyOpenCL asks for numbers by their class.
+            # PyOpenCL checks the class of each index.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
 
@@ -123,7 +123,7 @@ class DeviceArray(Array):
             if not value.flags.c_contiguous or may_share_memory(part, value):
                 value = copy(value)
             if _fits(part, value):
-                # Not left to PyOpenCL, which compares the strides of axes of length 1, too.
+                # PyOpenCL would also compare the strides of axes of length 1.
                 copy_bytes(part, value)
                 return
         commands.enqueue(commands.HostCall("PyOpenCL writes into a part of an array"))
@@ -131,9 +131,9 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """Where the values begin: the buffer, as a number, and the offset. Loops compare it.
+        """The address of the values: the buffer's handle and the offset. Loops compare it.
 
-        An array with no elements has no buffer; two of these are alike, and there is nothing to be copied.
+        Arrays without elements have no buffer. They compare equal, and need no copy.
         """
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
@@ -151,7 +151,7 @@ class DeviceArray(Array):
         return np.asarray(to_host(self), dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        # DLPack's number of the host: a view of the device's memory would change when a function writes its buffer.
+        # DLPack's device type of the host: a view of device memory would change when a function writes its buffer.
         return 1, 0
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
@@ -160,7 +160,7 @@ class DeviceArray(Array):
         return to_host(self).__dlpack__(**options)
 
     def __copy__(self) -> DeviceArray:
-        # As NumPy's arrays: the host's functions part inputs that share memory by copy.copy.
+        # A real copy, as of NumPy's arrays: functions of the host use copy.copy to separate inputs that share memory.
         return copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
@@ -174,7 +174,7 @@ def _plain_index(entry: Any) -> Any:
 
 
 def lies_in_order(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> bool:
-    """Tell whether strides are those of an array in C order without gaps; that of an axis of length 1 is any."""
+    """Tell whether strides are C-contiguous; the stride of an axis of length 1 is ignored."""
     c_strides = _strides_in_order(shape, itemsize)
     return all(step == c_step or length == 1 for step, c_step, length in zip(strides, c_strides, shape, strict=True))
 
@@ -193,7 +193,7 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     if commands.tracing() is None:
-        # Some drivers promise any memory, and fail when it is used.
+        # Some drivers accept any allocation, and fail when the memory is used.
         available = profile_of(queue.device).global_memory_bytes
         if _nbytes(shape, dtype) > available:
             raise _no_room(queue, shape, dtype, f"the device has {available}")
@@ -207,7 +207,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
 
 
 def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
-    # In Python's integers: those of NumPy wrap around.
+    # Python's integers do not overflow; NumPy's wrap around.
     return math.prod(map(int, shape)) * np.dtype(dtype).itemsize
 
 
@@ -216,9 +216,9 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
-    """Return a view of an array that goes through the context's queue.
+    """Return a view of an array that uses the context's queue.
 
-    It waits for the commands of another queue on the array.
+    If the array uses another queue, wait for that queue's commands.
     """
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
@@ -239,12 +239,12 @@ def from_host(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> Array:
-    """Copy a NumPy array, of any strides, to the device; while a function is traced, it may be a `DeferredArray`.
+    """Copy a NumPy array with any strides to the device; while a function is traced, it may be a `DeferredArray`.
 
-    The values may be changed as soon as this returns. They go into `out`, if it has their shape and dtype and is
-    contiguous, else into a new array. A `constant` array is new and is never written again: a repeated function
-    need not copy it again. The list `events` gets an event if the values are still on their way when this
-    returns; dropping it waits for them.
+    The values may be changed as soon as this returns. They are copied into `out` if it is contiguous and has their
+    shape and dtype, else into a new array. A `constant` array is new and is never written again: a repeated function
+    need not copy it again. If the copy is still running when this returns, its event is appended to `events`;
+    dropping the event waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
@@ -255,9 +255,9 @@ def from_host(
 
 
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
-    """Begin to copy values through pinned memory; return whether that is quicker, and was done.
+    """Start a copy through pinned memory if that is quicker; return whether it was started.
 
-    A listener takes uploads as commands, whose values it may keep.
+    With a listener, it is not: a listener receives uploads as commands, whose values it may keep.
     """
     if commands.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
@@ -271,9 +271,9 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
 
 def fetch(array: Array, events: list[Any]) -> HostArray:
-    """Begin to copy an array from the device; wait for one that does not lie in C order.
+    """Start to copy an array from the device; if it is not C-contiguous, wait for the copy.
 
-    The returned array has the values once the event that is appended to `events` is done.
+    The returned array has the values once the event that is appended to `events` is complete.
     """
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
@@ -283,9 +283,10 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array of any strides, in C order: in `out`, if its shape, dtype and order fit.
+    """Return the values of an array with any strides in C order: in `out`, if its shape, dtype and order fit.
 
-    If there is a list `begun`, it gets what has to live until the queue is done, and the values are there only then.
+    With a list `begun`, the values are valid only once the queue is done. Objects that must live until then are
+    appended to the list.
     """
     out = fitting(out, array)
     if not array.size:
@@ -296,19 +297,19 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
         if begun is not None:
             begun.append(command)
     else:
-        # On a processor, mapping its memory copies nothing.
+        # On a processor, mapping memory copies nothing.
         with seen_by_host(array) as values:
             out[...] = values
     return out
 
 
 def as_host_value(value: Any) -> Any:
-    """Return an array of a device as one of NumPy; anything else unchanged."""
+    """Return a device array as a NumPy array; anything else unchanged."""
     return to_host(value) if isinstance(value, Array) else value
 
 
 def fitting(out: HostArray | None, value: Any) -> HostArray:
-    """Return an array for values like those of another one: `out`, if it has the shape and dtype, else a new one."""
+    """Return `out` if it is C-contiguous and writable, and has a value's shape and dtype; else a new array."""
     if out is not None and _fits(out, value) and out.flags.writeable:
         return out
     return np.empty(value.shape, value.dtype)
@@ -316,9 +317,9 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory that an array, of any strides, spans, which moves nothing where the device shares the host's.
+    """Map the memory that an array with any strides spans. This copies nothing if the device shares host memory.
 
-    The values are not to be written, nor to be read later.
+    The values must not be written, nor read after the block exits.
     """
     if not array.size:
         yield to_host(array)
@@ -328,21 +329,21 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
     start, stop = span(array)
     memory = map_buffer(array.queue, array.base_data, cl.map_flags.READ, start, stop - start)
     try:
-        # Not marked as read-only, though it must not be written: SciPy takes no read-only arrays.
+        # Not marked as read-only, although it must not be written: SciPy rejects read-only arrays.
         yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
         unmap(array.queue, memory)
 
 
 def copy_bytes(target: Array, source: Array) -> None:
-    """Copy between arrays of the same size that both lie in C order, without gaps."""
+    """Copy between C-contiguous arrays of the same size."""
     if target.nbytes:
         operands = target.base_data, target.offset, source.base_data, source.offset
         commands.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
 
 
 def fill_zeros(array: Array) -> Array:
-    """Fill an array in C order, without gaps, with zeros, and return it."""
+    """Fill a C-contiguous array with zeros, and return it."""
     if array.size:
         zero = np.zeros((), array.dtype)
         commands.enqueue(commands.EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
@@ -350,7 +351,7 @@ def fill_zeros(array: Array) -> Array:
 
 
 def copy(array: Array) -> DeviceArray:
-    """Return a copy of an array, of any strides, contiguous in C order, on the same device."""
+    """Return a C-contiguous copy, on the same device, of an array with any strides."""
     result = _empty(array.queue, array.shape, array.dtype)
     if not array.size:
         return result
@@ -367,9 +368,9 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy the values of an array over those of another one; return False if that is not possible.
+    """Copy an array's values into another array; return False if that is not possible.
 
-    It is not possible if they differ in shape, dtype or queue, or do not both lie in C order.
+    It is not possible if they differ in shape, dtype or queue, or are not both C-contiguous.
     """
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
@@ -393,7 +394,7 @@ class _Strided(Protocol):
 
 
 def span(array: _Strided) -> tuple[int, int]:
-    """Return the first byte of its buffer that an array touches, and the one after the last."""
+    """Return the range of bytes of its buffer that an array spans: the first byte, and the one after the last."""
     if not array.size:
         return array.offset, array.offset
     reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape)]
@@ -414,7 +415,7 @@ def may_share_memory(a: Array, b: Array) -> bool:
 
 
 def root_of(data: cl.MemoryObject) -> tuple[int, int]:
-    """Return the handle of the buffer that this one is a part of, and where in it that part begins."""
+    """Return the handle of a sub-buffer's parent, and the sub-buffer's offset in it; for other buffers, their own."""
     parent: Any = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is None:
         return data.int_ptr, 0
@@ -422,5 +423,5 @@ def root_of(data: cl.MemoryObject) -> tuple[int, int]:
 
 
 def _fits(out: Any, value: Any) -> bool:
-    """Tell whether the values of one array can be written over another's as they are."""
+    """Tell whether an array is C-contiguous, and has the shape and dtype of a value."""
     return bool(out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous)

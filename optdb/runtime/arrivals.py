@@ -1,4 +1,4 @@
-"""Copies that are on their way, and how any thread waits for them (`Arrival`)."""
+"""Copies in progress that any thread can wait for (`Arrival`)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Arrival", "finish_event"]
 
 
 class Arrival:
-    """Copies that are waited for. Any thread may wait.
+    """Copies in progress. Any thread may wait for them.
 
     Parameters
     ----------
     events : sequence
-        Of the copies: what `finish_event` takes.
+        The copies' events, as `finish_event` takes them.
     """
 
     def __init__(self, events: Sequence[Any]) -> None:
@@ -29,7 +29,7 @@ class Arrival:
 
 
 def finish_event(event: Any) -> None:
-    """Wait for an event, or for what a script begins. Python's lock is given away only if that takes time."""
+    """Wait for an event or a script's command. The GIL is released only if the event is not complete."""
     if event is None:
         return
     if not isinstance(event, cl.Event) or event.command_execution_status != cl.command_execution_status.COMPLETE:

@@ -1,8 +1,8 @@
-"""Work of another thread, for which no call waits: `in_background`.
+"""Background threads whose work no call waits for: `in_background`.
 
-Python gives its lock to a thread that waits for it after five milliseconds, which is longer than a step of a small net
-takes. So a thread in the background gives way much more often: wherever its work calls `give_way`, or takes items from
-`unhurried`. Elsewhere these do nothing.
+Python's switch interval is five milliseconds, which is longer than a step of a small net. So a background thread
+releases the GIL much more often: wherever its work calls `give_way`, or takes items from `unhurried`. In other threads
+these functions do nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["give_way", "in_background", "unhurried"]
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: How long a thread in the background works before it gives way, and how long it then pauses at least.
+#: Seconds that a background thread works before it yields, and the minimum pause that follows.
 _WORK_S, _PAUSE_S = 1e-4, 2e-4
 
 
 class _Turn(threading.local):
-    """Since when a thread in the background has been at work; None in other threads."""
+    """The time at which a background thread last resumed work; None in other threads."""
 
     since: float | None = None
 
@@ -32,16 +32,16 @@ _turn = _Turn()
 
 
 def in_background(work: Callable[[], Result], name: str) -> Future[Result] | None:
-    """Begin work in a thread of its own, which a process that ends waits for.
+    """Start work in a new thread, which the process waits for when it ends.
 
-    Return None where the process is ending already, and takes no more threads.
+    Return None if the process is already ending and starts no more threads.
 
     Parameters
     ----------
     work : callable
-        Takes no arguments.
+        A function without arguments.
     name : str
-        Of the thread.
+        The thread's name.
     """
     thread = ThreadPoolExecutor(1, name, initializer=_begin)
     try:
@@ -57,7 +57,7 @@ def _begin() -> None:
 
 
 def give_way() -> None:
-    """Let other threads run, if this one is in the background and has been at work for a while."""
+    """Let other threads run, if this is a background thread that has worked for a while."""
     since = _turn.since
     if since is not None and time.perf_counter() - since > _WORK_S:
         time.sleep(_PAUSE_S)

@@ -1,10 +1,10 @@
-"""Built programs on disk, so that a machine builds each of them once.
+"""The cache of built programs on disk: a machine builds each program once.
 
-`Binaries` is a folder of them, of a bounded size: bytes go in under a key, and come out unless they were damaged or
-had to make room. Processes share it without locks: an entry appears in one step, under a name that says all that it
-was built from, and a process that misses an entry builds it again.
+`Binaries` is a folder of bounded size that stores bytes under keys, and returns them unless they were damaged or
+evicted. Processes share it without locks: entries are written atomically, under a hash of everything that they were
+built from, and a process that misses an entry builds the program again.
 
-`for_device` says which folder a device's programs go to. A driver with a cache of its own gets none
+`for_device` returns the folder for a device's programs, and None if the driver has its own cache
 (`DeviceQuirks.keeps_binaries_itself`).
 """
 
@@ -25,15 +25,15 @@ from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
 
-#: Changed when entries are written in another way, or programs are put together in another way.
+#: Changed when the format of entries or the composition of programs changes.
 FORMAT = "optdb binary 1"
 
-#: How large a folder may grow, in megabytes, unless the user says otherwise.
+#: The default size limit of the folder, in megabytes.
 DEFAULT_SIZE = 512
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
-#: The age at which a temporary file counts as left by a writer that was killed.
+#: The age at which a temporary file is assumed to be left over from a killed writer.
 _ABANDONED_AFTER_S = 3600
 
 _current: Binaries | None = None
@@ -45,13 +45,13 @@ class CachedFile:
 
     path: Path
     size: int  #: In bytes.
-    used: float  #: When it was last written or read.
+    used: float  #: The time of the last write or read.
 
 
 class Binaries:
     """A folder of built programs, which is created with the first entry.
 
-    It may grow to some size in megabytes; 0 turns it off.
+    Its size is limited to a number of megabytes; 0 turns the cache off.
     """
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
@@ -65,7 +65,7 @@ class Binaries:
             return None
         path = self._path(key)
         try:
-            # An entry that is larger than the folder may be was not written under this limit, and goes soon.
+            # An entry that exceeds the folder's limit was written under another limit, and will be evicted.
             content = read_file(path, self.limit)
         except OSError:
             return None
@@ -74,7 +74,7 @@ class Binaries:
         if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
-        # Mark it as used. A read-only folder serves as well.
+        # Mark it as used. A read-only folder can still be read.
         with contextlib.suppress(OSError):
             os.utime(path)
         return binary
@@ -84,7 +84,7 @@ class Binaries:
         return bool(self.limit) and self._path(key).is_file()
 
     def save(self, key: str, binary: bytes) -> None:
-        """Store a binary; evict others to make room. Where that fails, warn once."""
+        """Store a binary, and evict others to make room. If that fails, warn once."""
         content = _head(key, binary) + binary
         if len(content) > self.limit:
             return
@@ -114,7 +114,7 @@ class Binaries:
         return self.folder / f"{key}.bin"
 
     def _make_room(self) -> None:
-        """Evict the least recently used entries, until the rest fits."""
+        """Evict the least recently used entries until the rest fits."""
         self._clean_up()
         entries = self.entries()
         size = sum(entry.size for entry in entries)
@@ -135,16 +135,16 @@ class Binaries:
         entries = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as files:
             for file in files:
-                # Another process may have removed it by now.
+                # Another process may have removed the file.
                 with contextlib.suppress(FileNotFoundError):
                     if file.name.endswith(suffix):
-                        # A link is an entry itself, wherever it leads.
+                        # A symbolic link counts as an entry itself.
                         state = file.stat(follow_symlinks=False)
                         entries.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
         return entries
 
     def warn_unwritable(self, error: OSError) -> None:
-        """Warn that nothing can be kept in the folder, once."""
+        """Warn once that the folder is not writable."""
         if self._warned:
             return
         self._warned = True
@@ -158,7 +158,7 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Set the folder of built programs and its size limit; the results of tuning are kept there, too.
+    """Set the folder of built programs and of tuning results, and its size limit.
 
     The default folder is in the user's cache.
     """
@@ -173,14 +173,14 @@ def current() -> Binaries:
 
 
 def for_device(device: Any) -> Binaries | None:
-    """Return the folder for a device's programs; None if they are not kept."""
+    """Return the folder for a device's programs; None if they are not cached."""
     folder = current()
     return None if not folder.limit or profile_of(device).quirks.keeps_binaries_itself else folder
 
 
 def key_of(device: Any, source: str, options: Iterable[str]) -> str:
-    """Return a name for all that a binary depends on; the source includes nothing, the options are the compiler's."""
-    # PyOpenCL adds this variable's text to the options.
+    """Return a hash of all that a binary depends on; the source must not include files."""
+    # PyOpenCL appends this variable to the compiler options.
     added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
     parts = [FORMAT, *astuple(profile_of(device).driver), added, *options, source]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
@@ -192,6 +192,6 @@ def _head(key: str, binary: bytes) -> bytes:
 
 
 def _remove(path: Path) -> None:
-    # It may be gone already, or not be ours to remove: then it is not used either.
+    # The file may be gone already, or belong to another user: then it is not used either.
     with contextlib.suppress(OSError):
         path.unlink()

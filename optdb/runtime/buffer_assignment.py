@@ -1,10 +1,10 @@
-"""Liveness and buffer assignment: which buffer each memory of a command list lies in.
+"""Liveness analysis and buffer assignment of the memories of a command list.
 
-:func:`liveness` goes through a list once, and finds out when each memory is needed, and which of them need a buffer of
-their own. Plans, exported files and memory reports all use it. :class:`BufferAssignment` lets memories that are not
-live at the same time share buffers (``arena``), and binds commands and arrays to them.
+:func:`liveness` computes the live range of each memory in one pass over a list, and finds the memories that need a
+buffer of their own. Plans, exported files and memory reports use it. :class:`BufferAssignment` lets memories with
+disjoint live ranges share buffers (``arena``), and binds commands and arrays to the buffers.
 
-The buffers of *external* memories are given by the caller for each call: `BufferAssignment.rebind` gives them to the
+The caller provides the buffers of *external* memories in each call: `BufferAssignment.rebind` passes them to the
 commands and arrays that use them.
 """
 
@@ -23,7 +23,7 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: Later than all commands.
+#: A position after all commands.
 _AFTERWARDS = 1 << 60
 
 
@@ -32,31 +32,31 @@ class CommandGroup:
     """Commands of a list that belong together, such as those of one node."""
 
     commands: CommandList
-    operands: Iterable[Memory] = ()  #: What is live throughout the group: the memories that its variables lie in.
+    operands: Iterable[Memory] = ()  #: The memories of the group's variables, which are live throughout the group.
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """When each memory is needed that buffer assignment has to provide."""
+    """The live ranges of the memories that buffer assignment has to provide."""
 
     ranges: Mapping[Memory, tuple[int, int]]  #: By memory, the first and the last command that needs it.
-    #: Those that have to begin where a buffer begins, since a kernel takes no offset.
+    #: Memories that must start at offset 0 of a buffer, since a kernel takes no offset.
     own_buffer: frozenset[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
-        """Return how many bytes a buffer assignment takes."""
+        """Return the number of bytes that a buffer assignment allocates."""
         alone = {*self.own_buffer, *io.outputs.values()}
         shared = [(*live, memory.nbytes) for memory, live in self.ranges.items() if memory not in alone]
         return sum(pack(shared)[1]) + sum(memory.nbytes for memory in self.ranges if memory in alone)
 
     @property
     def peak_nbytes(self) -> int:
-        """How many bytes are needed at once, at most: no assignment takes fewer."""
+        """The maximum number of bytes that are live at once, a lower bound of any assignment."""
         return peak([(*live, memory.nbytes) for memory, live in self.ranges.items()])
 
     @property
     def nbytes_without_reuse(self) -> int:
-        """How many bytes there would be with a buffer for each memory."""
+        """The number of bytes if each memory had its own buffer."""
         return sum(memory.nbytes for memory in self.ranges)
 
 
@@ -68,10 +68,10 @@ def liveness(
 ) -> Liveness:
     """Find when each memory of a list is live.
 
-    A memory that an operand of some group lies in is live from the first command of each group that uses it to the last
-    one; what a group allocates besides, as the iterations of a loop do, only for its commands. The `results` are needed
-    after all commands, and what is `persistent` from before the first one on, in each run. What is `provided` needs no
-    buffer, nor does a memory that has one.
+    A memory of any group's operands is live from the first to the last command of each group that uses it. Other
+    memories, such as those that the iterations of a loop allocate, are live only from their first to their last use.
+    The `results` are live after all commands, and `persistent` memories throughout each run. Memories that are
+    `provided` or already have a buffer get no range.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -100,11 +100,11 @@ def liveness(
 
 @dataclass(frozen=True)
 class IOBinding:
-    """How the inputs and outputs of a list are bound: those that are not named here are copied."""
+    """The inputs and outputs of a list that are bound to external memories; all others are copied."""
 
-    #: By input, its external memory, which is another buffer in each call.
+    #: By input, its external memory, which may be another buffer in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: The same for outputs. An output may lie in a buffer of the assignment's own as well.
+    #: The same for outputs. An output may also be in the assignment's own buffer (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,12 +117,12 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes, for each context, the bytes needed there and their user; raises if that is too much.
+#: Takes a context, the bytes needed there and their memories; raises MemoryError if that is too much.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
 def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Raise MemoryError if a device has less: some drivers promise any memory, and fail when it is used."""
+    """Raise MemoryError if a device has less: some drivers accept any allocation, and fail when memory is used."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:
         return
@@ -135,25 +135,25 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
 
 @dataclass(eq=False)
 class _External:
-    """Where an external memory lies."""
+    """The buffers of an external memory."""
 
     memory: Memory
-    placeholder: cl.Buffer  #: Where it lies between calls; no command runs with it.
-    buffer: cl.Buffer | None = None  #: Where it lies in this call.
-    #: The callbacks that take another buffer.
+    placeholder: cl.Buffer  #: The buffer between calls; no command runs with it.
+    buffer: cl.Buffer | None = None  #: The buffer in this call.
+    #: The callbacks that are called with each new buffer.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
     @functools.cached_property
     def fallback(self) -> cl.Buffer:
-        """A buffer of the assignment's own, always the same."""
+        """The assignment's own buffer, the same in each call."""
         return _buffer(self.memory.context, self.memory.nbytes)
 
 
 class BufferAssignment:
-    """Buffers for the memories of a command list, some of which may be external: `rebind` says where these lie.
+    """Buffers for the memories of a command list; `rebind` sets the buffers of external memories.
 
-    The check, which raises MemoryError if a device has too little, is called before anything is allocated. Memories
-    that are `donated` lie in buffers of others: in each, from some byte on.
+    The check is called before anything is allocated, and raises MemoryError if a device has too little memory.
+    The dict `donated` maps memories to existing buffers and offsets in them.
     """
 
     def __init__(
@@ -163,9 +163,9 @@ class BufferAssignment:
         io: IOBinding | None = None,
         donated: Mapping[Memory, tuple[cl.Buffer, int]] | None = None,
     ) -> None:
-        #: How much memory there would be with a buffer for each memory, in bytes.
+        #: The number of bytes if each memory had its own buffer.
         self.nbytes_without_reuse = live.nbytes_without_reuse
-        #: How much there is, in all contexts.
+        #: The number of allocated bytes, in all contexts.
         self.nbytes = 0
         self.io = io or IOBinding()
         placeholders = {context: _buffer(context, 1) for context in {memory.context for memory in self.io.external}}
@@ -181,7 +181,7 @@ class BufferAssignment:
         self._ranges.update(donated)
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]], check: Check) -> None:
-        """Allocate as few buffers in a context as the device allows, and assign each memory a range."""
+        """Allocate as few buffers in a context as the device's limits allow, and assign each memory a range."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
@@ -195,14 +195,14 @@ class BufferAssignment:
         self.nbytes += nbytes
 
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
-        """Return a buffer, and the offset in it, in bytes, at which a memory begins."""
+        """Return the buffer of a memory, and the memory's offset in it, in bytes."""
         if memory in self._external:
             external = self._external[memory]
             return external.buffer or external.placeholder, 0
         return (memory.buffer, 0) if memory.buffer is not None else self._ranges[memory]
 
     def owns(self, array: Array) -> bool:
-        """Tell whether an array lies in these buffers, or where an external output does."""
+        """Tell whether an array is in one of the assignment's buffers, or in that of an external output."""
         if array.base_data is None:
             return False
         external = (self._external[memory].buffer for memory in self.io.outputs.values())
@@ -211,7 +211,7 @@ class BufferAssignment:
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
         """Bind an external memory to a buffer, for commands that are enqueued from now on.
 
-        None releases the last buffer: what uses the memory must not be enqueued until it is rebound.
+        None releases the last buffer: commands that use the memory must not be enqueued until it is rebound.
         """
         external = self._external[memory]
         if external.buffer is buffer:
@@ -225,7 +225,7 @@ class BufferAssignment:
         return self._external[memory].fallback
 
     def array(self, layout: ArrayLayout) -> Any:
-        """Return an array that lies as a recorded one did; it is rebound as its memory is."""
+        """Return an array with a recorded layout; it is rebound when its memory is."""
         if layout.memory is None:
             return layout.array(None)
         array = layout.array(*self.locate(layout.memory))
@@ -233,9 +233,9 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a command that can be enqueued; it is rebound as its operands are.
+        """Return a command that can be enqueued; it is rebound when its operands are.
 
-        An upload becomes a copy from a buffer that keeps its values on the device.
+        An upload becomes a copy from a device buffer that holds its values.
         """
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
@@ -247,7 +247,7 @@ class BufferAssignment:
         return bound
 
     def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
-        """Call `tell` with each new buffer of a memory; never, if it is not external."""
+        """Call `tell` with each new buffer of an external memory; do nothing for other memories."""
         if memory in self._external:
             self._external[memory].dependants.append(tell)
 

@@ -1,11 +1,11 @@
-"""OpenCL programs, built once per process and kept on disk, and errors that show the numbered source.
+"""OpenCL programs, built once per process and cached on disk, and build errors that show the numbered source.
 
-A source's program is the one on disk (:mod:`optdb.runtime.binaries`), if there is one that the driver takes, or else a
-new one. If the compiler refuses the source, a :class:`BuildError` shows the lines with the numbers of the compiler's
-log.
+A program is loaded from disk (:mod:`optdb.runtime.binaries`) if there is a binary that the driver accepts, and built
+otherwise. If the compiler rejects the source, a :class:`BuildError` shows the source with the line numbers of the
+compiler's log.
 
-A driver that parses a header of all built-in functions gets the declarations of those that a source uses instead
-(:mod:`optdb.runtime.declarations`); what it refuses then is built with the header.
+If a driver parses a header of all built-in functions, the source gets declarations of those that it uses instead
+(:mod:`optdb.runtime.declarations`); if the driver then rejects it, it is built with the header.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 #: Programs of each context by source and options. They are dropped with their context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether programs of a context build with declarations of their own, as its first one has shown.
+#: Whether programs of a context build with their own declarations, as its first program has shown.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
 class BuildError(RuntimeError):
-    """An OpenCL compiler's refusal, with its log and the numbered source."""
+    """An OpenCL compiler's error, with its log and the numbered source."""
 
     def __init__(self, message: str, log: str = "", source: str = "") -> None:
         super().__init__(message)
         self.log = log  #: The compiler's log.
-        self.source = source  #: The source, as the compiler got it.
+        self.source = source  #: The source as passed to the compiler.
 
 
 def build(
@@ -50,8 +50,8 @@ def build(
 ) -> cl.Program:
     """Build a program for a context's device, or return the one built before.
 
-    Options of the compiler are one text each, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. Where it refuses them or the
-    source, a BuildError calls the program by `name`, and leaves out the first `own_lines` lines of the source.
+    Compiler options are one string each, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. If the compiler rejects them or the
+    source, the BuildError refers to the program as `name`, and omits the first `own_lines` lines of the source.
     """
     key = (source, tuple(options))
     built = _built.setdefault(context, {})
@@ -61,7 +61,7 @@ def build(
 
 
 def source_of(context: Context, program: cl.Program) -> str:
-    """Return the source that a program was made of; nothing if that is not known."""
+    """Return the source of a program; '' if it is not known."""
     loaded = context.kept.get(__name__, {}).get(program.int_ptr)
     if loaded is not None:
         return cast("str", loaded[1])
@@ -71,7 +71,7 @@ def source_of(context: Context, program: cl.Program) -> str:
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Build a program like `build`, or load it from disk, whether or not there is one in this process."""
+    """Load a program from disk or build it, as `build` does, but ignore programs of this process."""
     options = tuple(options)
     folder = binaries.for_device(context.device)
     # The key does not cover the files that a source includes.
@@ -88,8 +88,8 @@ def make(
 
 
 def _note_source(context: Context, program: cl.Program, source: str) -> None:
-    """Remember the source of a program that was built from a binary, which does not hold it."""
-    # The program stays alive, so that no other gets its handle.
+    """Remember the source of a program that was built from a binary, which does not contain the source."""
+    # Keep the program alive, so that its handle is not reused.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
 
 
@@ -99,7 +99,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
             program = _compiled(context, source, options, name)
             if not context.profile.quirks.takes_ptx or not ptx.has_instructions(source):
                 return program
-            # What the compiler left as comments is compiled now.
+            # Turn instructions that the compiler kept as comments into code.
             binary = ptx.with_instructions(_binary_of(program))
             program = cl.Program(context.cl_context, [context.device], [binary])
             program = _built_quietly(program, options, name)
@@ -124,14 +124,14 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
             _DECLARED[context] = True
             return program
     program = _built_quietly(cl.Program(context.cl_context, source), options, name)
-    # This context's driver may have no such header, and each program would be built twice.
+    # The driver may have no such header: do not try to build each program twice.
     _DECLARED.setdefault(context, False)
     return program
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program; log what its compiler says besides, instead of warning the user."""
-    # PyOpenCL's own cache would keep the same binaries again.
+    """Build a program, and log the compiler's messages instead of warning the user."""
+    # PyOpenCL's own cache would store the same binaries again.
     program = build_quietly(program, options)
     for device in program.devices:
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
@@ -164,13 +164,13 @@ def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
 
 
 def _binary_of(program: cl.Program) -> bytes:
-    """Return the binary for the one device of a program."""
+    """Return the binary of a program for one device."""
     (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
     return binary
 
 
 def numbered(source: str, own_lines: int = 0) -> str:
-    """Return source with numbers before its lines, without the first `own_lines`."""
+    """Return the source with line numbers, without the first `own_lines` lines."""
     lines = source.splitlines()
     return "\n".join(f"{number:4}  {line}".rstrip() for number, line in enumerate(lines, 1) if number > own_lines)
 

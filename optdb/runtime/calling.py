@@ -1,8 +1,8 @@
 """The calling convention of a function: its arguments by position and by name, their types, and its results.
 
-A :class:`Signature` holds the inputs and outputs that ``theano.function`` got, and needs NumPy alone. `bind` turns a
-call into arrays, by the host's own rules of what may be cast, and with errors that name the argument; `result` turns
-computed values into the caller's result.
+A :class:`Signature` holds the inputs and outputs that ``theano.function`` got, and needs only NumPy. `bind` converts a
+call's arguments to arrays, by Theano's casting rules, and with errors that name the argument; `result` converts
+computed values to the caller's result.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _NUMERIC = "biufc"
 class Argument(Record):
     """One argument of a function."""
 
-    #: By which it may be given.
+    #: The keyword; None for a positional argument.
     name: str | None = saved(maybe(text))
-    #: Of the array that the function takes.
+    #: The dtype of the array that the function takes.
     dtype: str = saved(dtype)
     #: For each axis, whether its length is 1.
     broadcastable: tuple[bool, ...] = saved(flags)
-    #: Whether only an array of that dtype will do.
+    #: Whether only an array of that dtype is accepted.
     strict: bool = saved(flag, default=False)
-    #: Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
+    #: Whether precision may be lost; None allows it only for Python's floats, if `floats` is set.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value if the caller passes none; without a default, the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
-    #: Whether `dtype` is the one that Python's floats are taken for.
+    #: Whether Python's floats are converted to `dtype`.
     floats: bool = saved(flag, default=False)
 
     def check(self, where: Where) -> None:
-        """Check that a saved argument can have its default."""
+        """Check that the default of a saved argument is valid."""
         if self.default is None:
             return
         if self.default.dtype != self.dtype:
@@ -61,7 +61,7 @@ class Argument(Record):
         return f"{array_kind} of {self.dtype}"
 
     def array(self, value: Any) -> HostArray:
-        """Return a value as the array that the function takes; raise TypeError if it must not be made one."""
+        """Convert a value to the array that the function takes; raise TypeError if the conversion is not allowed."""
         taken = self._cast(value)
         if taken.ndim != len(self.broadcastable):
             raise TypeError(f"expected {self.spec}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")
@@ -80,7 +80,7 @@ class Argument(Record):
         if self.allow_downcast:
             return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
-            # The host takes some dtypes for as good as those that hold all numbers.
+            # As Theano does, accept the dtypes that NumPy promotes to this one, even if some values are rounded.
             if value.dtype.kind not in _NUMERIC or np.promote_types(dtype, value.dtype) != dtype:
                 raise self._loss(f"an array of {value.dtype}")
             return value.astype(dtype)
@@ -111,7 +111,7 @@ class Argument(Record):
 class Signature(Record):
     """The arguments of a function, and the form of its result."""
 
-    #: By their positions.
+    #: The arguments by position.
     arguments: tuple[Argument, ...] = saved(list_of(Argument.parse, "arguments"))
     #: The form of the result: 'list', 'single' or 'none'.
     returns: str = saved(choice(RESULTS), default="list")
@@ -120,17 +120,17 @@ class Signature(Record):
 
     @functools.cached_property
     def _positions(self) -> dict[str, int]:
-        """The position of each name, the first one if there are several."""
+        """The first position of each name."""
         positions = reversed(range(len(self.arguments)))
         return {name: position for position in positions if (name := self.arguments[position].name) is not None}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[HostArray]:
-        """Return the array of each argument that is given by position or by name; errors name `function`.
+        """Return the arrays of all arguments, given by position or by name; errors name `function`.
 
         Raises
         ------
         TypeError
-            If there is too much or too little of it, or something that an argument cannot be.
+            If there are too many or too few arguments, or one of the wrong type.
         """
         if len(args) > len(self.arguments):
             raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, and was given {len(args)}")
@@ -156,7 +156,7 @@ class Signature(Record):
             raise TypeError(f"{function}, argument {self.called(position)}: {error}") from None
 
     def called(self, position: int) -> str:
-        """Return an argument's name, or else its position, as text."""
+        """Return an argument's name, or its position if it has none, as text."""
         name = self.arguments[position].name
         return f"{position} (without a name)" if name is None else name
 

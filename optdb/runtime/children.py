@@ -1,4 +1,4 @@
-"""Python processes that this one starts: `command`, `environment`."""
+"""Child processes in Python: `command`, `environment`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process that finds its modules where this one does."""
+    """Return the environment of a process with the same module search path as this one."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,7 +1,7 @@
-"""CLBlast, a library of matrix products for OpenCL, where it is installed.
+"""CLBlast, an optional library of matrix products for OpenCL.
 
-`find` loads it; `multiply` hands it a product, if it can take one of such strides. optdb does without it: it is asked
-only where measuring found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
+`find` loads it; `multiply` computes a product with it, if it supports the strides. optdb does not need it: it is used
+only where measurements found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _NUMBERS = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
 
 @functools.cache
 def find() -> ctypes.CDLL | None:
-    """Return the library; None where it is not installed, or does not load."""
+    """Return the library; None if it is not installed or does not load."""
     name = ctypes.util.find_library("clblast")
     if name is None:
         return None
     try:
-        # The system's OpenCL, which CLBlast is linked to, has to be there before it, for all: PyOpenCL brings another
-        # one along, and functions that come from both can end a process.
+        # Load the system's OpenCL, which CLBlast is linked to, first and globally: PyOpenCL bundles another one, and
+        # mixing functions from both can crash the process.
         ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(name)
     except OSError:
@@ -36,7 +36,7 @@ def find() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The layout of a matrix, as CLBlast takes it: offset and steps in elements."""
+    """The layout of a matrix for CLBlast: offset and strides in elements."""
 
     buffer: int
     transposed: bool
@@ -46,9 +46,9 @@ class _Matrix:
 
 
 def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
-    """Set `z` to ``alpha * dot(a, b) + beta * z``, if CLBlast can, and tell whether it did.
+    """Set `z` to ``alpha * dot(a, b) + beta * z`` if CLBlast supports it; return whether it did.
 
-    These are matrices that fit, or batches of as many of them, of one dtype.
+    The arrays are matrices of matching shapes, or equally large batches of them, of one dtype.
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)
@@ -77,14 +77,14 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
 
 
 def _matrix(x: Array) -> _Matrix | None:
-    """Return where a matrix lies; None if CLBlast takes none of such strides."""
+    """Return the layout of a matrix; None if CLBlast does not support its strides."""
     item = x.dtype.itemsize
     (m, n), (row, column) = x.shape[-2:], (step // item for step in x.strides[-2:])
     batch_step = x.strides[0] // item if x.ndim == 3 else 0
     if x.offset % item or x.base_data is None:
         return None
     at = x.offset // item
-    # The step of an axis of length 1 means nothing.
+    # The stride of an axis of length 1 is irrelevant.
     if (n == 1 or column == 1) and (m == 1 or row >= n):
         return _Matrix(x.base_data.int_ptr, False, at, row if m > 1 else n, batch_step)
     if (m == 1 or row == 1) and (n == 1 or column >= m):

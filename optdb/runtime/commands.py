@@ -1,17 +1,17 @@
 """The commands of a call as data, lists of commands, and the listeners of a thread's commands.
 
-A command is a dataclass. Its operands are buffers of OpenCL, where it is bound, or :class:`Memory`, which stands for a
-buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recording``), buffer assignment replaces
-`Memory` by buffers (``buffer_assignment``). Merging, timing, files and memory reports are passes that
-read the commands. In a list that was traced, numbers may be symbolic (``sizes``).
+A command is a dataclass. The operands of a bound command are OpenCL buffers; those of an unbound command are
+:class:`Memory`, placeholders for buffers that are not chosen yet. Recording replaces buffers by `Memory`
+(``recording``), and buffer assignment replaces `Memory` by buffers (``buffer_assignment``). Merging, timing, files and
+memory reports are passes over commands. In a traced list, numbers may be symbolic (``sizes``).
 
-A file holds commands as records. In a *saved* list they have no queue, operands are the numbers of memories, kernels
-are in programs of the file (``operands``), numbers may refer to sizes (``expressions``), and the value of an upload is
-a source (``deferred``).
+A file holds commands as records. Commands of a *saved* list have no queue, their operands are memory numbers, their
+kernels belong to programs of the file (``operands``), their numbers may refer to sizes (``expressions``), and the value
+of an upload is a source (``deferred``).
 
-Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. Where a *listener* is
-set for the thread, each command goes to its method `on` in place of the queue: a recorder writes it down and enqueues
-it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down only (``tracing``).
+Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. If the thread has a
+*listener*, each command is passed to its method `on` instead: a recorder records the command and enqueues it, a timer
+enqueues it on a queue of its own (``timing``), and a tracer only records it (``tracing``).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from optdb.runtime.library import cl
 from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
 from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
 
-#: Up to this size, copying an array on the host is quicker than waiting for the device.
+#: Up to this size in bytes, copying an array on the host is quicker than waiting for the device.
 _SMALL_NBYTES = 1 << 16
 _PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{32})\Z", re.ASCII)
-#: Events of uploads that each thread keeps: PyOpenCL waits for the device when it drops one.
+#: The number of upload events that each thread keeps: PyOpenCL waits for the device when it drops an event.
 _KEPT_EVENTS = 64
 
 
@@ -54,7 +54,7 @@ class Memory:
 
     nbytes: int
     context: cl.Context
-    #: Set if it exists independently of the list; None if the list's buffer assignment provides it.
+    #: The buffer, if it exists independently of the list; None if the list's buffer assignment provides it.
     buffer: cl.Buffer | None = None
 
 
@@ -66,26 +66,26 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: Looked up once: it takes a microsecond.
+#: Looked up once, since an attribute lookup on the module takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
-#: Whether launches are printed: then none is a prepared call.
+#: Whether launches are printed. Prepared calls are then not used.
 _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Let launches be printed if the flag asks for it. An untraced launch does not read the flag."""
+    """Print launches if the flag asks for it. An untraced launch does not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
 
 
 trace_log.when_changed(_choose_launch)
-#: The arguments of a kernel that are operands.
+#: The types of kernel arguments that are operands.
 _OPERANDS = (Memory, cl.MemoryObject, Slot)
 _allocation_numbers = itertools.count(1)
-#: The number of the latest allocation with each handle: a driver uses the handle of a released buffer again.
+#: The number of the latest allocation by buffer handle: drivers reuse the handles of released buffers.
 _latest_allocations: dict[int, int] = {}
-#: Returns a buffer, and the offset at which a `Memory` begins in it.
+#: Returns the buffer that holds a `Memory`, and the offset of the `Memory` in it.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
 
@@ -96,23 +96,23 @@ class EnqueueKernel(Record):
     kind: ClassVar[str] = "launch"
 
     queue: cl.CommandQueue
-    kernel: Any = saved(KernelRef.parse)  #: A kernel of OpenCL, of a program's source (`Code`), or of a file.
+    kernel: Any = saved(KernelRef.parse)  #: An OpenCL kernel, a kernel of a program's source (`Code`), or of a file.
     global_size: tuple[int, ...] = saved(sizes)
-    local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: The driver chooses it if it is None.
+    local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy numbers and local memory.
-    #: The positions in `args` of buffers that are followed by the offset, in bytes, at which an array begins: such a
-    #: buffer may be a part of a larger one.
+    #: The positions in `args` of buffers whose next argument is the offset, in bytes, at which an array begins. Buffer
+    #: assignment may place these arrays inside a larger buffer.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
-    #: Held while the kernel object gets its arguments and is launched, if other launches share it; None if it is bound.
+    #: Held while arguments of a shared kernel object are set and it is launched; None if the launch is bound.
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: Launches a kernel object of its own, without an event; None if PyOpenCL does. No copy of the command has it.
+    #: The driver call that launches its own kernel object without an event; None if PyOpenCL launches it. Not copied.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
-        """Check the sizes of a saved launch, and its arguments, which OpenCL trusts."""
+        """Check the sizes and arguments of a saved launch, which OpenCL does not check."""
         if not 1 <= len(self.global_size) <= 3:
             raise where.at("global_size").wrong("a list of one to three numbers", self.global_size)
         if self.local_size is not None and len(self.local_size) != len(self.global_size):
@@ -127,13 +127,13 @@ class EnqueueKernel(Record):
         return name
 
     def enqueue(self) -> None:
-        """Launch the kernel, whose arguments are set already."""
+        """Launch the kernel. Its arguments have been set."""
         call = self.call
         if call is None or _prints_launches or call():
             _launch(self.queue, self.kernel, self.global_size, self.local_size)
 
     def prepare(self) -> EnqueueKernel:
-        """Prepare the call of the driver, if the kernel object is the launch's own; return the launch."""
+        """Prepare the driver call of a launch that has its own kernel object; return the launch."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.launch(self.queue, self.kernel, self.global_size, self.local_size)
@@ -144,16 +144,16 @@ class EnqueueKernel(Record):
         return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        """Yield the launch's buffers, each with the number that `rebind` takes."""
         return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
-        """Return the same launch with other operands, of the same kernel object."""
+        """Return the launch of the same kernel object with other operands."""
         args = tuple([substitute(arg) if isinstance(arg, _OPERANDS) else arg for arg in self.args])
         return replace(self, args=args)
 
     def bind(self, locate: Locate) -> EnqueueKernel:
-        """Return the launch of a kernel object of its own, with buffers in place of `Memory`."""
+        """Return the launch with its own kernel object, and with buffers in place of `Memory`."""
         args = list(self.args)
         for slot, memory in self.operands():
             args[slot], shift = locate(memory)
@@ -177,7 +177,7 @@ class Transfer(Record):
     """Base of commands that move bytes: each operand, and the offset in it, is a field."""
 
     kind: ClassVar[str]
-    #: The names of these fields, for each operand.
+    #: The names of the operand field and of the offset field, by operand.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
     is_rebindable = False
 
@@ -190,7 +190,7 @@ class Transfer(Record):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are moved."""
+        """Bytes that the command transfers."""
         raise NotImplementedError
 
     @property
@@ -207,11 +207,11 @@ class Transfer(Record):
         raise NotImplementedError
 
     def prepare(self: _T) -> _T:
-        """Prepare the call of the driver, if there is one without an event; return the command."""
+        """Prepare the driver call, if the command has one without an event; return the command."""
         return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        """Yield the command's buffers, each with the number that `rebind` takes."""
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
     def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
@@ -235,7 +235,7 @@ class Transfer(Record):
 class DeviceTransfer(Transfer):
     """Base of transfers that the driver can enqueue without an event of PyOpenCL."""
 
-    call: PreparedCall | None = field(init=False, default=None)  #: As of a launch.
+    call: PreparedCall | None = field(init=False, default=None)  #: The same as a launch's.
 
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
@@ -244,14 +244,14 @@ class DeviceTransfer(Transfer):
             self.enqueue_on(self.queue)
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on. Buffers that differ from call to call go through PyOpenCL."""
+        """Use another buffer from now on. Transfers of buffers that change between calls go through PyOpenCL."""
         Transfer.rebind(self, operand, buffer)
         self.call = None
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueCopy(DeviceTransfer):
-    """A copy of bytes from one buffer of a device to another one, or to another part of it."""
+    """A copy of bytes between buffers of a device, or between parts of one buffer."""
 
     kind: ClassVar[str] = "copy"
     _fields: ClassVar = (("target", "target_offset"), ("source", "source_offset"))
@@ -269,7 +269,7 @@ class EnqueueCopy(DeviceTransfer):
         return 2 * self.nbytes
 
     def prepare(self) -> EnqueueCopy:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             ends = self.target, self.target_offset, self.source, self.source_offset
@@ -287,7 +287,7 @@ class EnqueueCopy(DeviceTransfer):
 
 
 def _pattern(value: Any, where: Where) -> bytes:
-    """Parse the bytes of a pattern, which are written as hexadecimal digits."""
+    """Parse a pattern written in hexadecimal digits."""
     if not isinstance(value, str) or not _PATTERN.match(value):
         raise where.wrong("1, 2, 4, 8 or 16 bytes in hexadecimal digits", value)
     return bytes.fromhex(value)
@@ -295,18 +295,18 @@ def _pattern(value: Any, where: Where) -> bytes:
 
 @dataclass(eq=False, slots=True)
 class EnqueueFill(DeviceTransfer):
-    """A fill of a buffer's bytes with a pattern, which fits into them a whole number of times."""
+    """A fill of a buffer's bytes with a pattern. The byte count is a multiple of the pattern's size."""
 
     kind: ClassVar[str] = "fill"
 
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     nbytes: int = saved(size)
-    pattern: Any = saved(_pattern)  #: A value of NumPy; in a saved list, its bytes.
+    pattern: Any = saved(_pattern)  #: A NumPy value; in a saved list, its bytes.
     is_rebindable: bool = False
 
     def prepare(self) -> EnqueueFill:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
@@ -319,7 +319,7 @@ class EnqueueFill(DeviceTransfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueUpload(Transfer):
-    """A copy of an array in C order from the host."""
+    """A copy of a C-contiguous array from the host."""
 
     kind: ClassVar[str] = "upload"
 
@@ -346,7 +346,7 @@ class EnqueueUpload(Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Return a copy of the same values from a new buffer that keeps them on the device; it needs no waiting."""
+        """Return a copy of the same values from a new device buffer; unlike an upload, it need not be waited for."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
@@ -354,10 +354,10 @@ class EnqueueUpload(Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueDownload(Transfer):
-    """A copy of an array in C order to the host; one that is not waited for needs its array until the queue is done."""
+    """A copy to a C-contiguous array of the host. If it does not block, the array must live until the queue is done."""
 
     kind: ClassVar[str] = "download"
-    #: Why no list can repeat it.
+    #: The reason why no list can repeat a download.
     reason: ClassVar[str] = "values are read by the host"
     _fields: ClassVar = (("source", "offset"),)
 
@@ -365,7 +365,7 @@ class EnqueueDownload(Transfer):
     source: Any
     offset: int
     is_blocking: bool = True
-    #: That of the last copy.
+    #: The event of the last copy.
     event: Any = None
 
     @property
@@ -397,18 +397,18 @@ class AllocateBuffer:
 
 @dataclass(eq=False, slots=True)
 class HostCall:
-    """Work of the host between commands, and the reason why no list can repeat it."""
+    """Host work between commands, with the reason why no list can repeat it."""
 
     reason: str
 
     def enqueue(self) -> None:
-        """Do nothing: the host does it itself, right after."""
+        """Do nothing: the caller does the work itself, right after this."""
 
 
 def allocation_number(buffer: cl.MemoryObject) -> int:
-    """Return the number of the latest `AllocateBuffer`, of any thread, with a buffer's handle; 0 if there was none.
+    """Return the number of any thread's latest `AllocateBuffer` with a buffer's handle; 0 if there was none.
 
-    It tells a buffer from a released one with the same handle.
+    The number distinguishes a buffer from a released one with the same handle.
     """
     return _latest_allocations.get(buffer.int_ptr, 0)
 
@@ -418,36 +418,36 @@ Command = EnqueueKernel | Transfer
 
 
 class CommandList(list[Command]):
-    """Commands in the order of the queue. A list that has been enqueued stays as it is."""
+    """Commands in the order of the queue. A list does not change once it has been enqueued."""
 
-    #: How often it was enqueued, until `_is_batched` is decided.
+    #: How often the list was enqueued, until `_is_batched` is decided.
     _times = 0
-    #: Whether the list is enqueued as a batch; None as long as that is open.
+    #: Whether the list is enqueued as a batch; None until that is decided.
     _is_batched: bool | None = None
 
     def enqueue(self) -> None:
-        """Enqueue all of them; they have to be bound."""
+        """Enqueue all commands, which have to be bound."""
         if self._is_batched and not _prints_launches:
             self.batch.run()
             return
         for command in self:
             command.enqueue()
-        # A step that has computed leaves an empty list, a new one in each call.
+        # Empty lists are not counted: a step that is already computed returns a new empty list in each call.
         if self and self._is_batched is None:
             self._is_batched = self._decide()
 
     @functools.cached_property
     def batch(self) -> Batch:
-        """The calls of its commands."""
+        """The driver calls of the commands."""
         return Batch(list(map(_repeated_call, self)), [command.enqueue for command in self])
 
     @property
     def needs_python(self) -> bool:
-        """Whether some of its commands are not the same calls of the driver each time."""
+        """Whether some commands are not the same driver calls each time."""
         return _prints_launches or not self.batch.is_native
 
     def _decide(self) -> bool | None:
-        """Return whether the list becomes a batch, as its context's options say; None if that is still open."""
+        """Decide from the context's options whether the list becomes a batch; return None if it is too early to say."""
         self._times += 1
         queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
@@ -458,13 +458,13 @@ class CommandList(list[Command]):
         return self.batch.calls >= thresholds.calls
 
     def needing_own_buffer(self) -> set[Any]:
-        """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""
+        """Return the operands that must start at offset 0 of a buffer, since their kernel takes no offset."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's call of the driver if it is always the same one; a transfer that is rebound has others."""
+    """Return a command's driver call if it is the same in each run, which that of a rebindable transfer is not."""
     call = getattr(command, "call", None)
     if not isinstance(call, PreparedCall):
         return None
@@ -482,15 +482,15 @@ def command_list(value: Any, where: Where) -> CommandList:
 
 
 class Listener(Protocol):
-    """Takes a thread's commands in place of the device."""
+    """Receives a thread's commands in place of the device."""
 
-    #: Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
+    #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
     #: Whether the caller of `on` sets the arguments of a launch's kernel object first.
     takes_bound: bool
 
     def on(self, command: Any) -> None:
-        """Take a command with buffers as operands; enqueue it unless it is only traced."""
+        """Receive a command whose operands are buffers; enqueue it unless the listener traces."""
 
 
 class _ThreadState(threading.local):
@@ -528,7 +528,7 @@ def tracing() -> Any:
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or pass it to the listener; a launch's arguments are set, if that `takes_bound`."""
+    """Enqueue a command, or pass it to the listener. If the listener `takes_bound`, a launch's arguments are set."""
     listener = _state.listener
     if listener is None:
         command.enqueue()
@@ -544,11 +544,11 @@ def upload(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> None:
-    """Copy an array in C order from the host, which may change it as soon as this returns.
+    """Copy a C-contiguous array from the host, which may change it as soon as this returns.
 
-    A small array is copied on the host first, so that the host does not wait for the device; so is any, if there is a
-    list of events, which gets that of the copy. While a function is traced, the array may be a `DeferredArray`. A
-    target that is `constant` is never written again.
+    A small array is first copied on the host, which then need not wait for the device. Given a list `events`, an array
+    of any size is copied first, and the copy's event is appended to the list. While a function is traced, the array may
+    be a `DeferredArray`. A `constant` target is never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
@@ -561,5 +561,5 @@ def upload(
 
 
 def keep_event(holder: Any) -> None:
-    """Keep the event of a copy that is not waited for, or a command that has it: the event keeps the array alive."""
+    """Keep the event of a non-blocking copy, or the command that holds the event, which keeps the array alive."""
     _state.events.append(holder)

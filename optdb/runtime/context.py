@@ -1,7 +1,7 @@
-"""A device that is ready for use: its OpenCL context, its one queue, and the dtypes that it can compute.
+"""A device that is ready for use: its OpenCL context, its queue, and the dtypes that it supports.
 
-All commands of a context go through its one queue, in order, so that a command that reads an
-array need not wait for the one that fills it.
+All commands of a context go through one in-order queue, so that a command that reads an
+array need not wait explicitly for the command that fills it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "comp
 )
 _DOUBLE = frozenset(["float64", "complex128"])
 
-#: The options of users' contexts.
+#: The default options.
 _USUAL = ContextOptions()
-#: The contexts that are in use, by the handle of the queue, which lives longer.
+#: The contexts in use, by the handle of the queue, which outlives its context.
 _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictionary()
 
 
@@ -46,24 +46,24 @@ class Context:
     Parameters
     ----------
     spec : str
-        Which device; see `optdb.runtime.devices`.
+        The device; see `optdb.runtime.devices`.
     options : ContextOptions
-        Which kernels it uses, where several compute the same, and when it batches commands.
+        The choice among kernels that compute the same, and the thresholds for batches of commands.
 
     Raises
     ------
     DeviceError
-        If there is no such device, or its driver refuses another context, as where many processes have one.
+        If there is no such device, or its driver refuses another context, for example if many processes have one.
     """
 
     def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:
         self.spec = spec
         self.device = devices.find(spec)
-        #: What the device can do, and which kernels suit it. Tests and exports replace it
-        #: (`DeviceProfile.as_kind`), before anything is compiled for the context.
+        #: The device's capabilities, and the kernels that suit it. Tests and exports replace the profile
+        #: (`DeviceProfile.as_kind`) before anything is compiled for the context.
         self.profile = profile_of(self.device)
-        #: May be replaced as a whole, between calls. Functions that are compiled, and calls that are recorded, keep the
-        #: kernels and batches of the options that they found.
+        #: Options may be replaced as a whole, between calls. Compiled functions and recorded calls keep the kernels and
+        #: batches of earlier options.
         self.options = options
         self._pid = os.getpid()
         try:
@@ -73,12 +73,12 @@ class Context:
                 f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
                 "it, or choose another device, of those that `python -m optdb devices` lists"
             ) from error
-        #: State that other modules keep as long as the context lives, by the name of the module.
+        #: State that other modules keep for the lifetime of the context, by module name.
         self.kept: dict[str, Any] = {}
         #: Held by the thread that calls a function on the device.
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
-        # A context that ends before the program does: see `_finish_all`.
+        # For a context that is collected before the program ends; see `_finish_all`.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
 
@@ -90,17 +90,17 @@ class Context:
 
     @property
     def queue(self) -> cl.CommandQueue:
-        """The queue, which works in order."""
+        """The in-order queue."""
         self.check_process()
         return self._queue
 
     def check_process(self) -> None:
-        """Raise ForkedContext in a child of the process that made the context: the driver's threads are not there."""
+        """Raise ForkedContext in a fork of the process that made the context: the driver's threads do not exist."""
         _check_process(self._pid)
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
-        """Return why arrays of a dtype cannot be held or computed with, None if they can."""
-        # Cached by name: each array of each graph asks for it.
+        """Return why arrays of a dtype are not supported; None if they are."""
+        # Names need no conversion, which takes time: this is called for each array of each graph.
         name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
             return f"OpenCL has no {name}"
@@ -115,37 +115,36 @@ class Context:
 
 
 class Turn:
-    """Returns a lock: while a thread holds it, no other one calls functions on a device.
+    """Returns a lock: while a thread holds it, no other thread calls functions on a device.
 
-    A function keeps its arguments, its results and what it computes in storage of its own, and functions on one device
-    share arrays there. So a call is one thread's, from before its inputs are set until its outputs are read. All
-    functions of mode OPENCL on a device take turns at one lock: with a lock for each, two functions that call each
-    other by way of the host could wait for each other for ever. A function that calls itself in the same thread does
-    not wait.
+    A function keeps its arguments, results and intermediate values in its own storage, and functions on one device
+    share arrays. So a thread holds the lock for a whole call, from before inputs are set until outputs are read. All
+    functions of mode OPENCL on a device share one lock: with a lock per function, two functions that call each other
+    through the host could deadlock. The lock is reentrant: a function may call itself in the same thread.
 
-    The lock's methods are C code: an interrupt in ``__enter__`` or ``__exit__`` of Python code would leave it locked.
+    The lock's methods are C code: an interrupt in a Python ``__enter__`` or ``__exit__`` would leave it locked.
     """
 
     def __init__(self, context: Context) -> None:
-        # Not the context itself: outside of cycles, it ends with the last thing that uses it, and frees its memory.
+        # No reference to the context: without a cycle, its memory is freed with the last reference.
         self._pid = context._pid
         self._lock = threading.RLock()
 
     def __call__(self) -> AbstractContextManager[object]:
         """Return the lock, for a ``with`` statement; raise ForkedContext in a child of the context's process."""
-        # There, a thread that does not exist any more may hold the lock.
+        # In a forked child, a thread that no longer exists may hold the lock.
         _check_process(self._pid)
         return self._lock
 
 
 def options_of(queue: cl.CommandQueue) -> ContextOptions:
-    """Return the options of the context that has a queue; the defaults for a queue of no context."""
+    """Return the options of the context of a queue; the defaults if no context has the queue."""
     context = _contexts.get(queue.int_ptr)
     return _USUAL if context is None else context.options
 
 
 def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
-    """Return a context and its queue; where the driver refuses, try again without those that are garbage."""
+    """Return a context and its queue; if the driver refuses, collect garbage and try again."""
     try:
         context = cl.Context([device])
     except cl.Error:
@@ -161,10 +160,10 @@ def _check_process(pid: int) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Wait for the commands that are still in the queues when the program ends.
+    """Wait for the commands that are still in queues when the program ends.
 
-    A program may end without waiting for its last updates. PoCL's threads, which would compile their kernels, crash
-    when the process shuts LLVM down.
+    A program may end without waiting for its last updates. PoCL's threads may then still be compiling kernels, and
+    crash when the process shuts LLVM down.
     """
     for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)

@@ -1,8 +1,8 @@
-"""Declarations of OpenCL's built-in functions: those that a source uses, in place of the driver's header of all.
+"""Declarations of the OpenCL built-in functions that a source uses, in place of the driver's complete header.
 
-Some drivers have clang parse a header of 900 kB before each program, which takes most of a small program's build. The
-header has a guard. Where an option defines it, clang skips the header, and a program has to declare what it uses; a
-compiler that finds a name missing refuses the program, and it is built with the header.
+Some drivers have clang parse a header of 900 kB before each program, which takes most of a small program's build time.
+If an option defines the header's include guard, clang skips the header, and a program has to declare what it uses. If
+the compiler then rejects the program for a missing name, it is built with the header.
 
 The functions and types are those of the OpenCL C Specification 1.2, sections 6.1 and 6.12.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 __all__ = ["GUARD", "declared", "without_declarations"]
 
-#: The option that has clang's header skipped.
+#: The option that makes clang skip its header.
 GUARD = "-D_OPENCL_H_"
 
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
@@ -27,7 +27,7 @@ _REAL = "float", "double"
 _WIDTHS = "", "2", "3", "4", "8", "16"
 _SPACES = "__global", "__local", "__private"
 _READ_SPACES = (*_SPACES, "__constant")
-#: The whole numbers of as many bits.
+#: The signed and unsigned integers with the same number of bits, by scalar.
 _SAME_BITS = {"float": ("int", "uint"), "double": ("long", "ulong")} | {
     name: pair for pair in zip(_SIGNED, _UNSIGNED, strict=True) for name in pair
 }
@@ -92,11 +92,11 @@ typedef uint cl_mem_fence_flags;
 #define OPTDB_CONVERGENT __attribute__((overloadable, convergent))
 """
 
-#: After it, lines count from 1.
+#: The end of the declarations; lines after it are numbered from 1.
 _END = "#line 1\n"
 
-#: Signatures, and the functions that have them. T is a real type, I the whole numbers with a sign of its bits, N int,
-#: each of one width; S is T's element.
+#: Signatures, and the functions that have them. T is a real type, R its result of a comparison and N int, all of the
+#: same vector width; S is the scalar type of T.
 _OF_REALS = {
     "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
     "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "
@@ -109,7 +109,7 @@ _OF_REALS = {
     "R ?(T)": "isfinite isinf isnan isnormal signbit",
     "R ?(T, T)": "isequal isgreater isgreaterequal isless islessequal islessgreater isnotequal isordered isunordered",
 }
-#: The same where a vector meets a number.
+#: Signatures that mix vectors and scalars.
 _WITH_NUMBERS = {
     "T ?(T, S)": "fmax fmin max min",
     "T ?(S, T)": "step",
@@ -118,14 +118,14 @@ _WITH_NUMBERS = {
     "T ?(S, S, T)": "smoothstep",
     "T ?(T, int)": "ldexp",
 }
-#: The same of float alone.
+#: Signatures for float alone.
 _OF_FLOATS = {
     "T ?(T)": "half_cos half_exp half_exp10 half_exp2 half_log half_log10 half_log2 half_recip half_rsqrt half_sin "
     "half_sqrt half_tan native_cos native_exp native_exp10 native_exp2 native_log native_log10 native_log2 "
     "native_recip native_rsqrt native_sin native_sqrt native_tan",
     "T ?(T, T)": "half_divide half_powr native_divide native_powr",
 }
-#: The same of whole numbers T; U are those of its bits without a sign.
+#: Signatures for integers T; U is the unsigned integer with as many bits.
 _OF_WHOLE = {
     "T ?(T)": "clz popcount",
     "U ?(T)": "abs",
@@ -135,13 +135,13 @@ _OF_WHOLE = {
 }
 _OF_WHOLE_WITH_NUMBERS = {"T ?(T, S)": "max min", "T ?(T, S, S)": "clamp"}
 _OF_INTS = {"T ?(T, T)": "mul24", "T ?(T, T, T)": "mad24"}
-#: The same with a pointer to a result, in each address space.
+#: Signatures with a pointer to a result, for each address space P.
 _WITH_RESULT = {
     "T ?(T, P T *)": "fract modf sincos",
     "T ?(T, P N *)": "frexp lgamma_r",
     "T ?(T, T, P N *)": "remquo",
 }
-#: Of all items, whatever they compute.
+#: Functions that return work-item indices and sizes.
 _OF_ITEMS = {
     "uint ?(void)": "get_work_dim",
     "size_t ?(uint)": "get_global_id get_global_offset get_global_size get_group_id get_local_id get_local_size "
@@ -149,7 +149,7 @@ _OF_ITEMS = {
 }
 _FENCES = {"void ?(cl_mem_fence_flags)": "barrier"}
 _ORDERS = {"void ?(cl_mem_fence_flags)": "mem_fence read_mem_fence write_mem_fence"}
-#: Of int and uint in global and local memory, P.
+#: Atomics on int and uint in global and local memory P.
 _ATOMICS = {
     "T ?(volatile P T *, T)": "atomic_add atomic_and atomic_max atomic_min atomic_or atomic_sub atomic_xchg atomic_xor",
     "T ?(volatile P T *)": "atomic_dec atomic_inc",
@@ -163,16 +163,16 @@ _MOVED_HALVES = re.compile(r"v(load|store)a?_half(2|3|4|8|16|)(_rt[ezpn])?")
 
 
 def declared(source: str, has_double: bool) -> str:
-    """Return source with declarations of the built-in functions, types and constants that it uses before it.
+    """Return the source, preceded by declarations of the built-in functions, types and constants that it uses.
 
-    The lines of the source keep their numbers in a compiler's log.
+    The source's line numbers in a compiler's log stay the same.
 
     Parameters
     ----------
     source : str
         OpenCL C.
     has_double : bool
-        Whether the device has numbers of double precision.
+        Whether the device supports double precision.
     """
     words = sorted(set(_WORD.findall(source)))
     lines = [line for word in words for line in _lines(word, has_double)]
@@ -180,13 +180,13 @@ def declared(source: str, has_double: bool) -> str:
 
 
 def without_declarations(source: str) -> str:
-    """Return what `declared` was given, from what it returned; another source as it is."""
+    """Remove what `declared` has added to a source; return any other source unchanged."""
     return source.partition(_END)[2] if source.startswith(_PRELUDE) else source
 
 
 @functools.lru_cache(maxsize=2)
 def _vectors(has_double: bool) -> str:
-    """Return the vectors of all numbers."""
+    """Return the type definitions of all vector types."""
     scalars = [name for name in _WHOLE + _REAL if has_double or name != "double"]
     return "\n".join(
         f"typedef {scalar} {scalar}{width} __attribute__((ext_vector_type({width})));"
@@ -198,7 +198,7 @@ def _vectors(has_double: bool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _lines(name: str, has_double: bool) -> tuple[str, ...]:
-    """Return the declarations of a built-in function in its forms; none of other names."""
+    """Return the declarations of all overloads of a built-in function; none for other names."""
     reals = _REAL if has_double else _REAL[:1]
     return tuple(dict.fromkeys(_declarations(name, reals)))
 
@@ -221,7 +221,7 @@ def _declarations(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _elementwise(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """Yield the declarations of a function that computes each element of a vector by itself."""
+    """Yield the declarations of an elementwise function."""
     tables = (
         (_OF_REALS, reals, _WIDTHS),
         (_WITH_NUMBERS, reals, _WIDTHS[1:]),
@@ -244,7 +244,7 @@ def _elementwise(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 def _types(scalar: str, width: str) -> dict[str, str]:
     signed, unsigned = _SAME_BITS[scalar]
-    # A comparison of numbers gives int, one of vectors as many bits as they have.
+    # Comparing scalars returns int; comparing vectors returns integers with as many bits as the elements.
     result = signed + width if width else "int"
     return {"T": scalar + width, "S": scalar, "N": f"int{width}", "U": unsigned + width, "R": result}
 
@@ -275,7 +275,7 @@ def _conversions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _moves(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """Yield the declarations of a function that reads or writes a vector, or numbers of half precision."""
+    """Yield the declarations of a function that loads or stores a vector, or half-precision numbers."""
     match = _MOVED.fullmatch(name)
     if match is not None:
         for scalar in _WHOLE + reals:

@@ -1,8 +1,8 @@
-"""Arrays of the host whose values are known when a trace runs, and where their values come from.
+"""Host arrays whose values are known only when a trace runs, and the sources of their values.
 
-A *source* is a record: an argument of the call, a constant, numbers that follow from sizes, a lookup table of another
-source, or another source in another shape. While a function is traced, the array of `FromTable` and `Reshaped` is an
-array, which may be deferred itself; in a saved list it is a source.
+A *source* is a record: an argument of the call, a constant, numbers computed from sizes, a lookup table of another
+source, or a reshaped source. While a function is traced, the field `array` of `FromTable` and `Reshaped` is an array,
+which may itself be deferred; in a saved list it is a source.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from optdb.runtime.records import Record, Where, array, choice, dtype, one_of, s
 
 
 class ValuesUnknown(TypeError):
-    """Something needs the values of an array while a function is traced, before there are any."""
+    """The values of an array are needed while a function is traced, before they are known."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeferredArray:
-    """An array of the host whose values are known when a trace runs."""
+    """A host array whose values are known only when a trace runs."""
 
     shape: tuple[Any, ...]
     dtype: AnyDtype
     source: Source
 
-    # NumPy's functions raise TypeError, instead of taking it as an array of one object.
+    # Makes NumPy's functions raise TypeError instead of treating this as an array of one object.
     __array_ufunc__ = None
 
     @property
@@ -92,7 +92,7 @@ class FromArray(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromNumbers(Record):
-    """Numbers of a dtype, some of them sizes."""
+    """Numbers of a dtype, some of them symbolic."""
 
     kind: ClassVar[str] = "numbers"
 
@@ -105,7 +105,7 @@ class FromNumbers(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reshaped(Record):
-    """Another source in another shape; while a function is traced, the shape is the deferred array's own."""
+    """A reshaped source; while a function is traced, the shape is the deferred array's own."""
 
     kind: ClassVar[str] = "reshaped"
 
@@ -127,7 +127,7 @@ class FromTable(Record):
     numbers: tuple[Any, ...] = saved(sizes)
 
     def check(self, where: Where) -> None:
-        """Check how many numbers there are."""
+        """Check the count of numbers."""
         wanted = TABLES[self.table].numbers
         if len(self.numbers) != wanted:
             raise where.at("numbers").wrong(f"a list of {wanted} numbers", self.numbers)
@@ -143,7 +143,7 @@ class FromDevice:
     array: Any
 
     def __str__(self) -> str:
-        # Not formatted: formatting an array of the device would read its values.
+        # The array is not formatted, since that would read its values.
         return "an array of the device"
 
 

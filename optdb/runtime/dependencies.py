@@ -1,10 +1,9 @@
-"""The dependencies of commands: which of them may run side by side.
+"""Dependence analysis of commands: which of them may run in parallel.
 
-A command reads and writes ranges of bytes. It depends on an earlier one where it reads what that wrote, or writes what
-that read or wrote; memory that liveness gives to several values counts, too. :func:`phases_of` numbers commands so that
-those of one phase are independent: a barrier between phases is all that they need. :func:`roomy_phases_of` lets some
-wait for a phase that has room for them. :func:`stages_of` gathers commands of two kinds, so that few changes of kind
-remain.
+A command reads and writes ranges of bytes. It depends on an earlier command if it reads what that wrote, or writes what
+that read or wrote, including memory that values share by buffer assignment. :func:`phases_of` assigns commands to
+phases of independent commands, which only need a barrier between them. :func:`roomy_phases_of` postpones commands to
+phases with spare capacity. :func:`stages_of` groups commands of two kinds so that the kind changes seldom.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from optdb.runtime.background import unhurried
 
 __all__ = ["ByteRange", "phases_of", "roomy_phases_of", "stages_of"]
 
-#: The number of what comes before all commands.
+#: The number that stands for "before all commands".
 _BEFORE = -1
-#: In how many phases room is looked for.
+#: The maximum number of phases searched for spare capacity.
 _LOOKED_AT = 16
 
 
@@ -37,32 +36,32 @@ class _LatestNumbers:
     """For each byte of a buffer, the largest numbers of the commands that write and read it."""
 
     def __init__(self) -> None:
-        #: Where the parts begin, ascending; in each part, all bytes have the same numbers.
+        #: The starts of the parts, ascending; all bytes of a part have the same numbers.
         self._starts = [0]
         self._written = [_BEFORE]
         self._read = [_BEFORE]
 
     def of(self, span: ByteRange) -> int:
-        """Return the largest number of a command that one which uses a range depends on."""
+        """Return the largest number of the commands that a use of a range depends on."""
         parts = self._parts(span)
         written = max(self._written[parts], default=_BEFORE)
         return max([written, *self._read[parts]]) if span.is_written else written
 
     def note(self, span: ByteRange, number: int) -> None:
-        """Note that a command with a number uses a range."""
+        """Record that the command with a number uses a range."""
         parts = self._parts(span)
         numbers = self._written if span.is_written else self._read
         for part in range(parts.start, parts.stop):
             numbers[part] = max(numbers[part], number)
 
     def _parts(self, span: ByteRange) -> slice:
-        """Return the parts of a range, after parts that it only meets have been divided."""
+        """Return the parts of a range, after splitting parts at its ends."""
         if span.start >= span.stop:
             return slice(0, 0)
         return slice(self._divided_at(span.start), self._divided_at(span.stop))
 
     def _divided_at(self, position: int) -> int:
-        """Return the part that begins at a position, which divides the one around it."""
+        """Return the part that begins at a position, after splitting the part that contains the position."""
         part = bisect_left(self._starts, position)
         if part == len(self._starts) or self._starts[part] != position:
             self._starts.insert(part, position)
@@ -72,12 +71,12 @@ class _LatestNumbers:
 
 
 def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
-    """Return the phase of each command: the first one after those of all that it depends on, from 0 on.
+    """Return the phase of each command, from 0 on: the first one after the phases of all its dependencies.
 
     Parameters
     ----------
     commands : iterable of sequence of ByteRange
-        What each command uses, in the order of the queue.
+        The ranges that each command uses, in the order of the queue.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
 
@@ -85,21 +84,21 @@ def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
 def roomy_phases_of(
     commands: Sequence[Sequence[ByteRange]], tiles: Sequence[int], is_long: Sequence[bool], groups: int
 ) -> list[int]:
-    """Return the phase of each command as `phases_of`, or a later one that has room, where no command has to wait.
+    """Return phases as `phases_of` does, but postpone commands off the critical path to phases with spare capacity.
 
-    The groups take the tiles of a phase in rounds, and a few tiles more than fill a round make another one. So commands
-    that others do not wait for come where the last round has room: long ones, rather, beside others that are long.
+    The groups process a phase's tiles in waves, and a few extra tiles would cost a full extra wave. So commands off the
+    critical path are placed in phases whose last wave is not full, and long commands rather beside other long ones.
 
     Parameters
     ----------
     commands : sequence of sequence of ByteRange
-        What each command uses, in the order of the queue.
+        The ranges that each command uses, in the order of the queue.
     tiles : sequence of int
-        Of each command.
+        Number of tiles of each command.
     is_long : sequence of bool
-        Whether a tile of the command takes long.
+        Whether the tiles of each command take long.
     groups : int
-        How many tiles fill a round.
+        Number of tiles that fill a wave.
     """
     earliest = phases_of(commands)
     count = max(earliest, default=_BEFORE) + 1
@@ -128,14 +127,14 @@ def roomy_phases_of(
 
 
 def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) -> list[int]:
-    """Return the stage of each command: a command comes in one after those of all that it depends on, or the same.
+    """Return the stage of each command, which is not before the stages of its dependencies.
 
-    Commands of one stage stay in their order. Those of kind False are in even stages, those of kind True in odd ones.
+    Commands of one stage keep their order. Commands of kind False are in even stages, those of kind True in odd ones.
 
     Parameters
     ----------
     commands : sequence of sequence of ByteRange
-        What each command uses, in the order of the queue.
+        The ranges that each command uses, in the order of the queue.
     kinds : sequence of bool
         The kind of each command.
     """
@@ -147,7 +146,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number commands by the largest number of those that each depends on, and by its index."""
+    """Number each command by `next_number` of the largest number among its dependencies, and of its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -1,12 +1,12 @@
-"""Device profiles: what a device can do, which kernels suit it, and where its driver differs from others.
+"""Device profiles: the capabilities of a device, the kernels that suit it, and the quirks of its driver.
 
 :func:`profile_of` makes one :class:`DeviceProfile` per device, from what the driver reports and from `KNOWN_QUIRKS`, a
-table of what no query reveals. The rest of optdb asks the profile, by questions that say what is asked
-(``profile.runs_items_serially``, ``profile.quirks.compiles_body_repeatedly``). This file alone looks at the names of
+table of properties that no query reveals. The rest of optdb reads properties of the profile
+(``profile.runs_items_serially``, ``profile.quirks.compiles_body_repeatedly``). Only this file looks at the names of
 platforms, vendors and drivers, and at the kind of a device; a test asserts it.
 
 To add a quirk, add a field to :class:`DeviceQuirks`, a row to `KNOWN_QUIRKS` and a test; the code that works around it
-asks for the field.
+reads the field.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from optdb.runtime.library import cl
 
-#: What kernels are written for: 'cpu' for processors, 'gpu' for all other devices.
+#: The kind of device that kernels are written for: 'cpu' for processors, 'gpu' for all other devices.
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
-#: What a device is, the likely fastest first.
+#: The types of devices, the likely fastest first.
 DEVICE_TYPES = ("GPU", "accelerator", "CPU", "memory checker")
 
-#: Names that people use for a driver, and a part of what its platform calls itself.
+#: Common names of drivers, each with a part of its platform's name.
 SHORT_NAMES = {
     "pocl": "portable computing language",
     "nvidia": "nvidia",
@@ -44,77 +44,77 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """What a driver does differently, and no query reveals: False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
+    """Driver properties that no query reveals; each is False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
 
-    #: The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are moved
-    #: into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
+    #: The driver makes several functions of each kernel, and compiles the kernel's body for each. Bodies are moved
+    #: into functions that are never inlined (`OUTLINED_KERNEL`), and are then compiled once.
     compiles_body_repeatedly: bool = False
-    #: A launch takes so long, which is longer than a small kernel runs. Small launches of a plan are merged into one.
+    #: Launch overhead in seconds, where it exceeds the run time of small kernels. Plans merge small launches.
     launch_s: float = 0.0
-    #: The same of a launch on several cores, which it has to wake.
+    #: Launch overhead in seconds of a launch on several cores, which have to be woken.
     shared_launch_s: float = 0.0
-    #: A kernel of a new program takes so long to compile. Launches are merged when that has paid.
+    #: Seconds to compile a kernel of a new program. Launches are merged once the saved time exceeds the compile time.
     kernel_compile_s: float = 0.0
-    #: A copy between buffers takes so long, beside the time for its bytes. Small ones are gathered into one launch.
+    #: Overhead in seconds of a copy between buffers, excluding the transfer time. Small copies share one launch.
     copy_s: float = 0.0
-    #: A buffer has the same address in all kernels, as long as it exists, and kernels may use it as a number.
+    #: A buffer keeps its address in all kernels as long as it exists, and kernels may take the address as a number.
     keeps_addresses: bool = False
-    #: Plans run chains of small commands as persistent launches (``device.launches``), if a trial
-    #: shows that the groups of a launch can meet. The buffers have to keep their addresses.
+    #: Plans run chains of small commands as persistent launches (``device.launches``), if a trial shows that a grid
+    #: barrier works. The quirk `keeps_addresses` is required.
     persistent_launches: bool = False
-    #: The compiler takes NVIDIA's PTX in OpenCL C, and so the instructions of tensor cores, on devices that have them
-    #: (`DeviceProfile.has_tensor_cores`).
+    #: The compiler accepts NVIDIA's PTX in OpenCL C, and therefore tensor core instructions on devices with tensor
+    #: cores (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
-    #: The compiler works for several threads at a time: a function's kernels are built in some programs side by side.
+    #: The compiler runs in several threads at once: a function's kernels are split into programs built concurrently.
     builds_side_by_side: bool = False
-    #: The compiler parses a large header before each program, which an option leaves out: programs declare the built-in
-    #: functions that they use (``runtime.declarations``).
+    #: The compiler parses a large header before each program, unless an option excludes it. Programs then declare the
+    #: built-in functions that they use (``runtime.declarations``).
     parses_large_header: bool = False
-    #: The scalars whose functions of vectors are wrong about some numbers. They are computed in other ways
+    #: Scalar ops whose vector functions return wrong results for some numbers. They are computed in other ways
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
-    #: optdb's cache of binaries on disk gains nothing, and is not used.
+    #: The driver caches binaries itself. optdb's own cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
-    #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
+    #: The device checks each memory access, which makes it slow. It is the last choice where any device will do.
     is_memory_checker: bool = False
-    #: The driver loads a large library for its first program, and again for the next one when no context is left: the
-    #: context in which a device was tried is kept.
+    #: The driver loads a large library for its first program, and reloads it after the last context is released. The
+    #: context of a device's trial is kept.
     drops_library_with_contexts: bool = False
-    #: The driver links kernels with the program ld, and ends the process where the PATH has none. Such a device is not
-    #: tried.
+    #: The driver links kernels with the program ld, and aborts the process if ld is not on the PATH. The device is then
+    #: not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process where the file system of its cache folder is full. Such a device is not tried.
+    #: The driver ends the process if the file system of its cache folder is full. The device is then not tried.
     aborts_on_full_disk: bool = False
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What a device and its driver call themselves, as they are."""
+    """The names and versions that a device and its driver report, unchanged."""
 
     platform: str
     platform_version: str
     device: str
     vendor: str
     device_version: str
-    version: str  #: The driver's.
+    version: str  #: The driver's version.
 
     @property
     def version_numbers(self) -> tuple[int, ...]:
-        """The numbers that the driver's version begins with; empty if it begins with none."""
+        """The leading numbers of the driver's version; empty if there are none."""
         match = re.match(r"\s*(\d+(?:\.\d+)*)", self.version)
         return tuple(map(int, match[1].split("."))) if match else ()
 
 
 @dataclass(frozen=True)
 class KnownQuirk:
-    """A row of `KNOWN_QUIRKS`: which drivers have a quirk, and how that is known."""
+    """A row of `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the evidence."""
 
     name: str  #: A field of `DeviceQuirks`.
     reason: str  #: What was observed or measured, and with which version.
     value: bool | float | frozenset[str] = True  #: The field's value.
-    platform: str = ""  #: A part of the platform's name, in any case; empty for all.
-    vendor: str = ""  #: The same of the vendor's name.
-    fixed_in: tuple[int, ...] | None = None  #: The first version of the driver without the quirk.
+    platform: str = ""  #: A part of the platform's name, case-insensitive; empty for all platforms.
+    vendor: str = ""  #: A part of the vendor's name, case-insensitive; empty for all vendors.
+    fixed_in: tuple[int, ...] | None = None  #: The first driver version without the quirk.
 
     def applies_to(self, driver: Driver) -> bool:
         """Tell whether a driver has the quirk."""
@@ -125,7 +125,7 @@ class KnownQuirk:
         return self.fixed_in is None or driver.version_numbers < self.fixed_in
 
 
-#: `DeviceProfile.items_at_once` of all devices but processors.
+#: `DeviceProfile.items_at_once` for all devices except processors.
 _ITEMS_AT_ONCE = 256
 
 _POCL, _OCLGRIND, _NVIDIA = "Portable Computing Language", "Oclgrind", "NVIDIA CUDA"
@@ -262,47 +262,47 @@ KNOWN_QUIRKS = (
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What a device can do, and which kernels suit it."""
+    """The capabilities of a device, and the kernels that suit it."""
 
     driver: Driver
-    device_type: str  #: What the device is, one of `DEVICE_TYPES`.
-    device_kind: DeviceKind  #: Which kernels are written for it. `as_kind` makes a profile with the others.
-    is_processor: bool  #: Whether kernels run on the host's processor, in this process, which a fault in a kernel ends.
-    compute_units: int  #: Over how many compute units work is divided.
-    #: How many work items a unit begins at once; 0 where kernels may not rely on it. Where each element of an array has
-    #: an item at once, fewer items with several elements each take longer.
+    device_type: str  #: The type of the device, one of `DEVICE_TYPES`.
+    device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
+    is_processor: bool  #: Whether kernels run on the host's processor in this process, which a kernel fault then ends.
+    compute_units: int  #: Number of compute units that work is divided over.
+    #: Number of work items that a unit starts at once; 0 if kernels must not rely on it. If an array has no more
+    #: elements than all units start items, one element per item is faster than several.
     items_at_once: int
-    max_local_size: int  #: The most work items of a group.
-    max_local_sizes: tuple[int, ...]  #: The same, in each dimension.
-    local_memory_bytes: int  #: Of a group.
+    max_local_size: int  #: Maximum number of work items in a group.
+    max_local_sizes: tuple[int, ...]  #: The same, per dimension.
+    local_memory_bytes: int  #: Local memory of a group.
     global_memory_bytes: int
-    max_allocation_bytes: int  #: The largest buffer.
-    max_parameter_bytes: int  #: All arguments of a kernel together.
-    base_alignment_bytes: int  #: To which buffers are aligned.
-    float_vector_width: int  #: How many float32 numbers a register holds; 1 where there are no vector registers.
-    float64: bool  #: Whether the device computes with such numbers.
-    #: The same. Arrays of float16 work on every device: kernels widen and narrow elements as they read and write them.
+    max_allocation_bytes: int  #: Size of the largest buffer.
+    max_parameter_bytes: int  #: Total size of a kernel's arguments.
+    base_alignment_bytes: int  #: Alignment of buffers.
+    float_vector_width: int  #: Number of float32 values in a vector register; 1 without vector registers.
+    float64: bool  #: Whether the device computes in float64.
+    #: Whether the device computes in float16. Arrays of float16 work anywhere: kernels convert on load and store.
     float16: bool
     int64: bool
     shares_host_memory: bool  #: Whether the device's memory is the host's.
     subgroups: bool  #: Whether the driver has the extension cl_khr_subgroups.
-    #: The version of an NVIDIA GPU's instructions; None of other devices.
+    #: The compute capability of an NVIDIA GPU; None for other devices.
     compute_capability: tuple[int, int] | None
     quirks: DeviceQuirks
 
     @property
     def name(self) -> str:
-        """What the device is called."""
+        """The device's name."""
         return self.driver.device.strip()
 
     @property
     def platform_name(self) -> str:
-        """What the device's platform is called."""
+        """The name of the device's platform."""
         return self.driver.platform.strip()
 
     @property
     def short_name(self) -> str | None:
-        """The name that people use for the platform, one of `SHORT_NAMES`; None if it has none."""
+        """The platform's common name, one of `SHORT_NAMES`; None if it has none."""
         platform = self.platform_name.casefold()
         return next((name for name, part in SHORT_NAMES.items() if part in platform), None)
 
@@ -310,9 +310,9 @@ class DeviceProfile:
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, as a processor's core does.
 
-        Then a work item takes a piece of the work for itself, from memory that it reads in order, and a group has one
-        item. Otherwise items run side by side: each takes one element, neighbours read neighbours, and the items of a
-        group share local memory.
+        If so, each work item processes a contiguous piece of the work, and a group has one item. Otherwise items run in
+        parallel: each processes one element, neighbouring items read neighbouring elements, and the items of a group
+        share local memory.
         """
         return self.device_kind == "cpu"
 
@@ -323,7 +323,7 @@ class DeviceProfile:
 
     @property
     def writes_wrapped_arrays_directly(self) -> bool:
-        """Whether a finished kernel has written into a host array that was wrapped: nothing is left to be mapped."""
+        """Whether kernels write directly into a wrapped host array, which then need not be mapped afterwards."""
         return self.device_kind == "cpu"
 
     @property
@@ -335,20 +335,20 @@ class DeviceProfile:
     def accumulates_in_float64(self) -> bool:
         """Whether kernels accumulate long sums of float32 in float64.
 
-        A processor does so as fast as memory delivers. Most other devices compute float64 at 1/64 to 1/16 of the rate
-        of float32, or not at all: there, what rounding loses is summed in float32, too.
+        On a processor this is as fast as memory. Most other devices compute float64 at 1/64 to 1/16 of the rate of
+        float32, or not at all: there, kernels use compensated summation in float32.
         """
         return self.device_kind == "cpu" and self.float64
 
     @property
     def has_tensor_cores(self) -> bool:
-        """Whether kernels may multiply numbers of TF32 by tensor cores, in PTX: from NVIDIA's Ampere on."""
+        """Whether kernels may multiply TF32 numbers on tensor cores, in PTX: from NVIDIA's Ampere on."""
         capability = self.compute_capability
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
     @property
     def has_warpgroup_products(self) -> bool:
-        """Whether kernels may multiply by four warps together, in PTX: on NVIDIA's Hopper.
+        """Whether kernels may use wgmma, in PTX: on NVIDIA's Hopper.
 
         The driver of version 580 built and ran them on an H100. Later GPUs do not have these instructions.
         """
@@ -356,18 +356,18 @@ class DeviceProfile:
 
     @property
     def most_local_bytes(self) -> int:
-        """How much local memory a group may take.
+        """The maximum local memory of a group, in bytes.
 
-        NVIDIA's driver tells 48 KiB of any GPU. That of version 580 compiled and ran kernels of 64 KiB on an H200, and
-        of 96 to 192 KiB, and some signals, on an H100.
+        NVIDIA's driver reports 48 KiB for any GPU. Its version 580 compiled and ran kernels with 64 KiB on an H200, and
+        with 96 to 192 KiB plus a few signals on an H100.
         """
         most = (192 << 10) + 256
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
-        """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
+        """Return this profile with kernels for another kind of device, such as GPU kernels on a processor.
 
-        Work is divided over as many compute units as before, unless their number is given.
+        The number of compute units stays the same unless it is given.
 
         Raises
         ------
@@ -380,21 +380,21 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` without what some drivers lack, or what some are wrong about: a file runs on any."""
+        """Return `as_kind` for a file that runs on any driver, with the limits and wrong functions of all of them."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)
         return replace(self.as_kind(device_kind, compute_units), items_at_once=0, quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
-        """Return why the profile has its quirks, by their names."""
+        """Return the reasons for the profile's quirks, by name."""
         return {quirk.name: quirk.reason for quirk in KNOWN_QUIRKS if quirk.applies_to(self.driver)}
 
 
 @functools.cache
 def profile_of(device: cl.Device) -> DeviceProfile:
-    """Return a device's profile, made when it is first asked for."""
-    # Not above: what only looks into caches on disk imports this module, and works without PyOpenCL.
+    """Return a device's profile, which is created on first use."""
+    # A local import: code that only reads caches on disk imports this module, and works without PyOpenCL.
     from optdb.runtime.library import cl
 
     platform = device.platform
@@ -420,7 +420,7 @@ def profile_of(device: cl.Device) -> DeviceProfile:
         float_vector_width=device.native_vector_width_float,
         float64="cl_khr_fp64" in extensions,
         float16="cl_khr_fp16" in extensions,
-        # The embedded profile alone may lack them.
+        # Only the embedded profile may lack them.
         int64="EMBEDDED" not in device.profile or "cles_khr_int64" in extensions,
         shares_host_memory=bool(device.host_unified_memory),
         subgroups="cl_khr_subgroups" in extensions,
@@ -434,6 +434,6 @@ def profile_of(device: cl.Device) -> DeviceProfile:
 
 
 def quirks_of(driver: Driver, known: Sequence[KnownQuirk] = KNOWN_QUIRKS) -> DeviceQuirks:
-    """Return the quirks of a driver, by a table of them."""
+    """Return the quirks that a table lists for a driver."""
     values: dict[str, Any] = {quirk.name: quirk.value for quirk in known if quirk.applies_to(driver)}
     return DeviceQuirks(**values)

@@ -1,14 +1,14 @@
-"""Finds devices that work.
+"""Find devices that work.
 
-A device that is listed need not work: drivers list processors that their compiler does not
-know. So a device counts once a kernel was built and run on it (`unsupported_reason`), and the search
-goes from the likely best to the likely worst.
+A listed device need not work: drivers list processors that their compiler does not support. A
+device counts only if a kernel was built and run on it (`unsupported_reason`). The search
+proceeds from the likely best to the likely worst.
 
-A user says which device is meant by a text (*spec*): ``opencl`` is the best one that works,
+A user selects a device with a string (*spec*): ``opencl`` is the best one that works,
 ``opencl1:0`` the first device of the second platform, ``gpu`` the best of a kind, ``pocl`` or
-``nvidia`` the best of a vendor's platform (`SHORT_NAMES`). Any other text is looked for in the
-names of platforms, then in those of devices. ``[2/4]`` after any of these selects the second of
-four equal parts of the device.
+``nvidia`` the best of a vendor's platform (`SHORT_NAMES`). Any other string is searched for in
+the names of platforms, then in those of devices. ``[2/4]`` after any of these selects the second
+of four equal parts of the device.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "unsupported_reason",
 ]
 
-#: Matches any text.
+#: Matches any string.
 _SPEC = re.compile(r"(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?\Z", re.DOTALL)
 _NUMBERED = re.compile(r"opencl\d+:\d+")
 
@@ -57,7 +57,7 @@ __kernel void optdb_trial(__global int *out) {
 }
 """
 
-#: The cure where no driver works. Lines that begin with four spaces are to be copied.
+#: The cure if no driver works. Lines that begin with four spaces are commands to copy.
 INSTALL_DRIVER = (
     "install your device's driver; for the processor, on Debian, this one:\n    apt-get install pocl-opencl-icd"
 )
@@ -69,16 +69,16 @@ _NO_PLATFORM = (
 
 
 class SlowDeviceWarning(RuntimeWarning):
-    """The only device that works is a memory checker, which computes hundreds of times slower than a driver."""
+    """The only working device is a memory checker, which is hundreds of times slower than a driver."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device that was found: what it can do, and whether it works."""
+    """A device that was found: its capabilities, and whether it works."""
 
-    spec: str  #: The text that selects it.
+    spec: str  #: The string that selects it.
     profile: DeviceProfile
-    unsupported_reason: str | None  #: Why it does not work; None if it does.
+    unsupported_reason: str | None  #: The reason why it does not work; None if it does.
 
     @property
     def works(self) -> bool:
@@ -96,7 +96,7 @@ class DeviceInfo:
 
 
 class DeviceList(HtmlTables, list[DeviceInfo]):
-    """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
+    """A list of devices. Notebooks show it as the table that ``python -m optdb devices`` prints."""
 
     def render(self) -> Table:
         """Return the devices as a table.
@@ -110,7 +110,7 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
         from rich.table import Table
 
         table = Table(title="optdb: OpenCL devices", title_justify="left")
-        # Only the reason why a device fails is broken where it has to be: names are copied.
+        # Only failure reasons may be wrapped anywhere: users copy names.
         for name in ("optdb.device", "device"):
             table.add_column(name, no_wrap=True)
         for name in ("units", "memory"):
@@ -132,7 +132,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def list_devices() -> DeviceList:
-    """Return all OpenCL devices, each of them tried, in the order of their numbers.
+    """Try all OpenCL devices, and return them in the order of their numbers.
 
     Returns
     -------
@@ -142,13 +142,13 @@ def list_devices() -> DeviceList:
     Raises
     ------
     DeviceError
-        If the user's cache folder cannot be written, in which OpenCL drivers keep what they build.
+        If the user's cache folder, where OpenCL drivers keep what they build, is not writable.
     """
     return DeviceList(DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all())
 
 
 def find(spec: str) -> cl.Device:
-    """Return the device that a text means (see this module's description).
+    """Return the device that a spec selects (see this module's description).
 
     Raises
     ------
@@ -168,7 +168,7 @@ def find(spec: str) -> cl.Device:
 
 
 def _whole(wanted: str, spec: str) -> cl.Device:
-    """Return the best device that works of those that a text without parts means."""
+    """Return the best working device that a spec without parts selects."""
     is_numbered = _NUMBERED.fullmatch(wanted) is not None
     if is_numbered or wanted == "opencl":
         candidates = [device for name, device in _all() if wanted in (name, "opencl")]
@@ -187,7 +187,7 @@ def _whole(wanted: str, spec: str) -> cl.Device:
 
 @functools.cache
 def _warn_of_memory_checker() -> None:
-    """Warn once that the following computations go through a memory checker."""
+    """Warn once that computations run in a memory checker."""
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
         f"of times slower than a driver.\nThe cure: {INSTALL_DRIVER}\n"
@@ -198,7 +198,7 @@ def _warn_of_memory_checker() -> None:
 
 
 def _missing(wanted: str, is_numbered: bool) -> str:
-    """Return the beginning of the sentence about a device that was not found."""
+    """Return the beginning of the message about a device that was not found."""
     if wanted == "opencl":
         return ""
     if is_numbered:
@@ -209,10 +209,10 @@ def _missing(wanted: str, is_numbered: bool) -> str:
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
-    """Return the devices that a name means; the first rule that finds any decides.
+    """Return the devices that a name selects; the first rule that matches any device decides.
 
-    A name is a device's or a platform's own, a short name, a kind, a part of a platform's name, or a part of a
-    device's name: ``intel`` means Intel's driver, where there is one, before other drivers of Intel's processors.
+    A name is that of a device or platform, a short name, a kind, a part of a platform's name, or a part of a device's
+    name, in this order: ``intel`` selects Intel's driver, if there is one, before other drivers of Intel's processors.
     """
     wanted = wanted.casefold()
     if not wanted:
@@ -238,7 +238,7 @@ def _by_name(wanted: str) -> list[cl.Device]:
 
 
 def _guess(wanted: str) -> str:
-    """Return which name may have been meant, to be put into a sentence; '' if none is near."""
+    """Return a suggestion of a similar name, for a message; '' if no name is similar."""
     names = {row.short_name for row in list_devices()} - {None}
     near = difflib.get_close_matches(wanted.casefold(), sorted(names | {"opencl"}), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
@@ -279,8 +279,8 @@ def _what_there_is() -> str:
 
 
 def _described(row: DeviceInfo) -> str:
-    """Return a device's number, the names that find it, and what it is, in one line."""
-    # The kind of processors is left out: optdb.device=cpu means the host.
+    """Return one line with a device's number, the names that select it, and its description."""
+    # The kind of processors is left out: optdb.device=cpu selects the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()
     names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
     failure = "" if row.works else f" (fails: {row.unsupported_reason})"
@@ -288,12 +288,12 @@ def _described(row: DeviceInfo) -> str:
 
 
 def _all() -> Iterator[tuple[str, cl.Device]]:
-    """Yield every device with its number. Platforms without devices count, but give none."""
+    """Yield every device with its number. Platforms without devices are numbered too."""
     check_process()
     lend_folder()
     try:
         platforms = cl.get_platforms()
-    except cl.LogicError:  # the loader's way to say that there is none
+    except cl.LogicError:  # how the loader reports that there is none
         return
     for p, platform in enumerate(platforms):
         try:
@@ -310,10 +310,10 @@ def _rank(device: cl.Device) -> int:
 
 @functools.cache
 def unsupported_reason(device: cl.Device) -> str | None:
-    """Return why a device does not work; None if it does.
+    """Return the reason why a device does not work; None if it does.
 
-    A kernel is built and run, without any cache of binaries: a binary from better days
-    would hide that today's driver cannot build.
+    A kernel is built and run without optdb's cache of binaries: an old binary would hide
+    that the current driver cannot build.
     """
     quirks = profile_of(device).quirks
     if quirks.aborts_without_ld and shutil.which("ld") is None:
@@ -329,7 +329,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
     return None if got == expected else f"computed {got}, not {expected}"
 
 
-#: Contexts of trials whose drivers keep what they have loaded as long as there is a context.
+#: Contexts of trials, kept for drivers that unload their library with the last context.
 _kept_contexts: list[cl.Context] = []
 
 

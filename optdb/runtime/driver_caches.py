@@ -1,6 +1,6 @@
-"""The folder in which PoCL keeps what it builds, and another one where it cannot use its own.
+"""PoCL's cache folder, and a temporary replacement if PoCL cannot use it.
 
-PoCL lists no device where it cannot write its folder, and ends the process where the folder's file system is full.
+PoCL lists no device if the folder is not writable, and ends the process if the folder's file system is full.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from optdb.user_cache import warn_unwritable
 
 __all__ = ["lend_folder", "unusable_folder_reason"]
 
-#: Names PoCL's folder; without it, PoCL has one in the user's cache. PoCL reads it once.
+#: The environment variable for PoCL's folder, by default in the user's cache. PoCL reads it once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The least space that PoCL needs: the object files of some kernels.
+#: The minimum free space for PoCL, enough for the object files of some kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Loan:
-    """A temporary folder for PoCL, and why it cannot use its own."""
+    """A temporary folder for PoCL, and the error that makes its own unusable."""
 
     own: Path
     error: OSError
-    folder: Path  #: PoCL creates it when it starts.
+    folder: Path  #: The temporary folder, which PoCL creates when it starts.
 
 
 @functools.cache
 def lend_folder() -> _Loan | None:
-    """Give PoCL a temporary folder if it cannot use its own; call this before the first use of OpenCL."""
+    """Set a temporary folder for PoCL if it cannot use its own; call this before the first use of OpenCL."""
     own = _folder()
     error = _error(own)
     if error is None:
         return None
     try:
         temporary = tempfile.mkdtemp(prefix="optdb-pocl-")
-    except OSError:  # no folder is left that can be written
+    except OSError:  # no folder is writable
         return _Loan(own, error, own)
     atexit.register(_remove, temporary, os.getpid())
     loan = _Loan(own, error, Path(temporary, "kernels"))
@@ -53,11 +53,11 @@ def lend_folder() -> _Loan | None:
 
 
 def unusable_folder_reason() -> str | None:
-    """Return why PoCL can keep nothing, with the cure; warn where it works with a temporary folder."""
+    """Return why PoCL cannot cache kernels, with the cure; warn if it uses a temporary folder."""
     loan = lend_folder()
     if loan is None:
         return None
-    # A program may have used OpenCL before optdb: then PoCL has its own folder.
+    # If the program used OpenCL before optdb, PoCL uses its own folder.
     error = _error(loan.folder) if loan.folder.exists() else loan.error
     if error is None:
         warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them anew", _VARIABLE)
@@ -81,6 +81,6 @@ def _folder() -> Path:
 
 
 def _remove(folder: str, process: int) -> None:
-    # A forked process leaves it to its parent.
+    # A forked process leaves the removal to its parent.
     if os.getpid() == process:
         rmtree(folder, ignore_errors=True)

@@ -3,10 +3,10 @@
 PyOpenCL makes an event object for each command, and converts each argument anew. A plan enqueues the same commands in
 every call, and waits for none of them. So a bound command prepares its call once: a function of the library that
 PyOpenCL itself uses, with all arguments converted. The call takes no arguments and returns OpenCL's status, 0 if the
-command is in the queue. A command with another status is not in the queue: PyOpenCL enqueues it again, which frees
-memory first if that is short, or raises its own error.
+command is in the queue. Otherwise PyOpenCL enqueues the command again, and frees memory first if it is short, or raises
+its own error.
 
-A prepared call holds handles and keeps nothing alive: it belongs to a command that has the objects.
+A prepared call holds handles, and keeps no objects alive: its command does.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _logger = logging.getLogger(__name__)
 
 
 class PreparedCall(functools.partial[int]):
-    """Enqueues a command, and returns OpenCL's status: a function of the library, and all its arguments."""
+    """A library function with all its arguments, which enqueues a command and returns OpenCL's status."""
 
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
-#: The events to wait for, and the pointer to the event: none.
+#: The arguments for no events to wait for, and no returned event.
 _NO_EVENTS = (_Count(0), None, None)
-#: What the trial of a device writes.
+#: The value that the trial of a device writes.
 _TRIAL_VALUE = 0x5A
 
 
 class DriverCalls:
-    """Prepares calls of the OpenCL library; AttributeError or OSError is raised where it cannot be called."""
+    """Prepares calls of the OpenCL library; raises AttributeError or OSError if the library cannot be called."""
 
     def __init__(self) -> None:
         loader = icd_loader()
@@ -82,7 +82,7 @@ class DriverCalls:
         return PreparedCall(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
 
     def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: HostArray) -> PreparedRead:
-        """Prepare a copy of a buffer's bytes into an array of the host, which is not waited for."""
+        """Prepare a non-blocking copy of a buffer's bytes into a host array."""
         return PreparedRead(self._read, _handle(queue), _handle(source), offset, out)
 
     def fetch(
@@ -94,30 +94,30 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare the same as one call that writes the event's handle to an address; its owner releases the event.
+        """Prepare a `read` as one call that writes the event's handle to an address; its owner releases the event.
 
-        `after` is the address of another event's handle, which is waited for.
+        The copy waits for the event whose handle is at the address `after`.
         """
         args = _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
         waits = _Count(after is not None), _Handle(after)
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare an event of what a queue was given before; its handle goes to an address, as by `fetch`."""
+        """Prepare a marker for a queue's earlier commands; its handle is written to an address, as by `fetch`."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
-        """Prepare that the device begins what its queue has."""
+        """Prepare a flush of a queue."""
         return PreparedCall(self._flush, _handle(queue))
 
     def write(self, queue: cl.CommandQueue, target: cl.MemoryObject, offset: int, value: HostArray) -> PreparedCall:
-        """Prepare a copy of an array of the host into a buffer, which is not waited for."""
+        """Prepare a non-blocking copy of a host array into a buffer."""
         args = _handle(target), _NOT_BLOCKING, _Size(offset), _Size(value.nbytes), _Handle(value.ctypes.data)
         return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
 
 
 class PreparedRead:
-    """A prepared call that makes an event: the host waits for it."""
+    """A prepared call that returns an event for the host to wait for."""
 
     def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: HostArray) -> None:
         self._event = _Size()  #: A handle.
@@ -125,18 +125,18 @@ class PreparedRead:
         self._call = functools.partial(read, queue, *args, _Count(0), None, ctypes.byref(self._event))
 
     def __call__(self) -> cl.Event | None:
-        """Enqueue the copy; return its event, or None if it is not in the queue."""
+        """Enqueue the copy; return its event, or None if the driver refused it."""
         return None if self._call() else cl.Event.from_int_ptr(self._event.value, retain=False)
 
 
-#: By device; None for one on which the trial failed.
+#: The prepared calls by device; None if the device's trial failed.
 _calls: dict[cl.Device, DriverCalls | None] = {}
 
 
 def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return what prepares calls for a queue; None if its device does not do what they ask.
+    """Return the `DriverCalls` for a queue; None if they do not work on its device.
 
-    Each device is tried once: a prepared fill has to arrive.
+    Each device is tried once with a prepared fill.
     """
     device = queue.device
     if device not in _calls:
@@ -145,7 +145,7 @@ def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
 
 
 def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return what prepares calls if a trial on a queue succeeds."""
+    """Return `DriverCalls` if a trial on a queue succeeds."""
     result = np.zeros(1, np.uint8)
     try:
         calls = DriverCalls()
@@ -164,10 +164,10 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 
 @functools.cache
 def icd_loader() -> ctypes.PyDLL:
-    """Return the OpenCL that PyOpenCL uses: names are looked up in what it was linked to.
+    """Return the OpenCL library that PyOpenCL is linked to.
 
-    Like PyOpenCL, single calls keep Python's lock: to release and take it again would take as long as the call.
-    Batches do without it (``driver_batches``).
+    Like PyOpenCL, single calls keep the GIL: releasing and reacquiring it takes as long as the call. Batches release
+    the GIL (``driver_batches``).
     """
     return ctypes.PyDLL(cl._cl.__file__)
 

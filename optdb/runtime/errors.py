@@ -1,4 +1,4 @@
-"""What can go wrong with a device. These names need no PyOpenCL."""
+"""Errors about devices. This module does not need PyOpenCL."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ __all__ = ["DeviceError", "ForkedContext"]
 
 
 class DeviceError(RuntimeError):
-    """There is no such device, or it does not work. The message names what there is and the cure."""
+    """There is no such device, or it does not work. The message lists the available devices and the cure."""
 
 
 class ForkedContext(RuntimeError):
-    """OpenCL was used before the process forked, and is asked for in the child."""
+    """OpenCL was used before the process forked, and is used again in the child."""

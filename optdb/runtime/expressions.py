@@ -1,7 +1,7 @@
-"""The sizes of a trace as records: how each follows from a call, and the conditions under which the trace holds.
+"""The sizes of a trace as records: the expression of each size, and the guards under which the trace is valid.
 
-An *entry* computes one size. A number of a trace is a plain one, or a `Ref` to an entry. ``sizes`` makes entries while
-a function is traced; ``exported.rules`` evaluates them for a call.
+An *entry* computes one size. A number of a trace is a plain number or a `Ref` to an entry. ``sizes`` makes entries
+while a function is traced; ``exported.rules`` evaluates them for a call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.runtime.records import Members, Record, Where, choice, dtype, is_whole, list_of, one_of, saved
 
-#: The operations on two whole numbers.
+#: The operations on two integers.
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -34,7 +34,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-#: By name, the functions that compute a number from one or two others.
+#: The functions that compute a number from one or two others, by name.
 HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,
     "add": np.add,
@@ -59,7 +59,7 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 
 
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
-    """Compute a number by one of `HOST_SCALAR_OPS`, in a dtype to which all values are brought first."""
+    """Compute a number by one of `HOST_SCALAR_OPS`, after casting all values to a dtype."""
     with np.errstate(all="ignore"):
         operands = [np.asarray(value).astype(dtype) for value in values]
         return np.asarray(HOST_SCALAR_OPS[name](*operands)).astype(dtype)[()]
@@ -71,7 +71,7 @@ _NOT_FINITE = ("inf", "-inf", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Ref(Record):
-    """A reference to an entry; in JSON the text ``"$7"``."""
+    """A reference to an entry; in JSON a string such as ``"$7"``."""
 
     number: int
 
@@ -93,12 +93,12 @@ class Ref(Record):
 
 
 def size(value: Any, where: Where) -> int | Ref:
-    """Parse a whole number, or a reference."""
+    """Parse an integer or a reference."""
     return value if is_whole(value) else Ref.parse(value, where)
 
 
 def number(value: Any, where: Where) -> Any:
-    """Parse a number of any kind, or a reference; numbers that are not finite are texts."""
+    """Parse a number of any kind or a reference; non-finite numbers are strings."""
     if isinstance(value, float | bool):
         return value
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else size(value, where)
@@ -145,7 +145,7 @@ class AxisLength(Record):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentNumber(Record):
-    """The number that an argument without axes is."""
+    """The value of a scalar argument."""
 
     kind: ClassVar[str] = "argument"
     operands: ClassVar[tuple[Any, ...]] = ()
@@ -153,14 +153,14 @@ class ArgumentNumber(Record):
     argument: int = saved(argument)
 
     def check(self, where: Where) -> None:
-        """Check that the argument is a number."""
+        """Check that the argument is a scalar."""
         if _ndim(self.argument, where):
             raise where.at("argument").wrong("an argument without axes", self.argument)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnits(Record):
-    """The compute units of the device."""
+    """The device's number of compute units."""
 
     kind: ClassVar[str] = "compute_units"
     operands: ClassVar[tuple[Any, ...]] = ()
@@ -168,7 +168,7 @@ class ComputeUnits(Record):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic(Record):
-    """An operation of `ARITHMETIC` on two whole numbers."""
+    """An operation of `ARITHMETIC` on two integers."""
 
     kind: ClassVar[str] = "arithmetic"
 
@@ -193,7 +193,7 @@ class HostScalar(Record):
     operands: tuple[Any, ...] = saved(numbers)
 
     def check(self, where: Where) -> None:
-        """Check how many operands there are."""
+        """Check the number of operands."""
         if len(self.operands) not in (1, 2):
             raise where.at("operands").wrong("one or two numbers", self.operands)
 

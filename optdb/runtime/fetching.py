@@ -1,6 +1,6 @@
-"""Commands that bring bytes to the host while the device goes on: each leaves the handle of its event (`EventHandle`).
+"""Commands that copy bytes to the host while the device continues; each stores its event's handle (`EventHandle`).
 
-A plan repeats them by prepared calls, for which Python makes no event. Who waits for an event owns it then.
+A plan repeats them by prepared calls, for which Python makes no event objects. Waiting takes ownership of the event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class EventHandle:
     Parameters
     ----------
     cell : ctypes.c_void_p, optional
-        The memory, if it is a part of something else, which it keeps.
+        The memory, if it is a part of another object, which `cell` keeps alive.
     """
 
     def __init__(self, cell: ctypes.c_void_p | None = None) -> None:
@@ -31,18 +31,18 @@ class EventHandle:
 
     @property
     def address(self) -> int:
-        """Where the handle is."""
+        """The address of the handle."""
         return ctypes.addressof(self._cell)
 
     def take(self) -> cl.Event | None:
-        """Own the event, and return it; None if no call has made one since."""
+        """Return the event and take ownership of it; None if no call has made one since the last time."""
         handle, self._cell.value = self._cell.value, None
         return cl.Event.from_int_ptr(handle, retain=False) if handle else None
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueFetch(DeviceTransfer):
-    """A copy to an array of the host in C order, which stays there; PyOpenCL waits for it, and the driver does not."""
+    """A copy to a C-contiguous host array that stays in place. The prepared call does not block; PyOpenCL's does."""
 
     kind: ClassVar[str] = "fetch"
     _fields: ClassVar = (("source", "offset"),)
@@ -59,7 +59,7 @@ class EnqueueFetch(DeviceTransfer):
         return self.out.nbytes
 
     def prepare(self) -> EnqueueFetch:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.fetch(self.queue, self.source, self.offset, self.out, self.event.address)
@@ -72,24 +72,24 @@ class EnqueueFetch(DeviceTransfer):
 
 @dataclass(eq=False, slots=True)
 class _WithoutBuffers(DeviceTransfer):
-    """Base of calls of the driver that move no bytes."""
+    """Base of commands that transfer nothing."""
 
     _fields: ClassVar = ()
 
     @property
     def nbytes(self) -> int:
-        """No bytes."""
+        """0: nothing is transferred."""
         return 0
 
 
 @dataclass(eq=False, slots=True)
 class StartQueue(_WithoutBuffers):
-    """Lets the device begin what its queue has."""
+    """A flush: the device starts the commands in its queue."""
 
     kind: ClassVar[str] = "flush"
 
     def prepare(self) -> StartQueue:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.flush(self.queue)
@@ -102,14 +102,14 @@ class StartQueue(_WithoutBuffers):
 
 @dataclass(eq=False, slots=True)
 class EnqueueMark(_WithoutBuffers):
-    """Makes the event of what a queue was given before; without a prepared call, there is none."""
+    """A marker with an event for the queue's earlier commands; without a prepared call, there is no event."""
 
     kind: ClassVar[str] = "mark"
 
     event: EventHandle
 
     def prepare(self) -> EnqueueMark:
-        """Prepare the call of the driver; return the command."""
+        """Prepare the driver call; return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.mark(self.queue, self.event.address)

@@ -1,16 +1,16 @@
-"""Barriers over all groups of a launch, and the trial that tells whether a device has them.
+"""Grid barriers, which synchronize all groups of a launch, and the trial of whether they work on a device.
 
-OpenCL promises nothing of groups that wait for each other: a device may start one when another one is done. Where all
-groups of a launch are resident at once, they can meet by atomics. :func:`usable_barrier` tries that once for a device,
-in a child process with a time limit, since a launch that waits for ever takes the device with it. The finding is kept
-on disk, beside those of tuning.
+OpenCL does not guarantee progress of groups that wait for each other: a device may start a group only when another one
+has ended. If all groups of a launch are resident at once, they can synchronize by atomics. :func:`usable_barrier` tries
+that once per device, in a child process with a timeout, since a launch that never ends blocks the device. The result is
+kept on disk with those of tuning.
 
-The groups also have to see what others wrote. A fence of OpenCL C 1.2 orders the memory of one group alone: on an H100,
-groups read stale values after ``mem_fence``. So a barrier uses OpenCL C 3.0's atomics of device scope, or where a
-driver lacks them PTX, which NVIDIA's compiler takes in OpenCL C.
+The groups also have to see what others wrote. A fence of OpenCL C 1.2 orders the memory of one group only: on an H100,
+groups read stale values after ``mem_fence``. So a barrier uses OpenCL C 3.0's atomics with device scope or, if a driver
+lacks them, PTX, which NVIDIA's compiler accepts in OpenCL C.
 
-A group polls for a limited time. Then it sets the word of failure, and all groups end; the host reads that word where
-it waits for results (``grid_failures``).
+A group polls for a limited time. Then it sets the failure flag, and all groups end; the host reads the flag when it
+waits for results (``grid_failures``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-#: Changed when barriers or the trial are.
+#: Increased when barriers or the trial change.
 _VERSION = "2"
 _TRIAL_TIMEOUT_S = 12.0
 #: The module that the child process runs.
@@ -51,9 +51,9 @@ _CHILD = "optdb.runtime.grid_barriers_trial"
 class GridBarrier:
     """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
 
-    The kernel counts its phases from ``first`` on. A group arrives at a barrier when it is done, and waits for the
-    others before it reads what they wrote: what it does between the two costs no time. The words are: how many groups
-    came to barriers, how many ended, and whether a launch failed.
+    The kernel counts its phases from ``first`` on. A group arrives at a barrier when its phase is done, and waits for
+    the others before it reads their results; work between the two overlaps with the wait. The words are: the number of
+    arrivals, the number of groups that ended, and whether a launch failed.
     """
 
     name: str
@@ -63,15 +63,15 @@ class GridBarrier:
     arrival: str = ""
     wait: str = ""
     at_end: str = ""
-    options: tuple[str, ...] = ()  #: Of the compiler.
-    #: Whether several groups may meet.
+    options: tuple[str, ...] = ()  #: Compiler options.
+    #: Whether the barrier synchronizes several groups.
     meets: bool = True
-    #: Whether there is a function ``its_meet(number, size)``, a barrier for some items of a group.
+    #: Whether there is a function ``its_meet(number, size)``, a barrier for `size` items of a group.
     has_teams: bool = False
 
 
 _BOTH = "CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE"
-#: Another group may fail while this one waits: it looks so often.
+#: While a group waits, it checks every 256 polls whether another group has failed.
 _FUNCTIONS = f"""
 static void optdb_arrive(volatile __global uint *words)
 {{
@@ -183,7 +183,7 @@ static void its_arrive(volatile __global uint *word)
 
 
 def _by_release() -> GridBarrier:
-    """Return a barrier without fences: the group's own barrier orders what its items wrote before the release."""
+    """Return a barrier without fences: the group's barrier orders its items' writes before the release."""
     words = {
         "RELEASE": "",
         "ACQUIRE": "",
@@ -194,9 +194,9 @@ def _by_release() -> GridBarrier:
     return _grid_barrier("PTX release", words, _LOAD + _ARRIVE, has_teams=True)
 
 
-#: A group's own barrier, for one group, and for phases that are launches of their own.
+#: The work-group barrier, for launches of one group, and for phases that are separate launches.
 GROUP_BARRIER = GridBarrier("group", wait=f"barrier({_BOTH});", meets=False)
-#: Those for several groups, the first choice first.
+#: The barriers for several groups, in order of preference.
 GRID_BARRIERS = {
     barrier.name: barrier
     for barrier in (
@@ -210,7 +210,7 @@ GRID_BARRIERS = {
 
 
 def is_tried(context: Context) -> bool:
-    """Tell whether `usable_barrier` returns at once; if it would not, begin the trial in the background."""
+    """Tell whether `usable_barrier` returns at once; if not, start the trial in the background."""
     if __name__ in context.kept or tuning.load(_key_of(context)) is not None:
         return True
     trial = context.kept.get(_CHILD)
@@ -220,9 +220,9 @@ def is_tried(context: Context) -> bool:
 
 
 def usable_barrier(context: Context) -> GridBarrier | None:
-    """Return the barrier by which all groups of a launch can meet on a device; None if there is none.
+    """Return a grid barrier that works on a device; None if there is none.
 
-    A device is tried once, in child processes, up to the first barrier that is right; the finding is kept on disk.
+    A device is tried once, in child processes, up to the first barrier that works; the result is kept on disk.
     """
     if __name__ not in context.kept:
         found = kept_findings(context)
@@ -233,7 +233,7 @@ def usable_barrier(context: Context) -> GridBarrier | None:
 
 
 def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
-    """Return what the trial found of barriers, from disk if a device has been tried."""
+    """Return the trial's findings by barrier, from disk if the device has been tried."""
     key = _key_of(context)
     found = tuning.load(key)
     if found is None:
@@ -251,9 +251,9 @@ def _key_of(context: Context) -> dict[str, Any]:
 
 
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
-    """Try barriers, each in a child process, all of them or up to one that is right; return what was found.
+    """Try all barriers, or those up to the first that works, each in a child process; return the findings.
 
-    One that does not come to its end is not right. Nothing is found where no process can be started.
+    A barrier that times out does not work. If no process can be started, there are no findings.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in GRID_BARRIERS:
@@ -280,7 +280,7 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
 
 
 def _finding(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    # A driver may write to the same stream: the last line need not be the child's.
+    # A driver may write to the same stream: the last line need not be the child's output.
     with contextlib.suppress(ValueError, IndexError):
         finding = json.loads(child.stdout.decode(errors="replace").strip().split("\n")[-1])
         if isinstance(finding, dict):

@@ -1,8 +1,8 @@
-"""Tries a barrier over all groups of a launch, in a process of its own: ``python -m`` this module SPEC NAME.
+"""The trial of a grid barrier in a process of its own: ``python -m`` this module SPEC NAME.
 
-Teams of each group meet among themselves, if the barrier has teams. Then each group writes, meets the others, reads
-what some of them wrote, and meets them again, a thousand times. The last line of output is JSON: whether all that was
-read is right, and what a barrier takes.
+If the barrier has teams, the teams of each group synchronize first. Then each group writes, waits at a barrier, reads
+values of other groups, and waits again, a thousand times. The last line of output is JSON: whether all values were
+right, and the time of a barrier.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __kernel void trial(
 """
 
 
-#: Teams of 64 items meet in different numbers of rounds.
+#: Teams of 64 items synchronize in different numbers of rounds.
 _TEAMS = """
     __local uint seats[1024];
     const uint its = get_local_id(0), team = its / 64, next = team * 64 + (its + 1) % 64;
@@ -64,7 +64,7 @@ _TEAMS = """
 
 
 def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
-    """Return what a trial of a barrier found."""
+    """Try a barrier; return the finding."""
     words = {
         "FUNCTIONS": barrier.functions,
         "LOCALS": barrier.locals,

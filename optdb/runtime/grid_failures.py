@@ -1,8 +1,8 @@
-"""The words in which the groups of persistent launches count, and the error if a launch never got all its groups.
+"""The counters of persistent launches, and the error if the groups of a launch did not all become resident.
 
-A group that has waited too long for the others sets the last word, and the launch ends with its work half done; so do
-all later ones of the context, at once. Where the host waits for results, it reads the word: no result of such a launch
-is returned as a value.
+A group that has waited too long for the others sets the failure flag, the last word. The launch then ends with its work
+half done, and all later persistent launches of the context end at once. When the host waits for results, it reads the
+flag: results of a failed launch are never returned.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: By the handle of a context that has persistent launches; a buffer keeps the OpenCL context.
+#: The counters of each context with persistent launches, by handle; a buffer keeps its OpenCL context alive.
 _words: dict[int, cl.Buffer] = {}
 
 
 def grid_words(context: cl.Context) -> cl.Buffer:
-    """Return the words of a context, which count groups and tell whether a launch failed (``grid_barriers``)."""
+    """Return a context's counters and failure flag (``grid_barriers``)."""
     handle = context.int_ptr
     if handle not in _words:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        # Threads that prepare launches get the same ones.
+        # Threads that prepare launches at the same time get the same buffer.
         _words.setdefault(handle, cl.Buffer(context, flags, hostbuf=_NO_WORDS))
     return _words[handle]
 
 
 def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
-    """Return the words of a queue's context; None if it had no persistent launches."""
+    """Return the words of a queue's context; None if it has had no persistent launches."""
     return _words.get(queue.context.int_ptr) if _words else None
 
 
@@ -44,8 +44,8 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
     queue : pyopencl.CommandQueue
         The queue.
     reader : pyopencl.CommandQueue, optional
-        The queue of the same context that reads the words, and is waited for. It is `queue` if it is None; another one
-        reads them before later commands of `queue` are done.
+        The queue of the same context that reads the words, by default `queue`. Another queue need not wait for later
+        commands of `queue`.
     """
     words = known_words(queue)
     if words is not None:
@@ -53,7 +53,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def forget_words(queue: cl.CommandQueue) -> None:
-    """Wait for the queue of a context that ends, and forget its words, unless a launch failed: results may be left."""
+    """Wait for the queue of a context that ends, and drop its words unless a launch failed: results may be unread."""
     words = known_words(queue)
     if words is not None and not _read(queue, words)[-1]:
         del _words[queue.context.int_ptr]
@@ -66,7 +66,7 @@ def _read(queue: cl.CommandQueue, words: cl.Buffer) -> HostArray:
 
 
 def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
-    """Raise DeviceError if the words of a queue's context, as they were read, tell of a launch that failed."""
+    """Raise DeviceError if words that were read for a queue's context report a failed launch."""
     if not values[-1]:
         return
     cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)

@@ -1,8 +1,8 @@
-"""Holds commands back until nothing can raise any more, so that they change memory wholly or not at all.
+"""Deferred enqueueing of commands until no step can raise, so that they change memory entirely or not at all.
 
 A function may overwrite its shared arrays step by step: each step is Python code that checks arguments, allocates,
-and enqueues. If a later step raises, the earlier ones must not have happened. So the commands of such steps are held,
-and enqueued together once the last step has returned.
+and enqueues. If a later step raises, earlier steps must have no effect. So the commands of such steps are held, and
+enqueued together once the last step has returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["HeldCommands", "enqueue_bound"]
 
 @dataclass(eq=False, slots=True)
 class _HeldLaunch:
-    """A launch whose kernel object gets its arguments when it is enqueued."""
+    """A launch that sets its kernel object's arguments when it is enqueued."""
 
     launch: EnqueueKernel
 
@@ -51,7 +51,7 @@ class HeldCommands:
     def on(self, command: Any) -> None:
         """Keep a command.
 
-        Work of the host that reads values needs them now: the held commands are enqueued before it.
+        Host work that reads values needs them now: the held commands are enqueued first.
         """
         match command:
             case AllocateBuffer():
@@ -60,7 +60,7 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # It is written once, into memory of its own, and an op may keep it for later calls.
+                # It is written once, to its own memory, and an op may keep it for later calls.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
                 # The caller may change the array as soon as this returns.
@@ -69,32 +69,32 @@ class HeldCommands:
             case EnqueueUpload():
                 self._hold_upload(command)
             case EnqueueKernel() if command.lock is not None:
-                # Its kernel object may get other arguments before this launch is enqueued.
+                # The arguments of a shared kernel object may change before this launch is enqueued.
                 self._commands.append(_HeldLaunch(command))
             case _:
                 self._commands.append(command)
 
     def hold(self, commands: CommandList) -> None:
-        """Keep commands whose kernel objects are their own."""
+        """Keep commands that do not share their kernel objects."""
         self._commands.append(commands)
 
     def release(self) -> list[Any]:
-        """Return what is held, for the caller to enqueue, and hold it no longer."""
+        """Stop holding the commands, and return them for the caller to enqueue."""
         commands, self._commands = self._commands, []
         return commands
 
     def enqueue(self) -> None:
-        """Enqueue what is held."""
+        """Enqueue the held commands."""
         for command in self.release():
             command.enqueue()
 
     def _hold_upload(self, command: EnqueueUpload) -> None:
         self._commands.append(command)
-        keep_event(command)  # which gets an event when it is enqueued
+        keep_event(command)  # it gets its event when it is enqueued
 
 
 def enqueue_bound(commands: CommandList) -> None:
-    """Enqueue commands whose kernel objects are their own, or hold them back with the others of this thread."""
+    """Enqueue commands that do not share their kernel objects, or hold them with this thread's other commands."""
     listener = listening()
     if isinstance(listener, HeldCommands):
         listener.hold(commands)

@@ -1,7 +1,7 @@
-"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy); and buffers that are mapped.
+"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy), and mapped buffers.
 
 Wrapping an array of any size takes a microsecond, and copies nothing. Each call wraps its arrays again, since a
-driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
+driver may read an array when it makes the buffer. The array has the device's writes when :func:`sync_to_host`
 returns.
 """
 
@@ -29,10 +29,9 @@ def pays_zero_copy(nbytes: int) -> bool:
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
     """Wrap an array's memory as a buffer; if the device writes into it, it must not be read-only.
 
-    The array must not be changed until the device is done, but for what the device writes. It lives as long as the
-    buffer does, which has to live until then. Return None if the numbers have to be copied: the device has memory of
-    its own, the array is small, does not lie in C order, has the other byte order or begins at an odd place, or the
-    driver refuses it.
+    Only the device may change the array until it is done. The buffer keeps the array alive, and the caller has to keep
+    the buffer until the device is done. Return None if the values have to be copied: the device has its own memory, the
+    array is small, is not C-contiguous, has the wrong byte order or alignment, or the driver refuses it.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
@@ -44,9 +43,9 @@ def wrap_host_array(context: Context, value: HostArray, writes: bool = False) ->
 
 
 def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
-    """Wait until the device has done all commands in its queue, and the host sees its writes into a buffer."""
+    """Wait until the device has done all commands in its queue, and its writes to a buffer are visible to the host."""
     queue = context.queue
-    if context.profile.writes_wrapped_arrays_directly:  # to map it would take longer than to wait
+    if context.profile.writes_wrapped_arrays_directly:  # mapping would take longer than waiting
         queue.finish()
         check_launches(queue)
         return
@@ -57,7 +56,7 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
 def map_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
 ) -> HostArray:
-    """Wait for a queue, and return a buffer's elements from a byte on, where the host sees them until `unmap`.
+    """Wait for a queue, and map `size` elements of a buffer from byte `start` on, until `unmap`.
 
     The access is READ or WRITE of `pyopencl.map_flags`, or both.
     """
@@ -69,7 +68,7 @@ def map_buffer(
 
 
 def unmap(queue: cl.CommandQueue, memory: HostArray) -> None:
-    """Give elements that were mapped back to the device."""
+    """Unmap elements that `map_buffer` returned."""
     mapping: Any = memory.base
     mapping.release(queue)
 
@@ -78,5 +77,5 @@ def _lies_well(context: Context, value: HostArray) -> bool:
     flags = value.flags
     if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
         return False
-    # Processors read numbers wherever they are; kernels for others may take several at once.
+    # Processors allow unaligned loads; kernels for other devices may load several numbers at once.
     return context.profile.reads_unaligned or value.ctypes.data % context.profile.base_alignment_bytes == 0

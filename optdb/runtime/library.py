@@ -1,8 +1,8 @@
-"""PyOpenCL, or an error that says how to get it.
+"""PyOpenCL, or an error that says how to install it.
 
-The modules here take `cl` and `cl_array` from this one, so that all of them say the same
-where PyOpenCL is missing. It also knows whether this process may use OpenCL at all: what
-an OpenCL driver has set up (threads, locks) does not survive a fork.
+All modules of the runtime import `cl` and `cl_array` from this one, so that they raise the
+same error if PyOpenCL is missing. This module also checks whether the process may use OpenCL
+at all: the state of an OpenCL driver (threads, locks) does not survive a fork.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: OpenCL's option to inhibit warnings. PoCL and NVIDIA's driver print how many there were.
+#: OpenCL's option to suppress warnings. PoCL and NVIDIA's driver print the number of warnings.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
 
-# Without it, a cache of PyOpenCL that cannot be written is a KeyError; with it, a warning.
+# Without this variable, PyOpenCL raises KeyError if its cache is not writable; with it, PyOpenCL warns.
 os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
 
 
 class _Invokers(dict[Any, Any]):
-    """Stands for PyOpenCL's database of the Python code that launches kernels: keeps it for this process."""
+    """Replaces PyOpenCL's database of generated launch code by a dict of this process."""
 
     def store_if_not_present(self, key: Any, value: Any) -> None:
-        """Keep what launches a kernel of this name with arguments of these types."""
+        """Keep the code that launches a kernel of this name with arguments of these types."""
         self.setdefault(key, value)
 
 
 def _generate_invokers() -> None:
-    """Let PyOpenCL generate the code that launches a kernel once in each process.
+    """Make PyOpenCL generate launch code once per process, instead of using its database on disk.
 
-    Its database raises errors on a full disk and where it is damaged, and waits without end where another process has
-    locked it. Opening it takes as long as generating the code of 18 kernels.
+    The database raises errors if it is damaged or the disk is full, and waits forever if another process has locked it.
+    Opening it takes as long as generating the code of 18 kernels.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
-    cl._PYOPENCL_NO_CACHE = True  # as by the variable of this name: the module opens no database
+    cl._PYOPENCL_NO_CACHE = True  # like the environment variable: the module opens no database
     try:
         from pyopencl import invoker
     finally:
         cl._PYOPENCL_NO_CACHE = no_cache
-    invoker.invoker_cache = _Invokers()  # type: ignore[assignment]  # has what PyOpenCL uses of its database
+    invoker.invoker_cache = _Invokers()  # type: ignore[assignment]  # has the methods that PyOpenCL uses
 
 
 _generate_invokers()
 
 
 class _Unheard:
-    """Switches PyOpenCL's warnings off, for all threads, while any of them is in a block."""
+    """Suppresses PyOpenCL's compiler warnings in all threads while any of them is in a block."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -71,7 +71,7 @@ class _Unheard:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Switch them off until the last thread leaves its block."""
+        """Suppress the warnings until the last thread leaves its block."""
         with self._mutex:
             if not self._blocks:
                 self._kept = warnings.catch_warnings()
@@ -92,7 +92,7 @@ compilers_unheard = _Unheard().block
 
 
 def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Program:
-    """Build a program so that its compiler tells errors alone, and without PyOpenCL's cache of binaries."""
+    """Build a program without compiler warnings, and without PyOpenCL's cache of binaries."""
     with compilers_unheard():
         built: cl.Program = program.build(
             options=[*options, _NO_WARNINGS],
@@ -102,7 +102,7 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
 
 
 def check_process() -> None:
-    """Note that this process uses OpenCL; raise ForkedContext in the child of one that did, where calls would hang."""
+    """Record that this process uses OpenCL; raise ForkedContext in a fork of one that did, where calls would hang."""
     global _first_user
     here = os.getpid()
     if _first_user is None:

@@ -1,7 +1,7 @@
-"""Lookup tables of kernels: arrays of rows or classes, which the host computes from the values of arguments.
+"""Lookup tables of kernels: arrays of row or class indices that the host computes from the values of arguments.
 
-The functions of `TABLES` take an array and whole numbers, check them, and return arrays of int64 whose shapes follow
-from those of the arguments. A file names them.
+The functions of `TABLES` take an array and integers, check them, and return int64 arrays whose shapes depend only on
+the shapes of the arguments. Files refer to the functions by name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TABLE_DTYPE = np.dtype("int64")
 
 @dataclass(frozen=True)
 class LookupTable:
-    """A function that computes a table of an array and some numbers."""
+    """A function that computes a table from an array and some numbers."""
 
     compute: Callable[..., HostArray]
     shape: Callable[..., Sequence[Any]]  #: Returns the shape of the table, for the same arguments.
-    numbers: int  #: How many numbers it takes.
+    numbers: int  #: The count of numbers that it takes.
 
 
 TABLES: dict[str, LookupTable] = {}
@@ -41,7 +41,7 @@ def _table(
 
 @_table(shape=lambda values, columns: values.shape, numbers=1)
 def classes(values: HostArray, columns: int) -> HostArray:
-    """Return classes; raise ValueError if there is no column for one."""
+    """Return class indices; raise ValueError if one has no column."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
@@ -51,7 +51,7 @@ def classes(values: HostArray, columns: int) -> HostArray:
 
 @_table(shape=lambda values, length, axis: values.shape, numbers=2)
 def indexes(values: HostArray, length: int, axis: int) -> HostArray:
-    """Return indexes from the front; raise IndexError if one is out of an axis of that length."""
+    """Return non-negative indices; raise IndexError if one is out of bounds for an axis of that length."""
     _check(values)
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():
@@ -62,28 +62,28 @@ def indexes(values: HostArray, length: int, axis: int) -> HostArray:
 
 @_table(shape=lambda named: named.shape)
 def mentions(named: HostArray) -> HostArray:
-    """Return where each number stands, those of the smallest number first."""
+    """Return the positions of the numbers, sorted by number (a stable argsort)."""
     _check(named, ndim=1)
     return np.argsort(named, kind="stable").astype(TABLE_DTYPE)
 
 
 @_table(shape=lambda named: named.shape)
 def distinct(named: HostArray) -> HostArray:
-    """Return the numbers that there are, sorted, each once; filled up with zeros."""
+    """Return the distinct numbers, sorted and padded with zeros."""
     _check(named, ndim=1)
     return _filled_up(np.unique(named), len(named), 0)
 
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where in `mentions` those of each number of `distinct` begin, and the end, with which it is filled up."""
+    """Return the start in `mentions` of each number of `distinct`, and then the end, which also pads the result."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
 
 
 def _check(values: HostArray, ndim: int | None = None) -> None:
-    """Check that a table can be made of values."""
+    """Check the dtype and the number of dimensions of a table's values."""
     if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
         raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
 

@@ -1,4 +1,4 @@
-"""Vectors on the host beside vectors on a device, for values that are read many times (`HostMirror`)."""
+"""Host copies of device vectors whose values are read many times (`HostMirror`)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["HostMirror"]
 
 
 class HostMirror:
-    """A vector on the host, and a call that copies it from arrays on a device without waiting.
+    """A vector on the host, and a non-blocking call that copies it from arrays on a device.
 
-    The call is prepared (``driver_calls``), and made anew only for another array. It keeps Python's lock: a thread that
-    gives it away may wait for it for longer than such a copy takes. The memory is pinned where that is possible.
+    The call is prepared (``driver_calls``), and remade only for another array. It keeps the GIL: a thread that releases
+    the GIL may wait longer for it than the copy takes. The memory is pinned if possible.
 
     Parameters
     ----------
     context : Context
-        Of the device.
+        The device's context.
     dtype : numpy.dtype
-        Of the elements.
+        The dtype of the elements.
     size : int
         The number of elements.
     """
@@ -35,7 +35,7 @@ class HostMirror:
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
-        #: The call, and the buffer and the offset that it is made for.
+        #: The call, with its buffer and offset.
         self._call: tuple[PreparedRead | None, Any, int] = None, None, 0
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
@@ -43,7 +43,7 @@ class HostMirror:
         return self.values.dtype == dtype and self.values.size == size
 
     def fetch(self, array: Array) -> cl.Event | None:
-        """Begin to copy an array in C order from the device; return the event, None if there is nothing to wait for."""
+        """Start to copy a C-contiguous array from the device; return the event, None if there is nothing to copy."""
         if not self.values.size:
             return None
         event = self._prepared(array)
@@ -55,17 +55,17 @@ class HostMirror:
         return event
 
     def fetch_by(self, script: Script, array: Array) -> Any:
-        """Let a script begin to copy an array in C order from the device; return what waits for it."""
+        """Make a script start to copy a C-contiguous array from the device; return the copy to wait for."""
         return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
 
     def _prepared(self, array: Array) -> cl.Event | None:
-        """Make the prepared call for an array; return its event, or None where there is no call."""
+        """Run the prepared call for an array; return its event, or None if there is no call."""
         if listening() is not None:
             return None
         call, buffer, offset = self._call
         if buffer is not array.base_data or offset != array.offset:
             calls = driver_calls(array.queue)
             call = None if calls is None else calls.read(array.queue, array.base_data, array.offset, self.values)
-            # With its buffer, which no other one can then share the handle of.
+            # Keep the buffer alive, so that its handle is not reused.
             self._call = call, array.base_data, array.offset
         return None if call is None else call()

@@ -1,6 +1,6 @@
-"""The operands of a saved command, which stand for kernels and for their arguments.
+"""The operands of a saved command: references to kernels, and kernel arguments.
 
-Numbers and sizes among them are of ``expressions``; the memories are those of the trace, by their numbers.
+Numbers and sizes are those of ``expressions``; memories are numbers of the trace's memories.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from optdb.runtime.expressions import numbers
 from optdb.runtime.records import DTYPES, Parser, Record, Where, choice, index_in, one_of, repeated, saved, text, within
 
-#: Sixteen whole numbers at once: the one vector that kernels take.
+#: A vector of sixteen integers, the only vector that kernels take.
 LONG16 = "long16"
-#: The parameters that are addresses.
+#: The kinds of pointer parameters.
 POINTERS = ("global", "constant", "local")
 
 
 @functools.cache
 def argument_nbytes(kind: str) -> int:
-    """Return the size of a number that a kernel takes: of a dtype, or of `LONG16`."""
+    """Return the size in bytes of a kernel's numeric argument, of a dtype or `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 
@@ -56,7 +56,7 @@ class KernelRef(Record):
 
 @dataclass(frozen=True, slots=True)
 class LocalArgument(Record):
-    """Local memory, for a kernel's argument."""
+    """Local memory as a kernel's argument."""
 
     kind: ClassVar[str] = "local"
 
@@ -69,7 +69,7 @@ class LocalArgument(Record):
 
 @dataclass(frozen=True, slots=True)
 class NumberArgument(Record):
-    """A number for a kernel's argument, or the sixteen of a `LONG16`."""
+    """A number as a kernel's argument, or the sixteen numbers of a `LONG16`."""
 
     kind: ClassVar[str] = "number"
 
@@ -77,7 +77,7 @@ class NumberArgument(Record):
     values: tuple[Any, ...] = saved(numbers)
 
     def check(self, where: Where) -> None:
-        """Check how many numbers there are."""
+        """Check the count of numbers."""
         count = 16 if self.dtype == LONG16 else 1
         if len(self.values) != count:
             raise where.at("values").wrong(f"a list of {count} numbers", self.values)
@@ -91,7 +91,7 @@ _other_argument: Parser = repeated(one_of(LocalArgument, NumberArgument))
 
 
 def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberArgument | None:
-    """Parse a kernel's argument: the number of a memory, null in place of one, or another argument."""
+    """Parse a kernel's argument: the number of a memory or null, local memory, or a number."""
     if value is None:
         return None
     return _other_argument(value, where) if isinstance(value, dict) else memory_slot(value, where)
@@ -113,6 +113,6 @@ def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params:
 
 
 def _is_array(memory: Any, offset: Any) -> bool:
-    """Tell whether two arguments are a memory and the offset at which an array begins in it."""
+    """Tell whether two arguments are a memory and the offset of an array in it."""
     is_memory = memory is None or isinstance(memory, Slot)
     return is_memory and isinstance(offset, NumberArgument) and offset.dtype == "uint64"

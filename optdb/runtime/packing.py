@@ -1,6 +1,6 @@
-"""Arrays of one dtype next to each other in one buffer, so that one transfer moves all of them (`PackedVector`).
+"""Arrays of one dtype packed into one buffer, so that one transfer copies all of them (`PackedVector`).
 
-A part of the arrays may be copied, too, by a queue of its own (`side_queue`), while the device computes the others.
+Another queue (`side_queue`) can copy a part of the arrays while the device computes the others.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = ["PackedVector", "host_vector", "maps_buffers", "mark", "side_queue"]
 
 
 def side_queue(context: Context) -> cl.CommandQueue:
-    """Return a new queue of a context's device, for copies while its own queue is busy."""
+    """Return a new queue for a context's device, for copies while the context's queue is busy."""
     return cl.CommandQueue(context.cl_context, context.queue.device)
 
 
 def mark(queue: cl.CommandQueue) -> cl.Event:
-    """Return the event of what a queue was given until now, which other queues may wait for."""
+    """Return an event for a queue's commands so far, which other queues may wait for."""
     event = cl.enqueue_marker(queue)
     queue.flush()
     return event
 
 
 def maps_buffers(context: Context) -> bool:
-    """Tell whether the host reads and writes a device's buffers where they lie."""
+    """Tell whether the host can read and write a device's buffers in place."""
     return context.profile.shares_host_memory and context.profile.writes_wrapped_arrays_directly
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return a vector on the host that a device reads and writes by itself, where its driver has such memory.
+    """Return the owner of a host vector's memory, and the vector.
 
-    Before it comes what keeps its memory.
+    The memory is pinned if the device has memory of its own and the driver supports it.
     """
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
@@ -52,24 +52,23 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer that arrays of one dtype lie in, and its elements on the host as one vector.
+    """A buffer that holds arrays of one dtype, and its elements on the host as one vector.
 
-    Each array begins where the widest vectors of a kernel may. Elements between arrays are zeros.
+    Arrays are aligned for the widest vectors of a kernel. Elements between arrays are zeros.
 
-    Of a processor, the host maps the buffer, and copies nothing. Other devices copy it to and from pinned memory, which
-    they read and write by themselves. A vector that was downloaded may be read at any later time, such as by a message
-    that is still on its way: it keeps the memory.
+    On a processor, the host maps the buffer, and copies nothing. Other devices copy it to and from pinned memory. A
+    downloaded vector keeps its memory alive, and may be read at any later time, such as by a message still being sent.
 
     Parameters
     ----------
     context : Context
-        Of the device.
+        The device's context.
     dtype : numpy.dtype
-        Of the arrays.
+        The dtype of the arrays.
     shapes : sequence of tuple of int
-        For each array.
+        The shapes of the arrays.
     on_host : bool
-        Whether there is memory for the elements on the host, too.
+        Whether to allocate memory for the elements on the host.
     """
 
     def __init__(
@@ -79,16 +78,16 @@ class PackedVector:
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
         self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
-        #: The bytes of the buffer; without any, there is none.
+        #: The size of the buffer in bytes; if it is 0, there is no buffer.
         self.nbytes = nbytes
-        #: Whether the host reads and writes the buffer where it lies.
+        #: Whether the host reads and writes the buffer in place.
         self.is_mapped = maps_buffers(context)
         self._host = np.empty(0, self.dtype)
         self._mapping: HostArray | None = None
         self._upload: Any = None
         if nbytes:
             self._allocate(context, nbytes, on_host)
-        #: On the device.
+        #: The arrays on the device.
         self.arrays = [self._array(shape, start) for shape, start in zip(self.shapes, starts, strict=True)]
 
     def _allocate(self, context: Context, nbytes: int, on_host: bool) -> None:
@@ -115,22 +114,22 @@ class PackedVector:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
     def holds(self, index: int, array: Any) -> bool:
-        """Tell whether an array is the one of that number: it lies where that one does."""
+        """Tell whether an array is the vector's array `index`: it has the same shape, buffer and offset."""
         return self.is_place(index, array.shape, array.base_data, array.offset)
 
     def is_place(self, index: int, shape: tuple[int, ...], buffer: Any, offset: int) -> bool:
-        """Tell whether an array of a shape, at an offset in a buffer, is the one of that number."""
+        """Tell whether an array with a shape, at an offset in a buffer, is the vector's array `index`."""
         mine = self.arrays[index]
         if shape != mine.shape:
             return False
         return not mine.size or (offset == mine.offset and bool(buffer == self._buffer))
 
     def on_both(self, part: slice) -> tuple[cl.Buffer, int, HostArray]:
-        """Return where elements are on a device with memory of its own, by their buffer and offset, and on the host."""
+        """Return elements' buffer and offset on a device with its own memory, and their memory on the host."""
         return self._buffer, part.start * self.dtype.itemsize, self._host[part]
 
     def download(self) -> HostArray:
-        """Wait for the device; return the elements, which are not to be changed, and may change after `release`."""
+        """Wait for the device; return the elements, which must not be modified, and may change after `release`."""
         if not self.nbytes:
             return self._host
         if self.is_mapped:
@@ -139,25 +138,25 @@ class PackedVector:
         return self._host
 
     def open(self) -> HostArray:
-        """Return memory for new elements, all of which are to be written before `upload`."""
+        """Return memory for new elements, which must all be written before `upload`."""
         if not (self.nbytes and self.is_mapped):
             return self._host
         return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
 
     def upload(self) -> None:
-        """Upload the elements that were written, in the background: they must stay as they are."""
+        """Start to upload the written elements, which must not change until the copy is done."""
         if not self.nbytes or self.is_mapped:
             self.release()
             return
-        # Kept: PyOpenCL waits for a copy whose event is dropped.
+        # Keep the event: PyOpenCL waits for a copy whose event is dropped.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def part(self, first: int, stop: int) -> slice:
-        """Return where the elements of some neighbours are: the arrays from one number on up to another one."""
+        """Return the slice of elements of the arrays from `first` up to, but not including, `stop`."""
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
-        """Begin to download some elements by a queue, once events are complete; return where they arrive, and when."""
+        """Start to download elements on a queue, after given events; return the host memory and the copy's event."""
         buffer, start, elements = self.on_both(part)
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
@@ -170,19 +169,19 @@ class PackedVector:
         after: Sequence[cl.Event],
         calls: Calls,
     ) -> cl.Event | ScriptedCopy:
-        """Begin to upload elements by a queue, once events are complete; they must stay as they are until it is done.
+        """Start to upload elements on a queue, after given events; the elements must not change until it is done.
 
-        Return the event, which keeps the elements: PyOpenCL waits for a copy whose event is dropped.
+        Return the event, which keeps the elements alive: PyOpenCL waits for a copy whose event is dropped.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
     @property
     def elements(self) -> DeviceArray:
-        """All elements on the device, those between arrays among them."""
+        """All elements on the device, including those between arrays."""
         return self._array((self.nbytes // self.dtype.itemsize,), 0)
 
     def release(self) -> None:
-        """Give the buffer back to the device, after `download` or `open`."""
+        """Unmap the buffer after `download` or `open`."""
         if self._mapping is not None:
             mapping, self._mapping = self._mapping, None
             unmap(self._queue, mapping)
@@ -194,7 +193,7 @@ class PackedVector:
 
 
 def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
-    """Return where arrays begin, in bytes, and how many bytes they take."""
+    """Return the byte offsets of arrays, and their total size in bytes."""
     starts, stop = [], 0
     for shape in shapes:
         starts.append(stop)
@@ -203,7 +202,7 @@ def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[in
 
 
 def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]:
-    """Return memory on the host that does not move, and what keeps it; ordinary memory where the driver has none."""
+    """Return the owner of pinned host memory, and the memory; ordinary memory if the driver has none."""
     try:
         buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
         access = cl.map_flags.READ | cl.map_flags.WRITE

@@ -1,8 +1,8 @@
 """Pinned memory, through which some drivers copy arrays to a device several times as fast.
 
-Pinned memory does not move, so a device reads it by itself. An array that is copied into it on the host may be changed
-at once, while the device is still at work. Where nobody waits for a copy, that is quicker than the driver's own way,
-which needs a copy of the array, too. Whether it also is where the caller waits is measured, once for each context, on
+Pinned memory is not paged, so a device reads it by DMA. An array that is copied into it on the host may be changed at
+once, while the device is still reading. If the copy is asynchronous, this is quicker than the driver's own copy, which
+needs a copy of the array as well. Whether it is also quicker for a blocking copy is measured once per context, on
 arrays of `_TRIAL_NBYTES`.
 """
 
@@ -24,12 +24,12 @@ from optdb.runtime.library import cl
 
 __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
 
-#: The bytes of arrays that gain: for smaller ones the copies take no time, and larger ones come seldom.
+#: The sizes in bytes of arrays that gain: copies of smaller arrays take no time, and larger ones are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
-#: The same where nobody waits for the copy.
+#: The same for asynchronous copies.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The most bytes of all blocks of a context, and the most blocks of a size that copies read at a time: the host waits
-#: before it is further ahead of the device. A new block takes some milliseconds.
+#: The maximum bytes of all blocks of a context, and the maximum number of blocks of one size in use: the host waits
+#: rather than run further ahead of the device. Allocating a block takes some milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
@@ -38,13 +38,13 @@ _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 class _Block:
     """Pinned memory, and the copy that reads it."""
 
-    buffer: cl.Buffer  #: Keeps the memory.
-    memory: HostArray  #: Its bytes.
-    event: Any = None  #: The last copy's; None before there was one.
+    buffer: cl.Buffer  #: Keeps the memory alive.
+    memory: HostArray  #: The bytes.
+    event: Any = None  #: The event of the last copy; None if there was none.
 
     @property
     def is_free(self) -> bool:
-        """Whether no copy reads it any more; a copy that has failed does not."""
+        """Whether the last copy has completed or failed."""
         return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
 
 
@@ -52,24 +52,24 @@ class PinnedMemory:
     """Blocks of pinned memory of a context, used by any thread."""
 
     def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
-        #: Whether it is quicker than the driver's own copy for a caller that waits for the copy.
+        #: Whether it is quicker than the driver's own copy for a blocking copy.
         self.is_quicker = is_quicker
         self._context = queue.context
-        #: Maps the blocks: the commands of another queue need not be done before.
+        #: A separate queue to map blocks without waiting for commands of another queue.
         self._queue = cl.CommandQueue(queue.context, queue.device)
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
-        """Begin to copy an array, of any strides, into a buffer; return the event. The array may be changed at once.
+        """Start to copy an array with any strides into a buffer; return the event. The array may be changed at once.
 
-        Return None if there is no room for another block; then nothing is copied.
+        If there is no room for another block, copy nothing and return None.
         """
         with self._lock:
             block = self._free_block(value.nbytes)
             if block is None:
                 return None
-            # The one that is used last comes last.
+            # Keep the most recently used block last.
             self._blocks.remove(block)
             self._blocks.append(block)
             np.copyto(block.memory[: value.nbytes].view(value.dtype).reshape(value.shape), value)
@@ -78,7 +78,7 @@ class PinnedMemory:
             return block.event
 
     def _free_block(self, nbytes: int) -> _Block | None:
-        """Return the smallest free block that has room, or a new one; None if there is too much memory in use."""
+        """Return the smallest free block that is large enough, or a new one; None if too much memory is in use."""
         free = [block for block in self._blocks if block.is_free]
         fitting = [block for block in free if nbytes <= block.memory.nbytes]
         if fitting:
@@ -106,19 +106,19 @@ class PinnedMemory:
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory; None if it has none that copies arrive from, or shares the host's."""
+    """Return a context's pinned memory; None if its trial failed, or the device shares the host's memory."""
     if __name__ not in context.kept:
         context.kept[__name__] = None if context.profile.shares_host_memory else _tried(context.queue)
     return known_pinned_memory(context)
 
 
 def known_pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory if a call was made that it has been tried for; None if there is none."""
+    """Return a context's pinned memory if it has been tried already; None if it has not, or there is none."""
     return context.kept.get(__name__)
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory for a queue's context, if copies through it are right; measure whether they are quicker."""
+    """Return pinned memory for a queue's context if copies through it are correct; measure whether they are quicker."""
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:
@@ -134,7 +134,7 @@ def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
 
 
 def _seconds(copy: Callable[[], Any]) -> float:
-    """Return the median time of a copy, after a first one."""
+    """Return the median time of a copy, after a warm-up copy."""
     copy()
     seconds = []
     for _ in range(_TRIALS):

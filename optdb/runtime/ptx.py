@@ -1,36 +1,36 @@
-"""Instructions of NVIDIA's GPUs that the driver's OpenCL compiler refuses.
+"""Instructions of NVIDIA's GPUs that the driver's OpenCL compiler rejects.
 
-Some instructions belong to one compute capability alone, such as 9.0a, while the compiler aims at the family, 9.0. A
-kernel writes them as comments of inline PTX, which the compiler leaves where they are::
+Some instructions belong to one architecture-specific target, such as 9.0a, while the compiler targets 9.0. A kernel
+contains them as comments in inline PTX, which the compiler keeps in place::
 
     asm volatile("//@ wgmma.fence.sync.aligned;");
 
-The program's binary is PTX, too. `with_instructions` turns the comments into instructions and names the capability, and
-the driver builds a program from that.
+The program's binary is PTX. `with_instructions` turns the comments into instructions and changes the target, and the
+driver builds a program from the result.
 """
 
 from __future__ import annotations
 
 import re
 
-#: What such a comment begins with.
+#: The prefix of such a comment.
 MARK = "//@ "
 
 _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
 def has_instructions(source: str) -> bool:
-    """Tell whether a source in OpenCL C has such comments in inline PTX."""
+    """Tell whether an OpenCL C source has such comments in inline PTX."""
     return f'"{MARK}' in source
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Return PTX whose comments that begin with `MARK` are instructions, for the capability that has them.
+    """Turn comments that begin with `MARK` into instructions, for the target that has them; return the PTX.
 
     Raises
     ------
     ValueError
-        If the binary is no PTX, or its compiler has dropped the comments.
+        If the binary is not PTX, or the compiler has dropped the comments.
     """
     try:
         text = binary.rstrip(b"\0").decode()

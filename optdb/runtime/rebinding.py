@@ -1,7 +1,7 @@
-"""How the inputs and outputs of a recorded call are bound: copied, or as external memory that is rebound in each call.
+"""The binding of a recorded call's inputs and outputs: copied, or external memory that is rebound in each call.
 
 On a device that shares the host's memory, arguments are used in place, and results are computed in the caller's memory.
-Their buffers differ from call to call; the plan's other buffers stay the same. :func:`bind_io` decides once, after the
+Their buffers change between calls; the plan's other buffers stay the same. :func:`bind_io` decides once, after the
 recorded call, and returns an immutable table.
 """
 
@@ -19,7 +19,7 @@ from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["bind_io", "may_be_external"]
 
-#: The time that zero-copy saves: at least, and for each byte.
+#: The seconds that zero-copy saves: a constant, and an amount per byte.
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 
@@ -31,8 +31,8 @@ def bind_io(
 ) -> IOBinding:
     """Decide how the inputs and outputs of a recorded call are bound.
 
-    A command with external memory cannot be merged (``optdb.device.launches``). Where that costs more than a copy, the
-    value is copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
+    A command with external memory cannot be merged (``optdb.device.launches``). If that costs more than a copy, the
+    value is copied. The buffers of external inputs are dropped from the recording, since they belong to the caller.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def bind_io(
     outputs : mapping
         Outputs that may be external, with their layouts.
     next_values : collection of Memory
-        Memories that next values lie in: their outputs are not external.
+        The memories of next values: their outputs are not external.
     mergeable : iterable of Command
         The recorded commands that can be merged if they are small.
 
@@ -70,7 +70,7 @@ def bind_io(
 
 
 def may_be_external(layout: ArrayLayout) -> bool:
-    """Tell whether a value is large, and fills a memory that the function has allocated."""
+    """Tell whether a value is large and fills a memory that the function has allocated."""
     memory = layout.memory
     return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
 

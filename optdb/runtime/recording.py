@@ -1,8 +1,8 @@
-"""Records what a function does on a device, so that it can be repeated without Python.
+"""Recording of a function's commands on a device, so that they can be repeated without Python.
 
 A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
-of the function. Buffers become :class:`~optdb.runtime.commands.Memory`: one that is allocated meanwhile gets its
-place later (``optdb.runtime.buffer_assignment``); one that existed before stays what it is.
+of the function. Buffers become :class:`~optdb.runtime.commands.Memory`. Buffers that the function allocates are
+assigned later (``optdb.runtime.buffer_assignment``); those that existed before are kept.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ class Segment:
     commands: CommandList = field(default_factory=CommandList)
     allocated: list[Memory] = field(default_factory=list)  #: The memories that the step allocates.
     unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
-    #: The lookup tables that it has put on the device, with the arrays that they are in.
+    #: The lookup tables that the step has uploaded, with their arrays on the device.
     tables: list[tuple[TableSource, Array]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """How an array lies in memory."""
+    """The memory layout of an array."""
 
     queue: cl.CommandQueue
-    memory: Memory | None  #: Where it is; None if it has no elements.
-    offset: int  #: In bytes, as strides are.
+    memory: Memory | None  #: The array's memory; None if it has no elements.
+    offset: int  #: The offset in bytes.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: AnyDtype
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it lies in C order without gaps, and takes all of its memory."""
+        """Whether the array is C-contiguous and fills its memory."""
         itemsize = self.dtype.itemsize
         is_all = self.memory is not None and not self.offset and self.memory.nbytes == self.size * itemsize
         return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
-        """Return the array in a buffer, in which its memory begins at `shift`."""
+        """Return the array in a buffer whose byte `shift` is the start of the array's memory."""
         if buffer is None:
             return DeviceArray(self.queue, self.shape, self.dtype)
         return DeviceArray(
@@ -87,17 +87,17 @@ class Recorder:
 
     def __init__(self) -> None:
         self._segment = Segment()
-        #: Tables that the present step has computed, by their ids, and what from.
+        #: The tables that the current step has computed, with their sources, by id.
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
-        #: Takes the commands in place of the device; None if they are enqueued at once.
+        #: Receives the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
-        # By the handle, with the number of the allocation: a driver uses the handle of a released buffer again, and
-        # another thread may have allocated the new buffer, such as a table that a context keeps.
+        # By handle, with the allocation number: drivers reuse the handles of released buffers, and another thread may
+        # have allocated the new buffer, such as a table that a context keeps.
         self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager
     def segment(self) -> Iterator[Segment]:
-        """Record the commands of the block into a segment of their own."""
+        """Record the commands of the block into a new segment."""
         self._segment = Segment()
         self._computed = {}
         outer = listening()
@@ -107,21 +107,21 @@ class Recorder:
             yield self._segment
 
     def layout(self, array: Array) -> ArrayLayout:
-        """Return how an array lies; in a trace, its offset may be a size."""
+        """Return an array's layout; in a trace, its offset may be symbolic."""
         memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
         return ArrayLayout(
             array.queue, memory, as_int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype
         )
 
     def memory(self, buffer: cl.Buffer) -> Memory:
-        """Return the `Memory` that stands for a buffer in the recording."""
+        """Return the `Memory` of a buffer in the recording."""
         known = self._memories.get(buffer.int_ptr)
         if known is not None and known[0] == allocation_number(buffer):
             return known[1]
         return self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
 
     def on(self, command: Any) -> None:
-        """Record a command, and enqueue it, or hold it back."""
+        """Record a command, and enqueue or hold it."""
         self.write(command)
         if self.held is None:
             command.enqueue()
@@ -141,33 +141,33 @@ class Recorder:
                 self._segment.commands.append(command.with_operands(self.memory))
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
-        """Note what a table was computed from."""
+        """Record the source of a computed table."""
         self._computed[id(table)] = table, source
 
     def on_table_uploaded(self, table: HostArray, array: Array) -> None:
-        """Record where a table is on the device."""
+        """Record the device array of a table."""
         source = self.source_of(table)
         if source is not None:
             self._segment.tables.append((source, array))
 
     def source_of(self, array: HostArray) -> TableSource | None:
-        """Return what a table of the present step was computed from; None for other arrays."""
+        """Return the source of a table of the current step; None for other arrays."""
         _, source = self._computed.get(id(array), (None, None))
         return source
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Record a new buffer; return the `Memory` that stands for it."""
+        """Record a new buffer; return its `Memory`."""
         memory = self._keep(buffer, Memory(nbytes, buffer.context))
         self._segment.allocated.append(memory)
         return memory
 
     def _keep(self, buffer: cl.Buffer, memory: Memory) -> Memory:
-        """Map a buffer to a memory, but no later buffer with its handle."""
+        """Map a buffer to a memory, but not later buffers with the same handle."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its present values; keep the buffer instead, if it is never written again."""
+        """Record an upload with its current values; if the target is never written again, keep its buffer instead."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target

@@ -1,8 +1,8 @@
 """Records: dataclasses that a file holds as JSON objects with named fields.
 
-A field that is :func:`saved` names the function that parses it. `Record.parse` makes a record of a JSON value that is
-not trusted, and checks every field; `Record.to_json` is its inverse. A field may refer to fields that are parsed before
-it, in its own record or in one around it (`Where.before`): a size to the entries, a command to the memories.
+A :func:`saved` field names the function that parses it. `Record.parse` makes a record of an untrusted JSON value, and
+checks every field; `Record.to_json` is its inverse. A field may refer to fields parsed before it, in its own record or
+in an enclosing one (`Where.before`): sizes refer to entries, commands to memories.
 
 This module imports nothing of optdb but types, so that every record can import it.
 """
@@ -21,9 +21,9 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 
-#: Whole numbers of a file are from `-LIMIT` on and below twice the limit: so are all that OpenCL takes.
+#: Integers of a file are at least `-LIMIT` and below ``2 * LIMIT``, which covers all integers of OpenCL.
 LIMIT = 1 << 63
-#: The format of `marshal` in which equal values, and no others, have the same bytes: 0.0 and -0.0 have different ones.
+#: The `marshal` version in which identical values, and no others, have the same bytes: 0.0 and -0.0 differ.
 _WITHOUT_REFERENCES = 2
 #: The dtypes of arrays and numbers.
 DTYPES = frozenset(
@@ -39,7 +39,7 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlon
 
 
 class Members(Protocol):
-    """Takes what a file holds beside its JSON."""
+    """Receives the parts of a file that are not JSON."""
 
     def array(self, value: HostArray) -> str:
         """Return the name of the member for an array."""
@@ -49,7 +49,7 @@ class Members(Protocol):
 
 
 class Invalid(Exception):
-    """A value of a file is not valid. On its way up, the error gets the keys of the values around that one."""
+    """A value of a file is not valid. While the error propagates, the keys of enclosing values are added to it."""
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"has to be {wanted}, and is {_SHORT.repr(got)}")
@@ -63,10 +63,10 @@ class Invalid(Exception):
 
 
 class Where:
-    """What parsers know besides the value: the archive, and the fields that are parsed already.
+    """The context of parsers: the archive, and the fields that are parsed already.
 
-    A file has very many values, and almost always all are valid. So none has a position of its own: the error of one
-    that is not valid collects its position (`Invalid`).
+    A file has very many values, and almost always all are valid. So positions are not tracked while parsing: the error
+    about an invalid value collects the position as it propagates (`Invalid`).
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -76,12 +76,11 @@ class Where:
     ) -> None:
         #: Returns members by their names, and errors about the file (`Archive`).
         self.archive = archive
-        #: The fields, as far as they are parsed, of each record around the value; the innermost comes last.
+        #: The fields parsed so far of each enclosing record, the innermost last.
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None for a value that is no field.
         self.field: str | None = None
-        #: What `repeated` parsers have parsed, by the value. A parser begins a new one where other fields may be
-        #: referred to.
+        #: Results of `repeated` parsers, by value. A parser starts a new dict where references resolve to other fields.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
@@ -90,7 +89,7 @@ class Where:
         return Where(self.archive, self.records, (*self._keys, key))
 
     def before(self, name: str) -> Any:
-        """Return the innermost field of a name that is parsed, perhaps in part; such a field has to exist."""
+        """Return the innermost field with a name, which may be partly parsed; it has to exist."""
         for parsed in reversed(self.records):
             if name in parsed:
                 return parsed[name]
@@ -118,7 +117,7 @@ class Record:
     """
 
     __slots__ = ()
-    #: The object's field `kind`, which tells the class from others at the same position; None without such a field.
+    #: The object's field `kind`, which identifies the class among those allowed at a position; None without the field.
     kind: ClassVar[str | None] = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
@@ -144,10 +143,10 @@ class Record:
         return record
 
     def check(self, where: Where) -> None:
-        """Check the fields of a parsed record against each other; raise an error as `parse` does if they do not fit."""
+        """Check the fields of a parsed record for consistency; raise an error as `parse` does if they do not fit."""
 
     def to_json(self, members: Members) -> Any:
-        """Return the JSON value; arrays and texts go into members."""
+        """Return the JSON value; arrays and texts become members of the file."""
         kind = {} if self.kind is None else {"kind": self.kind}
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
@@ -189,13 +188,13 @@ def to_json(value: Any, members: Members) -> Any:
         case bytes():
             return value.hex()
         case float() if not math.isfinite(value):
-            # JSON has no infinity: such numbers are written as texts.
+            # JSON has no infinity or NaN: they are written as strings.
             return repr(value)
     return value
 
 
 def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
-    """Return a parser that accepts values which pass a test; `wanted` says in words what these are."""
+    """Return a parser that accepts values which pass a test; `wanted` describes them for error messages."""
 
     def parse(value: Any, where: Where) -> Any:
         if not test(value):
@@ -206,7 +205,7 @@ def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Tell whether a value is a whole number of 64 bits."""
+    """Tell whether a value is a 64-bit integer."""
     return isinstance(value, int) and not isinstance(value, bool) and -LIMIT <= value < 2 * LIMIT
 
 
@@ -216,18 +215,18 @@ dtype = checked(lambda value: isinstance(value, str) and value in DTYPES, "a dty
 
 
 def choice(among: Any) -> Parser:
-    """Return a parser for one of some texts."""
+    """Return a parser for one of several strings."""
     return checked(lambda value: isinstance(value, str) and value in among, f"one of {', '.join(among)}")
 
 
 def within(among: range) -> Parser:
-    """Return a parser for a whole number of a range."""
+    """Return a parser for an integer in a range."""
     wanted = f"a whole number from {among.start} on, below {among.stop}"
     return checked(lambda value: is_whole(value) and value in among, wanted)
 
 
 def maybe(parse: Parser) -> Parser:
-    """Return a parser for what another one takes, or null."""
+    """Return a parser that accepts null besides what another parser accepts."""
     return lambda value, where: None if value is None else parse(value, where)
 
 
@@ -256,7 +255,7 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def repeated(parse: Parser) -> Parser:
-    """Return a parser of records that cannot change, which parses equal values once for each `Where.repeated`."""
+    """Return a parser of immutable records that parses equal values once for each `Where.repeated`."""
 
     def parse_once(value: Any, where: Where) -> Any:
         key = marshal.dumps(value, _WITHOUT_REFERENCES)
@@ -269,7 +268,7 @@ def repeated(parse: Parser) -> Parser:
 
 
 def one_of(*records: type[Record]) -> Parser:
-    """Return a parser for a record of one of some classes, selected by their `kind`."""
+    """Return a parser for a record of one of several classes, selected by `kind`."""
     by_kind = {record.kind: record for record in records if record.kind is not None}
     wanted = f"an object of one of the kinds {', '.join(by_kind)}"
 
@@ -283,7 +282,7 @@ def one_of(*records: type[Record]) -> Parser:
 
 
 def index_in(name: str) -> Parser:
-    """Return a parser for the number of an element of a list that is parsed before."""
+    """Return a parser for an index into a list that is parsed earlier."""
 
     def parse(value: Any, where: Where) -> int:
         count = len(where.before(name))

@@ -1,4 +1,4 @@
-"""How far the host may be ahead of a device: `RunAhead`."""
+"""A limit on how far the host may run ahead of a device: `RunAhead`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from optdb.runtime.library import cl
 
 __all__ = ["RunAhead"]
 
-#: How long the device takes for the steps between two markers, at the most.
+#: The maximum seconds that the device takes for the steps between two markers.
 STRIDE_S = 0.1
 
 
 class RunAhead:
-    """Lets the host be two strides of steps ahead of the device, and no more.
+    """Lets the host run at most two strides of steps ahead of the device.
 
-    A driver takes any number of commands, and an interrupt has to wait for all that it has taken. A stride begins as
-    one step, and grows until the device takes a tenth of a second for it, so that markers take next to no time.
+    A driver accepts any number of commands, and an interrupt has to wait for all of them. A stride starts as one step,
+    and grows until it takes the device a tenth of a second, so that the overhead of markers is negligible.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RunAhead:
         self._marked_at = time.perf_counter()
 
     def after_step(self) -> None:
-        """Count a step whose commands are enqueued; at the end of a stride, wait for the one before."""
+        """Count a step whose commands are enqueued; at the end of a stride, wait for the previous stride."""
         self._steps += 1
         if self._steps < self._stride:
             return
@@ -46,7 +46,7 @@ class RunAhead:
 
 
 def _next_stride(stride: int, seconds: float) -> int:
-    """Return how many steps the next stride has, if the last one took so many seconds."""
+    """Return the number of steps in the next stride, given the seconds that the last one took."""
     if seconds < STRIDE_S / 2:
         return 2 * stride
     return max(1, stride // 2) if seconds > STRIDE_S else stride

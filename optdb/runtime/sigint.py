@@ -1,12 +1,12 @@
-"""Defers SIGINT, so that a call commits its updates wholly or not at all.
+"""Deferral of SIGINT, so that a call commits its updates entirely or not at all.
 
 A call writes the next values of its shared arrays at its end. Until then an interrupt loses nothing. From the
-:func:`commit_point` on, an interrupt waits for the end of the call: a few commands more, which are only enqueued.
+:func:`commit_point` on, an interrupt waits for the end of the call, which only enqueues a few more commands.
 """
 
 from __future__ import annotations
 
-import _signal  # the C module below `signal`: it takes plain numbers, in a tenth of the time
+import _signal  # the C module that `signal` wraps: it takes plain numbers, and a tenth of the time
 import os
 import signal
 import threading
@@ -24,7 +24,7 @@ _SIGINT = int(signal.SIGINT)
 def defer_sigint(call: Callable[..., T], *args: Any) -> T:
     """Call a function; from its `commit_point` on, defer SIGINT until the outermost such call returns.
 
-    It is no context manager: Python may raise an interrupt when ``__enter__`` returns, and then calls no ``__exit__``.
+    This is not a context manager: an interrupt raised as ``__enter__`` returns would skip ``__exit__``.
     """
     if _state.holder is not None:
         return call(*args)
@@ -33,7 +33,7 @@ def defer_sigint(call: Callable[..., T], *args: Any) -> T:
         _state.holder = holder
         return call(*args)
     finally:
-        # Python raises interrupts where it calls something, so not before this line.
+        # Python raises interrupts only at calls, so not before this line.
         _state.holder = None
         holder.release()
 
@@ -49,13 +49,13 @@ def without_sigint(call: Callable[..., T], *args: Any) -> T:
 
 
 def repeat_without_sigint(call: Callable[[], object], times: int) -> None:
-    """Call a function several times; SIGINT waits for the end of the call in which it comes."""
+    """Call a function several times; SIGINT waits for the end of the current call."""
     while times:
         times = defer_sigint(_repeated, call, times)
 
 
 def _repeated(call: Callable[[], object], times: int) -> int:
-    """Call a function several times, until SIGINT comes; return how many times are left."""
+    """Call a function several times, until SIGINT arrives; return the number of remaining calls."""
     commit_point()
     holder = _state.holder
     for left in reversed(range(times)):
@@ -72,10 +72,10 @@ def commit_point() -> None:
 
 
 class _Holder:
-    """Stands in for the handler of SIGINT. Only the main thread is interrupted, and may set it."""
+    """Replaces the handler of SIGINT. Only the main thread is interrupted and may set the handler."""
 
     def __init__(self) -> None:
-        #: None until it has taken over.
+        #: The replaced handler; None before the replacement.
         self._usual: Any = None
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -85,11 +85,11 @@ class _Holder:
         return self._came is not None
 
     def hold(self) -> None:
-        """Take over, if this is the main thread."""
+        """Replace the handler, if this is the main thread."""
         if self._usual is not None or threading.current_thread() is not threading.main_thread():
             return
         self._usual = _signal.getsignal(_SIGINT)
-        if self._usual is not None:  # None is a handler that Python does not know, and cannot put back
+        if self._usual is not None:  # None is a handler that was not set from Python and cannot be restored
             _signal.signal(_SIGINT, self._note)
 
     def release(self) -> None:
@@ -109,7 +109,7 @@ class _Holder:
 
 
 class _OfThread(threading.local):
-    #: That of the outermost call of `defer_sigint`.
+    #: The holder of the outermost call of `defer_sigint`.
     holder: _Holder | None = None
 
 

@@ -1,10 +1,10 @@
 """Symbolic integers: the lengths that a trace computes from the shapes of a call.
 
-While a function is traced (``optdb.runtime.tracing``), each length of its inputs is a :class:`SymInt`: the
-number of the example, and an expression that gives it for another call. Arithmetic makes more of them. A comparison
-returns the plain answer of the example and records a *guard*: the trace holds only where the answer is the same. An
-operation that needs a plain number records a guard, too. Hence no operation on a SymInt makes a trace wrong for other
-shapes; at worst the trace holds for fewer of them.
+While a function is traced (``optdb.runtime.tracing``), each length of its inputs is a :class:`SymInt`: its value in the
+example call, and an expression that computes it in other calls. Arithmetic on sizes makes new ones. A comparison
+returns the example's answer and records a *guard*: the trace is valid only for calls with the same answer. An operation
+that needs a plain number also records a guard. Hence no operation on a SymInt makes a trace wrong for other shapes; at
+worst the trace is valid for fewer of them.
 
 :class:`ShapeEnv` holds the expressions and the guards of a trace, records of ``optdb.runtime.expressions``;
 ``optdb.runtime.exported.rules`` evaluates them for a call.
@@ -25,17 +25,17 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """The expressions of a trace's sizes, and the guards under which it holds."""
+    """The expressions of a trace's sizes, and the guards under which the trace is valid."""
 
     def __init__(self) -> None:
-        #: One for each SymInt, by its number.
+        #: The expression of each SymInt, by its number.
         self.entries: list[Entry] = []
-        #: Their numbers in the example.
+        #: The values of `entries` in the example.
         self.examples: list[Any] = []
-        #: In the order of recording: all have to be true.
+        #: The guards in the order of recording; all of them have to be true.
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: The sizes for which guards leave only one value.
+        #: The values of sizes for which guards allow only one value, by number.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
@@ -63,24 +63,24 @@ _Method = Callable[["SymInt", Any], Any]
 
 
 def _arithmetic(word: str) -> tuple[_Method, _Method]:
-    """Return a SymInt's methods for a word of `ARITHMETIC`: with it on the left, and on the right."""
+    """Return a SymInt's methods for an operator of `ARITHMETIC`: as the left operand, and as the right one."""
     return (lambda self, other: _combined(word, self, other)), (lambda self, other: _combined(word, other, self))
 
 
 def _comparison(word: str) -> tuple[_Method, _Method]:
-    """Return a SymInt's methods for a word of `COMPARISONS`: with it on the left, and on the right."""
+    """Return a SymInt's methods for an operator of `COMPARISONS`: as the left operand, and as the right one."""
     return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
 
 
 class SymInt:
-    """A number of an example, and the entry of its rules that computes it for another call.
+    """A value of the example call, and the number of the entry that computes it in other calls.
 
-    In the example, whole numbers are Python's; others, which have a dtype, are only compared and uploaded.
+    Integers are Python's own. Other values, which have a dtype, are only compared and uploaded.
     """
 
     __slots__ = ("number", "rules", "value")
 
-    # NumPy's numbers leave the arithmetic to this class.
+    # Makes NumPy's numbers defer arithmetic to this class.
     __array_ufunc__ = None
 
     def __init__(self, rules: ShapeEnv, number: int, value: Any) -> None:
@@ -121,7 +121,7 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Not the hash of the number: caches for plain shapes must not serve these. A set has to hold one kind only.
+        # Not the hash of the value: caches keyed by plain shapes must not match. Do not mix both kinds in one set.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -139,32 +139,32 @@ class SymInt:
         return f"SymInt({self.value})"
 
     def _specialize(self) -> Any:
-        """Return the number; a guard requires the same one in each call."""
+        """Return the example's value, and record a guard that requires it in each call."""
         self.rules.guard("==", self, self.value)
         return self.value
 
 
 class SymIntVector(tuple[Any, ...]):
-    """A vector of numbers of the host, some of them sizes: whole numbers, unless `dtype` is another one."""
+    """A vector of host numbers, some of them symbolic; integers unless `dtype` says otherwise."""
 
     dtype = np.dtype("int64")
     ndim = 1
 
     @classmethod
     def of(cls, values: Iterable[Any], dtype: str) -> SymIntVector:
-        """Return the vector of some dtype."""
+        """Return a vector of values with a dtype."""
         result = cls(values)
         result.dtype = np.dtype(dtype)
         return result
 
     @property
     def shape(self) -> tuple[int]:
-        """How many there are."""
+        """The vector's shape."""
         return (len(self),)
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of elements."""
         return len(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -173,56 +173,56 @@ class SymIntVector(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A kernel's scalar argument that is not known before a call; or sixteen of them, in a vector of `dtype`."""
+    """A kernel's scalar argument whose value is not known before a call, or sixteen in a vector of `dtype`."""
 
     dtype: AnyDtype
     values: tuple[Any, ...]
 
 
 def example_value(x: Any) -> Any:
-    """Return the number of the example, without a guard: for things of the example alone, such as memory."""
+    """Return the example's value without recording a guard: for uses that concern only the example, such as memory."""
     return x.value if isinstance(x, SymInt) else x
 
 
 def specialize(x: Any) -> Any:
-    """Return a plain number; a guard requires the same one in each call."""
+    """Return a plain number, and record a guard that requires it in each call."""
     return x._specialize() if isinstance(x, SymInt) else x
 
 
 def resolve(x: Any) -> Any:
-    """Return the plain number of a size for which guards leave only one value; else the size itself."""
+    """Return a size's plain number if guards allow only one value; else the size itself."""
     return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 
 def as_int(x: Any) -> Any:
-    """Return a whole number, as ``int`` does; a SymInt stays one."""
+    """Convert a number as ``int`` does, but keep a SymInt."""
     return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
 def as_float(x: Any) -> Any:
-    """Return a number, as ``float`` does; a SymInt stays one."""
+    """Convert a number as ``float`` does, but keep a SymInt."""
     return resolve(x) if isinstance(x, SymInt) else float(x)
 
 
 def lengths_of(values: Any) -> list[Any]:
-    """Return the whole numbers of a number or vector of the host, as a list."""
+    """Return the integers of a host number or vector as a list."""
     if isinstance(values, SymInt):
         return [values]
     return [as_int(value) for value in (values if isinstance(values, SymIntVector) else np.atleast_1d(values))]
 
 
 def largest(one: Any, other: Any) -> Any:
-    """Return the larger of two whole numbers: as ``max`` does, but without a guard."""
+    """Return the larger of two integers, as ``max`` does, but without recording a guard."""
     return _combined("max", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else max(one, other)
 
 
 def smallest(one: Any, other: Any) -> Any:
-    """Return the smaller of two whole numbers: as ``min`` does, but without a guard."""
+    """Return the smaller of two integers, as ``min`` does, but without recording a guard."""
     return _combined("min", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else min(one, other)
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:
-    """Return where pieces of at most `step` elements begin, as ``range(0, length, step)`` does."""
+    """Return the start indices of chunks of at most `step` elements, as ``range(0, length, step)`` does."""
     if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
@@ -231,7 +231,7 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
 
 
 def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
-    """Return the start, the length and the step of a slice of an axis of some length."""
+    """Return the start, length and step that a slice selects on an axis of a given length."""
     bounds = [None if bound is None else as_int(bound) for bound in (part.start, part.stop, part.step)]
     if not any(isinstance(x, SymInt) for x in (length, *bounds)):
         taken = range(*slice(*bounds).indices(length))
@@ -260,7 +260,7 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
 
 
 def operand(x: Any) -> Any:
-    """Return a number as the operand of an entry: a plain one, or a reference."""
+    """Return a number as the operand of an entry: a plain number, or a reference to an entry."""
     if isinstance(x, SymInt):
         return Ref(x.number)
     return x.item() if isinstance(x, np.generic) else x
@@ -288,7 +288,7 @@ def _compared(word: str, one: Any, other: Any) -> Any:
 
 
 def _combined(word: str, one: Any, other: Any) -> Any:
-    """Return the result of a word of `ARITHMETIC` on two whole numbers."""
+    """Apply an operator of `ARITHMETIC` to two integers."""
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
@@ -310,7 +310,7 @@ def _combined(word: str, one: Any, other: Any) -> Any:
 
 
 def _order(x: Any) -> int:
-    """Return a sort key: sizes by their numbers, plain numbers last."""
+    """Return a sort key for operands: symbolic sizes by number, plain numbers last."""
     return x.number if isinstance(x, SymInt) else 1 << 60
 
 
@@ -330,7 +330,7 @@ def _simplified(word: str, one: Any, other: Any) -> Any:
 
 
 def _with_factor(word: str, one: SymInt, number: int) -> Any:
-    """Multiply or divide a size that is a multiple already."""
+    """Return a simpler form of a product, quotient or remainder of a size and a number; None if there is none."""
     entry = one.rules.entries[one.number]
     if not isinstance(entry, Arithmetic):
         return None
@@ -347,7 +347,7 @@ def _with_factor(word: str, one: SymInt, number: int) -> Any:
 
 
 def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
-    """Return the negative of a quotient as one step, if it has the form ``-(-a // b)``."""
+    """Return ``-(-a // b)``, the negative of a quotient, as one ceiling division; None if it has another form."""
     rules = one.rules
     inner = rules.entries[quotient.left.number] if isinstance(quotient.left, Ref) else None
     if not isinstance(inner, Arithmetic) or inner.op != "*" or inner.right != -1:
@@ -358,7 +358,7 @@ def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
 
 
 def _with_term(word: str, one: SymInt, number: int) -> Any:
-    """Add a number to a size that is a sum already."""
+    """Return a simpler form of the sum or difference of a size and a number; None if there is none."""
     if word not in ("+", "-"):
         return None
     if word == "-":
@@ -370,13 +370,13 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of a size's entry, which is a size itself if the right one is a plain number."""
+    """Return the left operand of a size's entry as a size. The right operand has to be a plain number."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 
 
 def _unpacked(x: Any) -> Any:
-    """Return the number in an array of one without axes."""
+    """Return the number in a 0-d array; anything else unchanged."""
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 

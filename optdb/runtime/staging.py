@@ -1,4 +1,4 @@
-"""Arrays that are brought to a device while it computes something else, and moved later (`StagingBuffer`)."""
+"""Staging buffers: arrays are copied to a device while it computes, and moved to their target later."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from optdb.runtime.scripts import IMMEDIATE
 
 __all__ = ["Staged", "StagingBuffer"]
 
-#: How many arrays may be on the device that were not moved yet.
+#: The number of arrays for staged values on the device.
 _MOST_STAGED = 2
 
 
 class Staged:
-    """The values of an array of the host that are on their way to a device; it stands for them in one call."""
+    """A host array's values that are being copied to a device; it is passed in place of the array in one call."""
 
     def __init__(self, context: Context, array: DeviceArray, event: cl.Event) -> None:
         self._context = context
@@ -25,29 +25,29 @@ class Staged:
         self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
 
     def move_to(self, target: Array) -> None:
-        """Copy the values into an array of the same shape and dtype in C order, by the context's queue."""
+        """Copy the values into a C-contiguous array of the same shape and dtype, on the context's queue."""
         if self._event.command_execution_status != cl.command_execution_status.COMPLETE:
             IMMEDIATE.delay(self._context.queue, [self._event])
         copy_bytes(target, self._array)
 
 
 class StagingBuffer:
-    """Brings the array that one argument gets next to a device, by a queue of its own and through pinned memory.
+    """Copies the next array of one argument to a device, on a separate queue and through pinned memory.
 
     Parameters
     ----------
     context : Context
-        Of a device with memory of its own.
+        The context of a device with its own memory.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue = side_queue(context)
-        #: Of one shape and dtype; the one that is used next comes first.
+        #: The arrays, all of one shape and dtype; the one that is used next is first.
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
-        """Begin to bring an array to the device, which may be changed at once; None if that does not pay here.
+        """Start to copy an array to the device; return None if staging does not pay. The array may be changed at once.
 
         The device has to be done with the array that was staged before the last one.
         """

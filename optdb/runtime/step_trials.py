@@ -1,7 +1,7 @@
-"""Finds which of some ways to do a step is the quickest, by the steps of the function itself: `StepTrial`.
+"""Trials of alternative implementations of a step, timed on the function's own calls: `StepTrial`.
 
-Most commands cannot be repeated, since a step updates what the next one reads. So some calls go one way, and then some
-another.
+Most commands cannot be repeated, since a step updates what the next one reads. So some calls use one implementation,
+and then some another.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from optdb.runtime.library import cl
 
 __all__ = ["TIMED_CALLS", "StepTrial"]
 
-#: How many calls are timed of each way; the median counts.
+#: The number of timed calls of each way, of which the median is taken.
 TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times calls of one way after the other.
+    """Times calls of each way to do a step, one way after the other.
 
-    A timed call begins when the device is idle, and ends when it is idle again. A call that does not end, since it
-    raised an error, does not count. Neither does the first call of each way but the first: its kernels were never
-    launched.
+    A timed call starts and ends with an idle device. A call that raised an error does not count. For each way except
+    the first, the first call does not count either: its kernels were never launched before.
 
     Parameters
     ----------
     queues : iterable of pyopencl.CommandQueue
-        Those that the commands of a step are enqueued on.
+        The queues of the step's commands.
     ways : int
-        How many there are.
+        The number of ways.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
@@ -40,17 +39,17 @@ class StepTrial:
 
     @property
     def way(self) -> int | None:
-        """The number of the next call's way; None if all were timed."""
+        """The number of the next call's way; None if all ways have been timed."""
         timed = (TIMED_CALLS + (way > 0) for way in range(len(self._seconds)))
         return next((way for way, calls in enumerate(timed) if len(self._seconds[way]) < calls), None)
 
     @property
     def medians(self) -> list[float]:
-        """How many seconds a call takes each way."""
+        """The median seconds of a call, by way."""
         return [statistics.median(seconds[-TIMED_CALLS:]) for seconds in self._seconds]
 
     def begin(self) -> int | None:
-        """Begin to time a call, unless all ways were timed; return its way."""
+        """Start to time a call, unless all ways have been timed; return its way."""
         way = self.way
         if way is not None:
             self._finish()
@@ -58,7 +57,7 @@ class StepTrial:
         return way
 
     def end(self) -> None:
-        """Note that the call that began has enqueued all its commands."""
+        """End the timing of a call that has enqueued all its commands."""
         way, began = self.way, self._began
         if way is None or began is None:
             return

@@ -1,7 +1,7 @@
-"""Computes lookup tables: at once, or when a trace runs; and puts them on the device.
+"""Computation of lookup tables, at once or when a trace runs, and their upload to the device.
 
-A `TableListener`, such as a recorder, learns what each table was computed from (`TableSource`): a plan computes it
-again of other values, and write it where kernels read it.
+A `TableListener`, such as a recorder, receives the source of each table (`TableSource`): a plan recomputes the table
+from new values, and writes it where kernels read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.runtime.sizes import SymInt
 
 @dataclass(frozen=True, eq=False)
 class TableSource:
-    """What a table was computed from."""
+    """The source that a table was computed from."""
 
     name: str  #: One of `TABLES`.
     array: HostArray | TableSource | None
@@ -32,31 +32,31 @@ class TableSource:
         return self.array.root if isinstance(self.array, TableSource) else self.array
 
     def without_root(self) -> TableSource:
-        """Return the same without the array, which may be large."""
+        """Return the source without its root array, which may be large."""
         return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
 
     def of(self, array: HostArray) -> HostArray:
-        """Return the table of another array in place of the root; raise what its function raises."""
+        """Compute the table with another root array; raise the errors of the table's function."""
         inner = self.array.of(array) if isinstance(self.array, TableSource) else array
         return TABLES[self.name].compute(inner, *self.numbers)
 
 
 @runtime_checkable
 class TableListener(Protocol):
-    """A listener to commands that wants to know of tables, too."""
+    """A command listener that also receives tables."""
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
-        """Take a table that was computed; it may be the array of another `TableSource`."""
+        """Receive a computed table; it may be the array of another `TableSource`."""
 
     def on_table_uploaded(self, table: HostArray, array: Array) -> None:
-        """Take the array of the device that has a table."""
+        """Receive the device array of a table."""
 
     def source_of(self, array: HostArray) -> TableSource | None:
-        """Return what an array was computed from, if it is a table that was computed."""
+        """Return the source of an array that is a computed table; None for other arrays."""
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table on the device, where only the next call of a plan writes it again."""
+    """Return a table on the device; only a plan's next call writes it again."""
     array = from_host(context, table, constant=True)
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
@@ -65,7 +65,7 @@ def table_on_device(context: Context, table: Any) -> Array:
 
 
 def computed(name: str, *args: Any) -> HostArray | DeferredArray:
-    """Return the table of a name in `TABLES` for an array and numbers; while a function is traced, perhaps later."""
+    """Compute a table of `TABLES` from an array and numbers; if they are not known in a trace, return it deferred."""
     table = TABLES[name]
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return _noted(name, table.compute(*args), *args)
@@ -80,7 +80,7 @@ def computed(name: str, *args: Any) -> HostArray | DeferredArray:
 
 
 def _noted(name: str, table: HostArray, array: Any, *numbers: Any) -> HostArray:
-    """Let a listener know what a table was computed from; return the table."""
+    """Pass a table and its source to the listener; return the table."""
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
         listener.on_table_computed(table, TableSource(name, listener.source_of(array) or array, numbers))

@@ -1,8 +1,8 @@
-"""Traces the commands of a function for inputs of more than one shape, without a device.
+"""Traces of a function's commands for inputs of more than one shape, made without a device.
 
-A :class:`Tracer` listens to commands as a recorder does (``optdb.runtime.recording``), but in place of the device:
-arrays have no memory, their lengths may be sizes (``optdb.runtime.sizes``), and uploads may have unknown values. So
-a function can be traced for a device that is not there. An operation that needs values ends the trace.
+A :class:`Tracer` records commands as a recorder does (``optdb.runtime.recording``), but does not enqueue them: arrays
+have no memory, their lengths may be symbolic (``optdb.runtime.sizes``), and uploads may have unknown values. So a
+function can be traced for a device that is not present. An operation that needs values ends the trace.
 
 The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` puts into a file.
 """
@@ -36,7 +36,7 @@ from optdb.runtime.sizes import ShapeEnv
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel, as its program's source and its name there."""
+    """A kernel, given by its program's source and its name in it."""
 
     source: str
     function_name: str
@@ -61,27 +61,27 @@ class OutputSpec:
 class Trace:
     """The commands, sizes and results of a traced function."""
 
-    #: The kind that its kernels are written for, 'cpu' or 'gpu'.
+    #: The kind of device that its kernels are written for, 'cpu' or 'gpu'.
     device_kind: str
-    #: The number of compute units over which the example's work was divided.
+    #: The number of compute units that the example's work was divided over.
     compute_units: int
-    #: The expressions of its sizes, and the guards under which it holds.
+    #: The expressions of the trace's sizes, and its guards.
     rules: ShapeEnv = field(default_factory=ShapeEnv)
     #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
-    #: The number of the shared value in a memory.
+    #: The numbers of shared values, by memory.
     states: dict[Memory, int] = field(default_factory=dict)
-    #: The values of a memory that never change.
+    #: The values of memories that never change.
     constants: dict[Memory, HostArray] = field(default_factory=dict)
-    #: In order; their numbers may be sizes, and an upload's value a `DeferredArray`.
+    #: The commands in order; numbers may be symbolic, and an upload's value may be a `DeferredArray`.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
-    #: The dtypes that kernels compute in and that not every device has.
+    #: The dtypes that kernels compute in and that some devices lack.
     flags: set[str] = field(default_factory=set)
 
 
 class Tracer(Recorder):
-    """Listens to the commands of one thread in place of the device, and writes a trace."""
+    """Records the commands of one thread in a trace, in place of the device."""
 
     tracing = True
     takes_bound = False
@@ -90,7 +90,7 @@ class Tracer(Recorder):
         super().__init__()
         self.trace = trace
         self._context = context
-        # Kept alive, so that no other buffer gets one of their handles.
+        # Buffers that are kept alive, so that their handles are not reused.
         self._alive: list[Any] = []
 
     @contextmanager
@@ -101,7 +101,7 @@ class Tracer(Recorder):
             yield
 
     def state(self, queue: cl.CommandQueue, number: int, shape: Sequence[int], dtype: Any) -> DeviceArray:
-        """Return the array of a shared value; within `following`."""
+        """Return the array of a shared value; call this within `following`."""
         array = DeviceArray(queue, tuple(shape), dtype)
         if array.base_data is not None:
             self.allocate(array.base_data, array.nbytes)
@@ -109,12 +109,12 @@ class Tracer(Recorder):
         return array
 
     def memory(self, buffer: cl.Buffer) -> Memory:
-        """Return a buffer's name in the trace."""
+        """Return a buffer's `Memory` in the trace."""
         self._alive.append(buffer)
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command, a launch with its kernel's source; raise Untraceable if a file cannot hold it."""
+        """Record a command, and a launch's kernel source; raise Untraceable if a file cannot hold the command."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)
@@ -132,7 +132,7 @@ class Tracer(Recorder):
         return super().allocate(buffer, nbytes)
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload, of a deferred array or of the present values."""
+        """Record an upload of a deferred array or of current values."""
         is_known = not isinstance(command.value, DeferredArray)
         value = np.array(command.value, order="C") if is_known else command.value
         target = self.memory(command.target)

@@ -1,8 +1,8 @@
 """The results of tuning a device, on disk.
 
-A finding is a small dict of JSON's types, kept under all that it depends on: the device, its driver, the tuned
-operation and dtype, and the version of the tuner. A file that cannot be read, or that was written for another
-key, counts as missing: then the device counts as not tuned.
+A finding is a small JSON dict. Its key has all that it depends on: the device, its driver, the tuned operation and
+dtype, and the version of the tuner. A file that is unreadable or has another key is ignored: the device then counts as
+not tuned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from optdb.json_text import parse_json
 from optdb.runtime import binaries
 from optdb.runtime.device_profiles import profile_of
 
-#: Changed when files are written in another way.
+#: Changed when the file format changes.
 FORMAT = "optdb tuning 1"
-#: A finding has some kilobytes.
+#: The maximum size of a file; a finding has some kilobytes.
 _MAX_BYTES = 1 << 20
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
-    """Return all that a finding depends on: the device, the tuned operation and dtype, and the tuner.
+    """Return the key of a finding: the device, the tuned operation and dtype, and the tuner's version.
 
-    A part of a device is another device; the version is the tuner's.
+    A sub-device has a key of its own.
     """
     profile = profile_of(device)
     return {
@@ -42,7 +42,7 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
 
 
 def load(key: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the finding under a key of `key_of`; None if there is none, or the file is damaged."""
+    """Return the finding under a key of `key_of`; None if there is none or the file is damaged."""
     try:
         content = parse_json(read_file(path_of(key), _MAX_BYTES))
     except (OSError, ValueError):
@@ -52,7 +52,7 @@ def load(key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
-    """Write a finding atomically, and return the file; raise OSError if it cannot be written."""
+    """Write a finding atomically, and return the file's path; raise OSError if it cannot be written."""
     path = path_of(key)
     replace_file(path, json.dumps({"key": key, "found": found}, indent=1).encode())
     return path

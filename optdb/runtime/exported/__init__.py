@@ -1,10 +1,10 @@
-"""Functions in files, which run by NumPy and PyOpenCL alone.
+"""Exported functions: files that run with only NumPy and PyOpenCL.
 
-A file is data: numbers, arrays, the sources of kernels, and lists of commands for a device's queue. Its format is that
-of records, which check each field: `manifest` and `buffers` here; `commands`, `operands`, `expressions`, `deferred` and
-`calling` in ``optdb.runtime``. `writing` makes a file of traces (``optdb.runtime.tracing``); `archive` opens one and
-verifies its integrity; `rules` computes the sizes of a call; `binding` gives the commands their memory and kernels, and
-checks every number that determines either; `model` and `methods` hold the classes that the user calls.
+A file is data: numbers, arrays, kernel sources, and lists of commands for a device's queue. Its format is defined by
+records, which check each field: `manifest` and `buffers` here; `commands`, `operands`, `expressions`, `deferred` and
+`calling` in ``optdb.runtime``. `writing` writes traces to a file (``optdb.runtime.tracing``); `archive` opens a file
+and verifies its integrity; `rules` computes the sizes of a call; `binding` assigns memory and kernels to the commands,
+and checks every number that determines them; `model` and `methods` hold the classes that the user calls.
 """
 
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError

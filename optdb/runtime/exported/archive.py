@@ -1,7 +1,7 @@
-"""The file itself: an uncompressed zip archive, and the list of its members.
+"""The file format: an uncompressed zip archive with a list of its members.
 
-`pack` writes one, `Archive` reads one. Nothing is unpacked to the disk, or larger in memory than in the file.
-The list, ``manifest.json``, names the size and the SHA-256 of each other member; its own SHA-256 is in
+`pack` writes an archive, `Archive` reads one. Members are neither unpacked to disk nor expanded in memory.
+The list, ``manifest.json``, has the size and the SHA-256 of each other member; its own SHA-256 is in
 ``manifest.sha256``. This detects accidental damage and changes; it does not authenticate the author of a file.
 """
 
@@ -31,7 +31,7 @@ from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES,
 from optdb.runtime.records import DTYPES
 
 KIND = "optdb plan"
-#: The version that is written, and the only one that is read.
+#: The version of the format; no other version is read.
 VERSION = 3
 
 MANIFEST = "manifest.json"
@@ -39,38 +39,38 @@ DIGEST = "manifest.sha256"
 
 #: The names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: How an entry of an archive's list of members begins; the list is counted before it is read.
+#: The signature of an entry in the archive's central directory; entries are counted before they are read.
 _LISTED = b"PK\x01\x02"
-#: How a member begins, how many bytes of fixed size come before its name, and where the lengths of its name and of its
-#: extra field are.
+#: The signature of a member, the size of its fixed header, and the positions of the lengths of its name and extra
+#: field.
 _MEMBER = b"PK\x03\x04"
 _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
-#: Flags of members whose bytes are not those of the content: encrypted ones, and patches.
+#: Flags of members whose bytes are not the plain content: encrypted members and patches.
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
-#: By kind and bytes, as in the headers of arrays.
+#: The dtypes by kind and item size, as in the headers of arrays.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
-#: As many as all versions of NumPy take, and elements of one that is empty in one of them.
+#: The limits that all versions of NumPy support; lengths of 0 count as 1 in the number of elements.
 _MOST_DIMENSIONS = 32
 _MOST_ELEMENTS = 1 << 58
 
-#: How arrays begin, as NumPy writes them, and what it says of one in C order, whose numbers are as they are here.
+#: The magic bytes of NumPy's format, and the header of a C-contiguous array in little-endian byte order.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '[<|](?P<dtype>[biufc]\d{1,2})', 'fortran_order': False, "
     rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
 )
 
-#: Errors that Python's own module raises for some invalid archives.
+#: Errors that Python's zipfile raises for some invalid archives.
 _OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
 
 
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Write a file atomically: the path holds the new file, or the old one.
+    """Write a file atomically: the path holds either the new file or the old one.
 
-    The manifest describes the file, but for the list of members. An OSError names the path.
+    The list of members is added to the manifest. An OSError names the path.
     """
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -83,7 +83,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
             for name, member in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
-                # A fixed date: the same function makes the same file.
+                # A fixed date makes files reproducible.
                 file.writestr(zipfile.ZipInfo(name), member)
         unfinished.replace(path)
     except BaseException as error:
@@ -95,25 +95,26 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
 
 
 def array_bytes(value: HostArray) -> bytes:
-    """Return an array as the bytes of a member."""
+    """Serialize an array as the bytes of a member."""
     content = io.BytesIO()
     np.save(content, np.array(value, order="C", copy=True), allow_pickle=False)
     return content.getvalue()
 
 
 class Archive:
-    """A file whose integrity and limits were checked.
+    """A file whose integrity and limits have been checked.
 
-    It raises FileError if it is no file of a plan, of another version, or damaged, and OSError if it cannot be read.
+    The constructor raises FileError if the file is not an exported plan, has another version, or is damaged, and
+    OSError if it cannot be read.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self._limits = limits
         self._arrays: dict[str, HostArray] = {}
-        # The file is read once: what others write to it from now on changes nothing.
+        # The file is read once: later writes to it have no effect.
         content = self._content()
-        #: Host bytes that it takes once it is read, at most.
+        #: An upper bound of the host bytes that the file takes once it is read.
         self.host_bytes = self._list_bytes(content)
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as file:
@@ -121,12 +122,12 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest, without the fields that are checked here: those that the archive adds.
+        #: The manifest without the fields that `pack` adds, which are checked here.
         self.manifest = self._manifest()
         self._check_members(self.manifest.pop("members", None))
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
-        """Return an error that says what is wrong with the file."""
+        """Return an error that says what is wrong with the file, and the cure."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _not_whole(self, reason: object) -> FileError:
@@ -144,7 +145,7 @@ class Archive:
             raise
 
     def _list_bytes(self, content: bytes) -> int:
-        """Return the host bytes that a list of the archive's members takes, at most."""
+        """Return an upper bound of the host bytes that a list of the archive's members takes."""
         nbytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", nbytes, f"the list of the members of {self.path}")
         return nbytes
@@ -172,7 +173,7 @@ class Archive:
         return members
 
     def _bounds(self, info: zipfile.ZipInfo, content: bytes) -> tuple[int, int]:
-        """Return where a member's content begins and ends."""
+        """Return the start and end of a member's content."""
         name_begin = info.header_offset + _MEMBER_HEADER_BYTES
         header = content[info.header_offset : name_begin]
         if len(header) < _MEMBER_HEADER_BYTES or not header.startswith(_MEMBER):
@@ -191,7 +192,7 @@ class Archive:
             raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
-        #: The SHA-256 of the manifest, which has those of all other members.
+        #: The SHA-256 of the manifest, which contains those of all other members.
         self.digest = str(digest, "ascii")
         try:
             manifest = parse_json(bytes(text))
@@ -221,14 +222,14 @@ class Archive:
                 raise self.wrong(f"is damaged: {name} is not what was written")
 
     def text(self, name: Any) -> str:
-        """Return a member that is text."""
+        """Return the text of a member."""
         try:
             return str(self._member(name), "utf-8")
         except UnicodeDecodeError:
             raise self.wrong(f"has no text in {name}") from None
 
     def array(self, name: Any) -> HostArray:
-        """Return a member that is an array; it must not be written to."""
+        """Return the array of a member, which must not be modified."""
         if not isinstance(name, str) or name not in self._arrays:
             self._arrays[name] = self._array(name)
         return self._arrays[name]
@@ -259,7 +260,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return the host bytes that a byte of a member takes, beside itself, while it is used, at most."""
+    """Return an upper bound of the additional host bytes per byte of a member while the member is used."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

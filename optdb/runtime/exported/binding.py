@@ -1,7 +1,7 @@
 """A trace that is bound to the sizes of one call, with memory and kernels.
 
-Here the numbers of a file meet a device. Each is checked before use: copies, fills and uploads lie
-within their memory, and kernels get as many arguments as they take, each of its kind.
+Every number of a file is checked before it reaches a device: copies, fills and uploads stay
+within their memory, and kernels get the number and kinds of arguments that they declare.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from optdb.runtime.lookup_tables import TABLES
 from optdb.runtime.operands import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.recording import ArrayLayout
 
-#: The most elements in a result: more cannot be addressed.
+#: The maximum number of elements in a result: more cannot be addressed.
 _MOST_ELEMENTS = 1 << 58
 #: Host bytes of a bound command, including the driver's kernel, and of a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
-#: The largest number, and how many arrays there are while a table is made.
+#: The bytes of the largest number type, and the number of arrays that exist while a table is computed.
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
@@ -73,46 +73,46 @@ class Resources:
     #: The buffers of the shared values.
     states: Sequence[cl.Buffer]
     budget: Budget[Bound]
-    #: Runs the first calls in a child process; None if nothing does.
+    #: Runs the first calls in a child process; None if they are not rehearsed.
     rehearsals: Rehearsals | None = None
-    #: The buffers of constants that kernels read, by the identity of their arrays, which the archive keeps; they are
-    #: made on first use.
+    #: The buffers of constants, by the ids of their arrays, which the archive keeps alive. Buffers are created on first
+    #: use.
     constants: dict[int, cl.Buffer] = field(default_factory=dict)
 
     #: Held during a call.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def buffer(self, constant: HostArray) -> cl.Buffer:
-        """Return a buffer with constants."""
+        """Return the buffer of a constant."""
         if id(constant) not in self.constants:
             self.budget.keep_on_device(constant.nbytes, f"constants of {constant.nbytes:,} bytes")
             self.constants[id(constant)] = buffer_with(self.context, constant)
         return self.constants[id(constant)]
 
     def check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        """Refuse more memory than the file may take, or than the device has."""
+        """Raise an error if memory exceeds the file's limit or the device's memory."""
         self.budget.reserve_device(nbytes, "what is computed in a call")
         check_device_memory(context, nbytes, memories)
 
 
 def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
-    """Return a new buffer with an array in C order."""
+    """Return a new buffer with the values of a C-contiguous array."""
     buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
     if value.nbytes:
         cl.enqueue_copy(context.queue, buffer, value, is_blocking=True)
     return buffer
 
 
-#: Where a result lies on the device, or how a call makes it.
+#: The layout of a result on the device, or the way in which a call computes it.
 _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace that is bound for calls like one, whose sizes are `values`.
+    """A trace that is bound for calls with the same sizes, `values`.
 
-    The arguments `free` may have other values in each call: it sets the kernel arguments that depend on them. Raises
-    FileError if a command is not valid, LimitError if it takes more than the file may, and MemoryError if the device
-    has no room for its values.
+    The values of the arguments `free` may change in each call, which updates the kernel arguments that depend on them.
+    Raises FileError if a command is not valid, LimitError if the trace exceeds the file's limits, and MemoryError if
+    the device has no room for its values.
     """
 
     def __init__(
@@ -126,12 +126,12 @@ class Bound:
     ) -> None:
         self._trace = trace
         self._values = values
-        # Their budget keeps this object: without a cycle, a file that is dropped frees its device's memory at once.
+        # The budget refers to this object. A proxy avoids a cycle, so that dropping a file frees device memory at once.
         self._resources = weakref.proxy(resources)
-        #: Host bytes that this and a call of it take.
+        #: Host bytes that the bound trace and a call of it take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Memories that the file wants to begin where a buffer begins, besides those of its kernels.
+        #: Memories that the file requires to start at offset 0 of a buffer, besides those that its kernels require.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -139,26 +139,26 @@ class Bound:
             self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
         ]
         live = self._liveness(commands)
-        # Before buffers are assigned, which takes long where there are many memories.
+        # Check limits before buffer assignment, which takes long for many memories.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, resources.check_device_memory)
-        #: Device bytes that its values take.
+        #: Device bytes of the computed values.
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
-        #: The commands that upload from the host in each call, each with its source and its space.
+        #: The uploads of each call, each with its source and the maximum number of bytes.
         self._uploads: list[tuple[EnqueueUpload, SavedSource, int]] = []
-        #: Kernels, slots and numbers of the kernel arguments that may change in each call.
+        #: Kernel arguments that may change in each call, as kernels, slots and numbers.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
-        #: Whether a result is copied to the host, after all else in the queue.
+        #: Whether a result is copied to the host, which waits for everything else in the queue.
         self._waits = bool(self._result_memories())
         for saved, command in zip(trace.commands, commands, strict=True):
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the values for a call like the one that this is for; return False if a guard breaks."""
+        """Update the values for another call of the same sizes; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -176,8 +176,7 @@ class Bound:
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {space}")
-        # Dropping an event waits for its upload. At the end of the next call, these uploads are done, or that call
-        # waits for a later command.
+        # Dropping an event waits for its upload. Keep the events of the last call until this call has its results.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
@@ -194,7 +193,7 @@ class Bound:
         return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
     def _source_bytes(self, source: SavedSource, call: Call) -> int:
-        """Return the memory for an upload, at most: a table has as many numbers as its array."""
+        """Return an upper bound of the host memory for an upload: a table has as many numbers as its array."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument].nbytes
@@ -204,7 +203,7 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is made, its source and the sorted copy exist, too.
+        # While a table is computed, its source and a sorted copy also exist.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:
@@ -220,7 +219,7 @@ class Bound:
         return math.prod(max(length, 0) for length in shape) * np.dtype(result.dtype).itemsize
 
     def _check_work(self, commands: CommandList) -> None:
-        """Refuse more work than a call may take."""
+        """Raise LimitError if the commands exceed the work limit of a call."""
         items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
         nbytes += sum(_space(command) for command in commands if isinstance(command, EnqueueUpload))
@@ -244,7 +243,7 @@ class Bound:
         return memory
 
     def _command(self, saved: Command) -> Command:
-        """Return a saved command as one that can be bound; an upload's source stays as in the file."""
+        """Convert a saved command to one that can be bound; an upload's source stays as in the file."""
         command: Command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
         match command:
             case EnqueueKernel():
@@ -290,7 +289,7 @@ class Bound:
             if memory is not None and not 0 <= offset <= memory.nbytes:
                 raise FileError(f"an array begins {offset} bytes into a memory of {memory.nbytes}")
         kernel.check_arguments(args)
-        # A memory that is not in `array_slots` begins where a buffer begins, regardless of the file.
+        # A memory that is not in `array_slots` starts at offset 0 of a buffer, whatever the file says.
         return replace(command, kernel=kernel, global_size=sizes, local_size=groups, args=args)
 
     def _argument(self, arg: Any) -> Any:
@@ -334,7 +333,7 @@ class Bound:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
     def _result(self, result: _Output, call: Call) -> HostArray:
-        """Return a result of a call whose commands are in the queue."""
+        """Return a result of a call whose commands have been enqueued."""
         match result:
             case NumbersResult():
                 return self._numbers(result.dtype, result.numbers).reshape(result.shape)
@@ -361,12 +360,12 @@ class Bound:
         return layout
 
     def _result_memories(self) -> list[Memory]:
-        """Return the memories that results lie in."""
+        """Return the memories of results."""
         slots = (result.memory for result in self._trace.results if isinstance(result, ArrayResult))
         return [self._memories[slot] for slot in slots if slot is not None]
 
     def _liveness(self, commands: CommandList) -> Liveness:
-        """Return the liveness of each memory that has no buffer of its own."""
+        """Return the liveness of each memory that has no buffer yet."""
         live = liveness([CommandGroup(commands)], self._result_memories())
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
@@ -383,7 +382,7 @@ class Bound:
 
     def _bind_upload(self, command: EnqueueUpload) -> None:
         bound = command.bind(self._buffers.locate)
-        # An upload blocks only if the caller may change its array, and if nothing waits at the end of the call.
+        # An upload needs to block only if the caller may change its array and the call does not wait for a result.
         bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
         self._commands.append(bound)
         self._uploads.append((bound, command.value, _space(command)))
@@ -399,7 +398,7 @@ class Bound:
 
 
 def _space(upload: EnqueueUpload) -> int:
-    """Return the bytes that an upload may have."""
+    """Return the maximum number of bytes of an upload."""
     target: Memory = upload.target
     return target.nbytes - upload.offset
 
@@ -410,7 +409,7 @@ def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
 
 
 def _number(dtype: str, value: Any) -> np.generic:
-    """Return a number of a dtype; raise FileError if the dtype cannot hold it."""
+    """Convert a number to a dtype; raise FileError if the dtype cannot hold it."""
     kind = np.dtype(dtype)
     if value is None:
         raise FileError(f"what stands where a {dtype} is wanted cannot be worked out")

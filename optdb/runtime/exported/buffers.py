@@ -1,4 +1,4 @@
-"""The memories of a saved trace, and its results: where they lie, or how the host computes them."""
+"""The memories and results of a saved trace. Results are device arrays, or computed by the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optdb.runtime.expressions import Ref, numbers, size, sizes
 from optdb.runtime.operands import Slot, memory_slot
 from optdb.runtime.records import Record, Where, array, dtype, flag, index_in, list_of, maybe, one_of, saved, within
 
-#: A result has no more axes.
+#: The maximum number of axes of a result.
 MAX_DIMENSIONS = 32
 
 
@@ -35,12 +35,12 @@ class ConstantMemory(Record):
 
 @dataclass(frozen=True, slots=True)
 class Workspace(Record):
-    """Memory for what a call computes."""
+    """Memory for computed values of a call."""
 
     kind: ClassVar[str] = "workspace"
 
     nbytes: int | Ref = saved(size)
-    own_buffer: bool = saved(flag)  #: Whether it begins where a buffer begins.
+    own_buffer: bool = saved(flag)  #: Whether it must start at offset 0 of a buffer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ArrayResult(Record):
 
     dtype: str = saved(dtype)
     memory: Slot | None = saved(maybe(memory_slot))  #: None if it has no elements.
-    offset: int | Ref = saved(size)  #: In bytes, as strides are.
+    offset: int | Ref = saved(size)  #: The offset in bytes.
     shape: tuple[Any, ...] = saved(sizes)
     strides: tuple[Any, ...] = saved(sizes)
 
@@ -86,7 +86,7 @@ class NumbersResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantResult(Record):
-    """An array that is the same in each call."""
+    """A constant array."""
 
     kind: ClassVar[str] = "constant"
 
@@ -95,7 +95,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes, as it does the value of an upload."""
+    """An array that the host computes in the same way as the value of an upload."""
 
     kind: ClassVar[str] = "host"
 

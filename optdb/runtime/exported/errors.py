@@ -1,4 +1,4 @@
-"""Errors of a file, and of a call of its functions."""
+"""Errors about a file, and about calls of its functions."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class LimitError(FileError):
 
 
 class ShapeError(ValueError):
-    """A function in a file does not support such shapes, or a value that determines shapes."""
+    """A function in a file does not support the shapes of a call, or a value that determines shapes."""

@@ -1,7 +1,7 @@
-"""Limits of a file: memory of the host, memory of the device, and work in one call.
+"""Limits of a file: host memory, device memory, and work in one call.
 
-A file of a few kilobytes can ask for any of these without end. Each is added up before anything is allocated or
-enqueued, and refused, by a :class:`LimitError` that names what asks for it and how to raise the limit.
+A file of a few kilobytes can ask for any amount of these. The amounts are summed before anything is allocated or
+enqueued. If one exceeds its limit, a :class:`LimitError` says what asks for it and how to raise the limit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from optdb.runtime.exported.errors import LimitError
 
 GIBIBYTE = 1 << 30
 
-#: What Python's objects take for a byte of the manifest, for a byte of a program while it is checked, and for a member
-#: of the archive, at most.
+#: Upper bounds of the bytes of Python objects per byte of the manifest, per byte of a program while it is checked, and
+#: per member of the archive.
 MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
 
-#: How many sizes of arguments each function caches, with the memory for their values.
+#: The number of argument sizes for which each function caches bound traces, with the memory for their values.
 MAX_BOUND_PER_METHOD = 8
 
 
@@ -29,12 +29,12 @@ MAX_BOUND_PER_METHOD = 8
 class Limits:
     """The limits of a file."""
 
-    #: Memory of the host, for what is loaded, and for the results and uploads of a call. The arguments of a call are
-    #: its caller's, and do not count.
+    #: Host memory for the loaded file, and for the results and uploads of a call. The arguments of a call belong to its
+    #: caller, and do not count.
     max_host_bytes: int = 4 * GIBIBYTE
-    #: Memory of the device: shared values, constants, and the values of calls.
+    #: Device memory for shared values, constants, and the values of calls.
     max_device_bytes: int = 4 * GIBIBYTE
-    #: Work items of all kernel launches of one call; 64 bytes that are copied, filled or uploaded count as one.
+    #: Work items of all kernel launches of one call; copying, filling or uploading 64 bytes counts as one work item.
     max_work_items: int = 1 << 38
 
     def __post_init__(self) -> None:
@@ -43,9 +43,9 @@ class Limits:
                 raise ValueError(f"{name} is a whole number from 0 on, and {value!r} was given")
 
     def check(self, name: str, wanted: int, what: str) -> None:
-        """Raise LimitError if `wanted`, which is how much there would be in all, is more than the limit of a name.
+        """Raise LimitError if the total amount `wanted` exceeds the named limit.
 
-        The error begins with `what` asks for it, ahead of 'would take'.
+        The error message begins with `what`, the subject of 'would take'.
         """
         limit = getattr(self, name)
         if wanted <= limit:
@@ -58,7 +58,7 @@ class Limits:
 
 
 class TakesMemory(Protocol):
-    """What a budget caches: a trace that is bound for sizes of arguments, and the bytes of the device and the host."""
+    """A trace that is bound for argument sizes, as a budget caches it, with its device bytes and host bytes."""
 
     nbytes: int
     host_bytes: int
@@ -75,20 +75,20 @@ class Budget(Generic[_Bound]):
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
-        #: The device bytes and host bytes that are taken for good.
+        #: The device bytes and host bytes that are never freed.
         self.device_bytes = 0
         self._host_bytes = host_bytes
         self._bound: OrderedDict[tuple[str, Hashable], _Bound] = OrderedDict()
 
     def get(self, method: str, key: Hashable) -> _Bound | None:
-        """Return the bound trace for calls of a method like one; it becomes the most recently used."""
+        """Return a method's bound trace for a key, and mark it as the most recently used."""
         bound = self._bound.get((method, key))
         if bound is not None:
             self._bound.move_to_end((method, key))
         return bound
 
     def put(self, method: str, key: Hashable, bound: _Bound) -> None:
-        """Keep the bound trace for calls of a method like one."""
+        """Cache a method's bound trace under a key."""
         self._bound[method, key] = bound
 
     def of_method(self, method: str) -> list[_Bound]:
@@ -96,28 +96,28 @@ class Budget(Generic[_Bound]):
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Evict a method's least recently used trace if its cache is full, before it gets another one."""
+        """Make room for another trace of a method: evict its least recently used one if its cache is full."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
 
     def keep_on_device(self, nbytes: int, what: str) -> None:
-        """Take memory of the device for good; raise LimitError if there would be too much of it."""
+        """Reserve device memory permanently; raise LimitError if that exceeds the limit."""
         self.reserve_device(nbytes, what)
         self.device_bytes += nbytes
 
     def reserve_device(self, nbytes: int, what: str) -> None:
-        """Evict traces until more memory of the device can be taken; raise LimitError if it never can."""
+        """Evict traces until more device memory fits the limit; raise LimitError if it cannot fit."""
         self.limits.check("max_device_bytes", self.device_bytes + nbytes, what)
         self._evict("max_device_bytes", "nbytes", self.device_bytes + nbytes)
 
     def reserve_host(self, nbytes: int, what: str) -> None:
-        """Evict traces until more memory of the host can be taken; raise LimitError if it never can."""
+        """Evict traces until more host memory fits the limit; raise LimitError if it cannot fit."""
         self.limits.check("max_host_bytes", self._host_bytes + nbytes, what)
         self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
 
     def _evict(self, limit: str, attribute: str, wanted: int) -> None:
-        """Evict the least recently used traces until all is within a limit."""
+        """Evict the least recently used traces until the total is within a limit."""
         wanted += sum(getattr(bound, attribute) for bound in self._bound.values())
         while wanted > getattr(self.limits, limit) and self._bound:
             _, bound = self._bound.popitem(last=False)

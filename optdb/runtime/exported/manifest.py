@@ -1,6 +1,6 @@
 """The manifest of a file as records: shared values, programs, and functions with their traces.
 
-Numbers of commands may refer to the trace's sizes: ``binding`` computes these, and checks the results.
+Numbers of commands may refer to the trace's sizes, which ``binding`` computes and checks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from optdb.runtime.records import (
     within,
 )
 
-#: Compute units of a device are fewer.
+#: An exclusive upper bound of a device's compute units.
 _MOST_UNITS = 1 << 20
 
 _identifier = checked(lambda value: isinstance(value, str) and value.isidentifier() and value.isascii(), "a name")
@@ -61,7 +61,7 @@ class ProgramSpec(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> ProgramSpec:
-        """Return a program whose text has the form of a file's, and whose table agrees with the text."""
+        """Return a program whose source has the form of a file's, and whose table agrees with the source."""
         spec = super().parse(value, where)
         name = value["source"]
         try:
@@ -83,8 +83,8 @@ class SavedTrace(Record):
     """A function's trace for one kind of device."""
 
     device_kind: str = saved(choice(DEVICE_KINDS))
-    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: Of the device that it was traced for.
-    dtypes: tuple[str, ...] = saved(list_of(dtype, "dtypes"))  #: Those that the device must have.
+    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: The compute units that it was traced for.
+    dtypes: tuple[str, ...] = saved(list_of(dtype, "dtypes"))  #: The dtypes that the device must support.
     entries: list[Entry] = saved(entries)
     guards: list[Guard] = saved(guards)
     arguments: tuple[tuple[Any, ...], ...] = saved(list_of(sizes, "shapes"))
@@ -93,7 +93,7 @@ class SavedTrace(Record):
     results: list[Result] = saved(results)
 
     def check(self, where: Where) -> None:
-        """Check that the arguments and results are those of the signature."""
+        """Check that the arguments and results match the signature."""
         signature = where.before("signature")
         ndims = [len(argument.broadcastable) for argument in signature.arguments]
         if [len(shape) for shape in self.arguments] != ndims:
@@ -102,11 +102,11 @@ class SavedTrace(Record):
             raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
 
     def rules(self, names: Sequence[str]) -> GuardSet:
-        """Return the sizes and guards; names are those of the arguments."""
+        """Return the sizes and guards, given the names of the arguments."""
         return GuardSet(self.entries, self.guards, names)
 
     def deciding(self, rules: GuardSet) -> frozenset[int]:
-        """Return the arguments whose values determine more than kernel arguments and uploads."""
+        """Return the arguments whose values determine sizes, beyond kernel arguments and uploads."""
         return rules.arguments_behind(self._deciding_sizes())
 
     def _deciding_sizes(self) -> Iterator[Any]:
@@ -131,7 +131,7 @@ class SavedTrace(Record):
 
 @dataclass(frozen=True)
 class Function(Record):
-    """A function, its signature, and its traces, for some shapes and devices."""
+    """A function: its signature, and its traces for some shapes and devices."""
 
     name: str = saved(_identifier)
     signature: Signature = saved(Signature.parse)
@@ -140,7 +140,7 @@ class Function(Record):
 
 @dataclass(frozen=True)
 class Manifest(Record):
-    """All that a file says; `about` says what made it."""
+    """The content of a file; `about` names the program that made it."""
 
     about: str = saved(text)
     states: Sequence[SharedValue] = saved(list_of(SharedValue.parse, "shared values"))
@@ -148,7 +148,7 @@ class Manifest(Record):
     methods: Sequence[Function] = saved(list_of(Function.parse, "functions"))
 
     def check(self, where: Where) -> None:
-        """Check that there is a function, and that no two things have one name."""
+        """Check that there is a function, and that names are unique."""
         if not self.methods:
             raise where.archive.wrong("has no function in it")
         _check_distinct(where, "programs of one source", self.programs, lambda program: program.source)

@@ -1,6 +1,6 @@
 """The functions of a file.
 
-A call finds the trace that holds for its arguments, gives it memory once for each size of them, and runs it.
+A call finds the trace whose guards hold for its arguments, allocates memory once for each size of them, and runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optdb.runtime.exported.manifest import Function, SavedTrace
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
 
-#: The most broken rules that an error names.
+#: The maximum number of failed guards that an error names.
 _NAMED = 8
 
 
@@ -28,9 +28,9 @@ class LoadedMethod:
     Attributes
     ----------
     name : str
-        Of it.
+        The function's name.
     signature : Signature
-        How it is called.
+        The function's arguments and results.
     """
 
     def __init__(self, spec: Function, resources: Resources) -> None:
@@ -39,14 +39,14 @@ class LoadedMethod:
         self._resources = resources
         self._path = resources.archive.path
         names = [argument.name or f"argument {i}" for i, argument in enumerate(self.signature.arguments)]
-        #: Each with its sizes and guards.
+        #: The traces, each with its sizes and guards.
         self._traces = [(trace, trace.rules(names)) for trace in self._suitable(spec)]
         deciders = frozenset().union(*(trace.deciding(rules) for trace, rules in self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
     def _suitable(self, spec: Function) -> list[SavedTrace]:
-        """Return the traces for the device."""
+        """Return the traces for the device's kind."""
         context = self._resources.context
         device = context.profile.name
         traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
@@ -67,11 +67,11 @@ class LoadedMethod:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its values take, for all sizes of arguments that are remembered."""
+        """The device bytes of its values, for all argument sizes that are cached."""
         return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute, as the function did that was exported.
+        """Compute the exported function.
 
         Parameters
         ----------
@@ -86,9 +86,9 @@ class LoadedMethod:
         Raises
         ------
         TypeError
-            If the arguments are not those that it takes.
+            If the arguments do not match the signature.
         ShapeError
-            If the file does not say what to do with such shapes.
+            If the file does not support the shapes.
         LimitError
             If the call takes more than `load` allowed.
         MemoryError
@@ -99,7 +99,7 @@ class LoadedMethod:
         return self.run(self.signature.bind(args, kwargs, self.name))
 
     def run(self, arguments: Sequence[HostArray]) -> Any:
-        """Compute for arrays that are bound to the arguments already.
+        """Compute the function for arrays that have already been converted.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class LoadedMethod:
         Raises
         ------
         ShapeError
-            If the file does not say what to do with such shapes.
+            If the file does not support the shapes.
         LimitError
             If the call takes more than `load` allowed.
         MemoryError
@@ -125,7 +125,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls like one, which then need not wait for memory and compilers; compute nothing.
+        """Prepare calls of the same sizes, which then need not wait for allocation and compilers; compute nothing.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class LoadedMethod:
         self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
 
     def _do(self, what: Callable[[Call], Any], arguments: Sequence[HostArray]) -> Any:
-        """Do something for a call, with errors that name the function and the file."""
+        """Run a callback for a call, with errors that name the function and the file."""
         self._resources.context.check_process()
         with self._resources.lock:
             call = Call(arguments, self._resources.context.profile.compute_units)
@@ -160,7 +160,7 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # Evict before the next one allocates: memory may be short.
+        # Evict before the next trace allocates, since memory may be short.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -203,9 +203,9 @@ class LoadedMethod:
         resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
     def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
-        """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
+        """Return the sizes of a call if a trace is valid for it, or else the reason why not, in words."""
         broken = ""
-        # A trace is right for any number of units. So a call never fails by a guard on units.
+        # A trace is correct for any number of units. So try other numbers if a guard on units fails.
         for units in _units(call.compute_units, trace.compute_units):
             values = rules.values(Call(call.arguments, units))
             try:
@@ -218,7 +218,7 @@ class LoadedMethod:
         return broken
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
-        """Return which length is not the one that a trace was made for, in words."""
+        """Return the first expected shape that an argument does not have, in words; None if all match."""
         for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)
             if expected != x.shape:
@@ -230,7 +230,7 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return over how many compute units a call's work may be spread: as many as there are, or closer to a trace's."""
+    """Return the numbers of compute units to try for a call: the device's, and others towards the trace's."""
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)

@@ -23,7 +23,7 @@ from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.library import cl
 
-#: The most shared values that the text of a file names.
+#: The maximum number of shared values that a file's repr names.
 _NAMED = 8
 
 
@@ -37,47 +37,47 @@ def load(
     build_in_child: bool | None = None,
     build_timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Exported:
-    """Load a file that was exported.
+    """Load an exported file.
 
     Parameters
     ----------
     path : str or Path
         The file.
     device : str or Context
-        Where to run it: 'auto' for the best device that works, or what `optdb.runtime.devices` takes.
+        The device: 'auto' for the best one that works, or a spec as in `optdb.runtime.devices`.
     max_host_bytes : int
-        How many bytes of the host's memory the file may take: for what it holds, and for what a call uploads and
-        returns. The arguments of a call do not count.
+        Maximum bytes of host memory for the file's content and for a call's uploads and results. The arguments of a
+        call do not count.
     max_device_bytes : int
-        How many bytes of the device's memory it may take.
+        Maximum bytes of device memory.
     max_work_items : int
-        How many work items the kernel launches of one call may have; 64 bytes that are copied count as one.
+        Maximum work items of the kernel launches of one call; copying 64 bytes counts as one work item.
     build_in_child : bool, optional
-        Whether a call with kernels that this machine has not yet built is first done in a child process, with limits
-        of time and memory, so that a compiler that crashes or hangs does so there. By default, it is on devices whose
-        driver works in the caller's process, which are processors, unless the environment variable
-        OPTDB_BUILD_IN_CHILD is 0.
+        Whether a call with kernels that this machine has not yet built first runs in a child process with limits of
+        time and memory, so that a compiler crash or hang does not affect the caller. By default, this is done on
+        processors, whose drivers work in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD
+        is 0.
     build_timeout_s : float
-        How many seconds such a call may take.
+        Maximum seconds of such a call.
 
     Returns
     -------
     Exported
-        The functions and the shared values in it.
+        The functions and shared values of the file.
 
     Raises
     ------
     FileError
-        If the file is damaged, not valid, of another version, or not for such a device.
+        If the file is damaged, not valid, of another version, or not for this kind of device.
     LimitError
-        If it takes more than it may; so do calls of its functions.
+        If the file exceeds a limit. Calls of its functions raise it as well.
     DeviceError
         If there is no such device, or it does not work.
     OSError
         If the file cannot be read.
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
-    # The collector would walk the very many values of a file several times, and free none.
+    # The collector would traverse the file's many values several times, and free none.
     with collector_paused():
         archive = Archive(Path(path), limits)
         manifest = read(archive)
@@ -89,18 +89,18 @@ def load(
 
 
 class Exported:
-    """The functions of a file, and the shared values that they work on.
+    """The functions of a file and their shared values.
 
-    A call calls the first function; each is an attribute by its name, too, and an item of `methods`.
+    Calling the object calls the first function. Each function is also an attribute, and an item of `methods`.
 
     Attributes
     ----------
     methods : dict
         The functions, by name.
     context : Context
-        Where they run.
+        The context of their device.
     digest : str
-        The SHA-256 of what the file says.
+        The SHA-256 of the file's manifest.
     """
 
     def __init__(
@@ -171,17 +171,17 @@ class Exported:
         Raises
         ------
         KeyError
-            If there is none of that name.
+            If there is no shared value of that name.
         ForkedContext
             In the child of the process that loaded the file.
         """
-        # Ahead of the lock, which another thread of the parent may hold for good.
+        # Check before taking the lock, which in a fork may never be released.
         self.context.check_process()
         with self._resources.lock:
             return to_host(self._shared(name).array)
 
     def set(self, name: str, value: Any) -> None:
-        """Give a shared value another value, of the same shape.
+        """Set a shared value to another value of the same shape.
 
         Parameters
         ----------
@@ -193,9 +193,9 @@ class Exported:
         Raises
         ------
         KeyError
-            If there is none of that name.
+            If there is no shared value of that name.
         TypeError, ValueError
-            If it cannot have that value, or one of that shape.
+            If the value or its shape is not allowed.
         ForkedContext
             In the child of the process that loaded the file.
         """
@@ -229,7 +229,7 @@ class Exported:
 
 
 class _Shared:
-    """A shared value on the device, in C order in a buffer of its own."""
+    """A shared value on the device, C-contiguous in its own buffer."""
 
     def __init__(self, archive: Archive, spec: SharedValue, context: Context) -> None:
         value = spec.value
@@ -250,7 +250,6 @@ class _Shared:
             ) from error
 
     def set(self, value: Any) -> None:
-        """Set the value."""
         taken, shape = self._kind.array(value), self.array.shape
         if taken.shape != shape:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Brings the text of kernels into the form that programs of a file have (``sources``), as a C preprocessor does.
+"""A C preprocessor, which converts kernels to the form of a file's programs (``sources``).
 
-Macros are expanded, conditions decided, comments and continued lines removed, and pragmas kept in place. A compiler
-sees the same text. Exporting a function applies this to kernels that ran before; it refuses a construct that it does
-not know, such as an include, in words.
+It expands macros, evaluates conditions, removes comments and line continuations, and keeps pragmas in place. A compiler
+sees the same tokens. Exporting a function applies this to kernels that have run before; it rejects unsupported
+constructs, such as an include, with a message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: A device that a program with double precision can be built on has it: such programs are for no other.
+#: This extension counts as defined: programs with double precision are used only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators of conditions, by precedence; true is 1.
@@ -45,21 +45,21 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token, or white space, and the macros that it came out of, which are not expanded in it again."""
+    """A token or white space, with the macros that produced it, which are not expanded in it again."""
 
     text: str
     hidden: frozenset[str] = frozenset()
 
 
 class _Macro(NamedTuple):
-    """A macro without white space; `params` is None if it takes none and is named without brackets."""
+    """A macro without white space; `params` is None for an object-like macro."""
 
     params: tuple[str, ...] | None
     body: tuple[str, ...]
 
 
 def preprocess(source: str) -> str:
-    """Return a source as a compiler would see it; raise SourceError at directives or operators not known here."""
+    """Return a source as a compiler would see it; raise SourceError at unsupported directives or operators."""
     text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
     lines = "".join(_Preprocessor().lines(text)).split("\n")
     if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):
@@ -80,21 +80,20 @@ def _blank(comment: re.Match[str]) -> str:
 
 
 def _pragma(text: str) -> str:
-    """Return the line of a pragma."""
     extension = _EXTENSION.match(text)
     return f"#pragma OPENCL EXTENSION {extension[1]} : enable\n" if extension else f"#pragma {' '.join(text.split())}\n"
 
 
 class _Preprocessor:
-    """Goes through the lines of a source, with the macros that are defined there."""
+    """Preprocesses the lines of a source, and keeps the macros defined so far."""
 
     def __init__(self) -> None:
         self._macros: dict[str, _Macro] = {_DOUBLE: _Macro(None, ("1",))}
-        #: For each condition around a line, whether it holds, and whether one of its branches has held.
+        #: For each enclosing condition, whether the current branch is active, and whether any branch has been active.
         self._conditions: list[tuple[bool, bool]] = []
 
     def lines(self, text: str) -> Iterator[str]:
-        """Yield the text that is left; a call of a macro may go over lines, but not over a directive."""
+        """Yield the preprocessed text; a macro call may span lines, but not a directive."""
         pending: list[str] = []
         for line in text.split("\n"):
             directive = _DIRECTIVE.match(line)
@@ -123,7 +122,7 @@ class _Preprocessor:
         return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
 
     def _directive(self, word: str, rest: str) -> str:
-        """Execute a directive; return the line that is left of it."""
+        """Execute a directive; return the line that replaces it."""
         rest = rest.strip()
         if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             self._condition(word, rest)
@@ -158,7 +157,7 @@ class _Preprocessor:
         return bool(_Condition([token for token in self._expanded_tokens(resolved) if token.strip()]).value())
 
     def _is_defined(self, match: re.Match[str]) -> str:
-        """Return 1 for a name that is defined, and 0 for another one."""
+        """Return 1 if the name is defined, else 0."""
         name = match[1] or match[2]
         if name not in self._macros and re.match(r"_|cl_", name):
             raise SourceError(f"asks whether {name} is defined, which depends on the device's compiler")
@@ -176,7 +175,7 @@ class _Preprocessor:
         self._macros[name] = _Macro(names, tokens)
 
     def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
-        """Expand macros until none is left, as the C standard says."""
+        """Expand all macros as specified by the C standard."""
         result: list[_Token] = []
         # The tokens to expand, the next one last.
         left = list(reversed(tokens))
@@ -208,7 +207,7 @@ class _Preprocessor:
                 pasting = True
                 continue
             tokens = given.get(text, [_Token(text)])
-            # Beside the pasting operator, an argument is not expanded.
+            # An operand of the pasting operator is not expanded.
             if text in given and not pasting and following != "##":
                 tokens = self._expand(tokens)
             if pasting and result and tokens:
@@ -222,7 +221,7 @@ class _Preprocessor:
 
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
-    """Take the arguments of a macro from the tokens left; take nothing and return None if no bracket follows."""
+    """Pop a macro's arguments from the remaining tokens; pop nothing and return None if no parenthesis follows."""
     bracket = next((index for index in range(len(left) - 1, -1, -1) if left[index].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None
@@ -278,6 +277,6 @@ class _Condition:
         if _INTEGER.match(token):
             return int(token.rstrip("uUlL"), 0 if token[:2].lower() == "0x" else 10)
         if _NAME.match(token) and not re.match(r"_|cl_", token):
-            # A name that is no macro counts as 0.
+            # A name that is not a macro counts as 0.
             return 0
         raise SourceError(f"has a condition that is not understood, at {token!r}")

@@ -1,8 +1,8 @@
 """The kernels of a file on a device.
 
-OpenCL trusts the arguments of a kernel: it takes a number for a pointer as an address. A launch that is parsed
-compares its arguments with the kernel's declaration (``operands``). This module compares the declaration with the
-driver's information on the built kernel, where there is any.
+OpenCL does not check kernel arguments: it would use a number passed for a pointer as an address. When a launch is
+parsed, its arguments are checked against the kernel's declaration (``operands``). This module checks the declaration
+against the driver's information on the built kernel, if there is any.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from optdb.runtime.library import cl
 from optdb.runtime.operands import POINTERS, KernelRef, argument_nbytes
 
 _OPTIONS = ("-cl-kernel-arg-info",)
-#: Items of a launch in one dimension are fewer than these.
+#: An exclusive upper bound of the work items of a launch in one dimension.
 _MOST = 1 << 48
 
 
 class Kernels:
-    """The kernels of a file's programs; `path` is the file's, for errors."""
+    """The kernels of a file's programs; errors name the file's `path`."""
 
     def __init__(self, context: Context, programs: Sequence[ProgramSpec], path: str) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Kernels:
         self._kernels: dict[KernelRef, FileKernel] = {}
 
     def get(self, kernel: KernelRef) -> FileKernel:
-        """Return a kernel; raise FileError if it does not build, or is not there."""
+        """Return a kernel; raise FileError if it does not build or does not exist."""
         if kernel not in self._kernels:
             program, name = f"program {kernel.program} of {self._path}", kernel.function_name
             spec = self._programs[kernel.program]
@@ -53,7 +53,7 @@ class Kernels:
 
 
 class FileKernel:
-    """A kernel of a file, which takes `params` by its declaration; FileError if the driver says otherwise."""
+    """A kernel of a file that declares `params`; raises FileError if the driver reports other parameters."""
 
     def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
         self.program = kernel.program
@@ -66,7 +66,7 @@ class FileKernel:
             )
 
     def check_sizes(self, items: Sequence[int], group: Sequence[int] | None) -> None:
-        """Raise a `FileError` if the kernel cannot be launched so."""
+        """Raise a `FileError` if the kernel cannot be launched with these sizes."""
         if any(not 0 <= n < _MOST for n in items):
             raise FileError(f"the kernel {self.function_name} cannot be launched on {tuple(items)} work items")
         if group is None:
@@ -83,7 +83,7 @@ class FileKernel:
             )
 
     def check_arguments(self, args: Sequence[Any]) -> None:
-        """Raise a `FileError` if the device lacks the local memory that arguments ask for."""
+        """Raise a `FileError` if the arguments need more local memory than the device has."""
         local = sum(arg.size for arg in args if isinstance(arg, cl.LocalMemory))
         available = self._profile.local_memory_bytes
         if local > available:
@@ -94,7 +94,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Tell whether the driver says of a parameter that it is of a kind; it need not say anything."""
+    """Tell whether a parameter's kind agrees with the driver's information, or there is no information."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

@@ -1,11 +1,11 @@
-"""The first run of a file's kernels, in a process of its own with limits of time and memory.
+"""The first run of a file's kernels, in a child process with limits of time and memory.
 
-A process cannot bound a compiler that runs inside it: the compiler may crash, or take all time and memory.
-Drivers for processors compile in the process that uses them. So before such a driver builds a kernel for a size of
-groups for the first time, a child process does the whole call (``rehearsal_child``). If that comes to its end, the
-kernels are noted as sound, on disk, and the driver's own cache of kernels serves the caller.
+A process cannot contain a compiler that runs inside it: the compiler may crash, or use unlimited time and memory.
+Drivers for processors compile in the process that uses them. So before such a driver builds a kernel for a group size
+for the first time, a child process runs the whole call (``rehearsal_child``). If that succeeds, the kernels are
+recorded on disk as sound, and the caller gets them from the driver's own cache of kernels.
 
-It is a call, and not a build alone, because drivers compile when a kernel is launched, once for each size of groups.
+The child runs a call instead of only building, because drivers compile at launch, once for each group size.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.limits import Limits
 
 BUILD_TIMEOUT_S = 300.0
-#: 0 or 1, for all files that are loaded without `build_in_child`.
+#: The environment variable, 0 or 1, for all files that are loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
 #: The module that the child process runs. It loads files, and no module imports it.
 _CHILD = "optdb.runtime.exported.rehearsal_child"
 _SOUND = b"sound"
 _LAST_LINES = 5
-#: The errors that a child passes on as they are.
+#: The errors of a child that are raised again unchanged.
 _ERRORS = {
     kind.__name__: kind for kind in (FileError, LimitError, ShapeError, MemoryError, TypeError, ValueError, IndexError)
 }
@@ -45,9 +45,9 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(wish: bool | None, context: Context) -> bool:
-    """Tell whether kernels are built in a child process first: as the caller of `optdb.load` wishes, if at all.
+    """Tell whether kernels are first built in a child process.
 
-    Otherwise the environment variable tells, or else the device.
+    The wish of the caller of `optdb.load` decides, then the environment variable, then the device.
     """
     if wish is not None:
         return wish
@@ -59,7 +59,7 @@ def is_wanted(wish: bool | None, context: Context) -> bool:
 
 @dataclass(frozen=True)
 class Rehearsals:
-    """First calls of the functions of a file, which are given `timeout_s` seconds each."""
+    """First calls of the functions of a file, with a timeout of `timeout_s` seconds each."""
 
     path: Path
     digest: str
@@ -70,7 +70,7 @@ class Rehearsals:
     def ensure_sound(self, method: str, arguments: Sequence[HostArray], variants: Iterable[Variant]) -> None:
         """Rehearse a call, unless all of its kernels are known to be sound.
 
-        It raises what the call raises in the child process, or FileError if that crashes or takes too long.
+        This raises the errors of the call in the child process, and FileError if the child crashes or times out.
         """
         sound = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device
@@ -116,12 +116,12 @@ class Rehearsals:
 
 
 def message(request: dict[str, Any], arguments: Sequence[HostArray]) -> bytes:
-    """Return what a child reads: a line of JSON, and the arguments as arrays of NumPy's format."""
+    """Return a child's standard input: a line of JSON, and the arguments in NumPy's format."""
     return b"".join([json.dumps(request).encode(), b"\n", *map(array_bytes, arguments)])
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child, and all that it has started."""
+    """Kill a child and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()
@@ -129,9 +129,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
-    """Raise what a child has raised, or an error that says how it ended."""
+    """Raise the error of a child, or an error about how it ended; do nothing if it succeeded."""
     outcome: Any = ()
-    # A driver may write to the same stream: the last line need not be the child's.
+    # A driver may write to the same stream: the last line need not be the child's output.
     with contextlib.suppress(ValueError):
         outcome = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
     match outcome:

@@ -1,6 +1,6 @@
-"""The child process of a rehearsal: does one call of a file's function, within limits of time and memory.
+"""The child process of a rehearsal: runs one call of a file's function, within limits of time and memory.
 
-``rehearsal`` starts it (`python -m` this module), sends the request to its standard input, and reads the outcome from
+``rehearsal`` starts it (`python -m` this module), writes the request to its standard input, and reads the outcome from
 the last line of its standard output.
 """
 
@@ -36,12 +36,12 @@ def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
 
 
 def limit(limits: Limits, timeout_s: float) -> None:
-    """Limit this process's time, and how much more memory it takes than it has now, where the system can."""
+    """Limit this process's CPU time and further memory, if the system supports it."""
     try:
         import resource
     except ImportError:
         return
-    # If the parent dies, only this limit ends the child. It counts the threads of a driver together.
+    # If the parent dies, only this limit ends the child. CPU time is summed over the driver's threads.
     cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -53,7 +53,7 @@ def limit(limits: Limits, timeout_s: float) -> None:
 
 
 def main() -> None:
-    """Run the parent's request from standard input, and write the outcome."""
+    """Run the request from standard input, and write the outcome."""
     request, arguments = received(sys.stdin.buffer.read())
     context = Context(request["spec"])
     context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
@@ -70,7 +70,7 @@ def main() -> None:
         outcome = type(error).__name__, str(error)
     sys.stdout.write(f"\n{json.dumps(outcome)}\n")
     sys.stdout.flush()
-    # Drivers of threads that hang need not be waited for.
+    # Do not wait for driver threads that hang.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Evaluates the sizes and guards of a trace for a call: the counterpart of ``optdb.runtime.sizes``."""
+"""Evaluation of a trace's sizes and guards for a call: the counterpart of ``optdb.runtime.sizes``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from optdb.runtime.expressions import (
 )
 from optdb.runtime.records import LIMIT
 
-#: How deep an expression is written out in an error.
+#: The maximum depth of an expression in an error message.
 _DEEP = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The inputs of the rules: arguments by their positions, and the device's compute units."""
+    """The inputs of the rules: arguments by position, and the device's compute units."""
 
     arguments: Sequence[HostArray]
     compute_units: int
@@ -38,9 +38,9 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The expressions of one trace's sizes, and the guards under which it holds.
+    """The expressions of one trace's sizes, and the guards under which the trace is valid.
 
-    Names are those of the arguments.
+    `names` are those of the arguments, for error messages.
     """
 
     entries: Sequence[Entry]
@@ -48,10 +48,10 @@ class GuardSet:
     names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
-        """Return the arguments whose values some operands depend on."""
+        """Return the arguments whose values the operands depend on."""
         needed = set(references(operands))
         arguments: set[int] = set()
-        # Entries depend on those before them alone.
+        # Entries depend only on earlier entries.
         for number in range(len(self.entries) - 1, -1, -1):
             if number in needed:
                 entry = self.entries[number]
@@ -61,7 +61,7 @@ class GuardSet:
         return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
-        """Return the entries and guards that depend on the values of some arguments, to be evaluated in each call."""
+        """Return the entries and guards that depend on the values of given arguments, to be evaluated in each call."""
         entries: dict[int, Entry] = {}
         for number, entry in enumerate(self.entries):
             is_free = isinstance(entry, ArgumentNumber) and entry.argument in arguments
@@ -73,14 +73,14 @@ class GuardSet:
     def values(self, call: Call) -> Values:
         """Return all sizes of a call.
 
-        One that cannot be worked out, as where shapes are 0, is none: guards may say that it is not needed.
+        A size that cannot be computed, for example because a length is 0, is None: guards may make it unnecessary.
         """
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
 
     def broken(self, values: Values) -> str | None:
-        """Return the first guard, in words, that does not hold; None if the trace holds."""
+        """Return the first guard that fails, in words; None if all guards hold."""
         for guard in self.guards:
             if not values.holds(guard):
                 return f"{self.described(guard.left)} {guard.op} {self.described(guard.right)}"
@@ -107,10 +107,10 @@ class GuardSet:
 
 
 class Values(list[Any]):
-    """The sizes of a call, by the numbers of their entries; None where that cannot be worked out."""
+    """The sizes of a call by entry number; None for a size that cannot be computed."""
 
     def work_out(self, entries: Iterable[tuple[int, Entry]], call: Call) -> None:
-        """Compute some of the sizes, in order."""
+        """Compute the sizes of numbered entries in order."""
         for number, entry in entries:
             try:
                 value = self._worked_out(entry, call)
@@ -140,7 +140,7 @@ class Values(list[Any]):
         try:
             return bool(COMPARISONS[guard.op](a, b))
         except TypeError:
-            # Of complex numbers, none is the smaller one.
+            # Complex numbers are not ordered.
             return False
 
     def value(self, operand: Any) -> Any:
@@ -148,20 +148,20 @@ class Values(list[Any]):
         return self[operand.number] if isinstance(operand, Ref) else operand
 
     def number(self, operand: Any) -> int:
-        """Return a whole number; raise ShapeError if it is none."""
+        """Return the integer of an operand; raise ShapeError if it is not an integer."""
         value = self.value(operand)
         if not isinstance(value, int):
             raise ShapeError(f"{value!r} stands where a whole number is wanted")
         return value
 
     def numbers(self, operands: Sequence[Any]) -> tuple[int, ...]:
-        """Return whole numbers."""
+        """Return the integers of operands."""
         return tuple([self.number(operand) for operand in operands])
 
 
 @dataclass(frozen=True)
 class ValueGuards:
-    """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call."""
+    """Sizes and guards that depend on values of arguments, such as a rate, and are evaluated in each call."""
 
     entries: dict[int, Entry]
     guards: list[Guard]
@@ -174,7 +174,7 @@ class ValueGuards:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return the sizes of another call that differs from one in these numbers alone; None if a guard breaks."""
+        """Return the sizes of another call, which differs only in these numbers; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

@@ -1,12 +1,12 @@
-"""The form of programs in a file, so narrow that a check of it can be complete.
+"""The form of programs in a file, which is narrow enough for a complete check.
 
-A program is fully preprocessed OpenCL C (``preprocessing`` brings kernels into this form when they are exported).
-There are no macros, includes or conditions, no comments, texts, backslashes or trigraphs.
-A ``#`` begins a line that is one of a few pragmas. Names that belong to the compiler (``__builtin_trap``, ``_Pragma``)
-are those of address spaces and of a few attributes. So the tokens that are checked here are those that a compiler sees.
+A program is fully preprocessed OpenCL C (``preprocessing`` converts kernels to this form when they are exported). It
+has no macros, includes, conditions, comments, string literals, backslashes or trigraphs.
+A ``#`` starts a line that is one of a few pragmas. The only reserved names (others are ``__builtin_trap`` or
+``_Pragma``) are those of address spaces and a few attributes. So the compiler sees the tokens that are checked here.
 
-`read_program` checks a text, in linear time, and returns the parameters of each kernel's declaration: drivers trust
-the arguments that are set, and not all of them report the parameters.
+`read_program` checks a source in linear time, and returns the parameters of each kernel's declaration: drivers do not
+check the arguments that are set, and not all drivers report the parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from optdb.runtime.operands import LONG16, POINTERS
 
-#: Clang refuses more brackets within each other; others recurse.
+#: The maximum nesting of brackets in Clang; other compilers recurse without a limit.
 _MAX_BRACKET_DEPTH = 250
 _MAX_NAME_LENGTH = 1024
 _MAX_ATTRIBUTE_TOKENS = 64
@@ -27,20 +27,20 @@ _DIRECTIVE = re.compile(
     r"|OPENCL EXTENSION cl_khr_\w{1,64} : enable)\Z",
     re.ASCII,
 )
-#: Numbers are scanned as a preprocessor does, so that no name is taken for a part of one, nor the other way round.
+#: Numbers are scanned as preprocessing numbers, so that names and parts of numbers are not confused.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|[^\s]", re.ASCII)
 _RESERVED = re.compile(r"__|_[A-Z]")
 _OWN_RESERVED = frozenset(
     ["__kernel", "__global", "__local", "__constant", "__private", "__const", "__restrict", "__attribute__"]
 )
-#: What could leave the program, and printf, which writes to the standard output of the process.
+#: Words that could access something outside the program, and printf, which writes to the process's standard output.
 _REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof", "printf"])
 _HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
 _ATTRIBUTES = (
     "reqd_work_group_size|work_group_size_hint|vec_type_hint|opencl_unroll_hint"
     "|aligned|packed|noinline|always_inline|unused|pure|const"
 )
-#: How an attribute of a file begins, as tokens with spaces between: names of a list, with names and small numbers.
+#: The start of an allowed attribute, as space-separated tokens: listed names, whose arguments are names and numbers.
 _ATTRIBUTE = rf"__attribute__ \( \( (?:(?:{_ATTRIBUTES}|,) |\( (?:(?:,|\d{{1,5}}|[a-z]\w{{0,15}}) )*\) )*"
 _WHOLE_ATTRIBUTES = rf"(?:{_ATTRIBUTE}\) \) )*"
 _ENDED_ATTRIBUTE = re.compile(rf"{_ATTRIBUTE}(?P<end>\) \)|\S+)", re.ASCII)
@@ -52,23 +52,23 @@ _KERNEL = re.compile(
 
 _SPACES = {f"{mark}{space}": space for mark in ("", "__") for space in (*POINTERS, "private")}
 _QUALIFIERS = frozenset(["const", "restrict", "volatile", "__const", "__restrict"])
-#: The numbers that kernels take, as OpenCL C and as the file calls them.
+#: The number types of kernel parameters: OpenCL C's names, and the file's.
 NUMBERS = {
     **{"char": "int8", "uchar": "uint8", "unsigned char": "uint8", "short": "int16", "ushort": "uint16"},
     **{"unsigned short": "uint16", "int": "int32", "uint": "uint32", "unsigned int": "uint32", "long": "int64"},
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: What may stand ahead of the type of a number in a typedef: it is no name that is declared there.
+#: Tokens that may precede a number type in a typedef; after these, the type is not the declared name.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 
 class SourceError(ValueError):
-    """A program is not in the form of a file's programs. The message names the place and the fault."""
+    """A program does not have the form of a file's programs. The message names the place and the fault."""
 
 
 def is_handle(kind: str) -> bool:
-    """Tell whether a type of OpenCL C is one that drivers take by an address that they trust."""
+    """Tell whether an OpenCL C type is a handle, which drivers pass as an unchecked address."""
     return _HANDLES.search(kind) is not None
 
 
@@ -76,7 +76,7 @@ def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     """Check a program in OpenCL C, and return the parameters of each of its kernels.
 
     A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the
-    program is not in the form of this module's description.
+    program does not have the form of this module's description.
     """
     strange = _STRANGE.search(source)
     if strange is not None:
@@ -123,7 +123,7 @@ def _check_brackets(tokens: Sequence[str]) -> None:
 
 
 def _check_attributes(spaced: str) -> None:
-    """Refuse attributes but those of a list, which are given names and small numbers."""
+    """Reject attributes except listed ones, whose arguments are names and small numbers."""
     for position in _positions(spaced, "__attribute__"):
         attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]
@@ -134,12 +134,12 @@ def _check_attributes(spaced: str) -> None:
 
 
 def _positions(spaced: str, words: str) -> list[int]:
-    """Return the positions at which some words begin."""
+    """Return the positions of words."""
     return [match.start() for match in re.finditer(rf"(?<!\S)(?:{words})(?!\S)", spaced)]
 
 
 def _check_typedefs(tokens: Sequence[str]) -> None:
-    """Refuse other meanings for the types of numbers, by which kernels are seen to take these."""
+    """Reject redefinitions of the number types, which identify the kinds of kernel parameters."""
     inside = False
     depth = 0
     for before, token, following in zip(("", *tokens), tokens, (*tokens[1:], "")):
@@ -155,7 +155,7 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
 
 
 def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
-    """Return the parameters of each kernel that is declared by ``kernel void name(...)``."""
+    """Return the parameters of each kernel declared as ``kernel void name(...)``."""
     kernels: dict[str, tuple[str, ...]] = {}
     for position in _positions(spaced, "__kernel|kernel"):
         kernel = _KERNEL.match(spaced, position)
@@ -169,7 +169,7 @@ def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
 
 
 def _param(kernel: str, tokens: Sequence[str]) -> str:
-    """Return the kind of one parameter of a kernel."""
+    """Return the kind of a kernel parameter."""
     words = [token for token in tokens if token not in _QUALIFIERS]
     spaces = [_SPACES[word] for word in words if word in _SPACES]
     words = [word for word in words if word not in _SPACES]

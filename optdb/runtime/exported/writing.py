@@ -1,4 +1,4 @@
-"""Puts functions into a file: traces, signatures, and the shared values.
+"""Writing of functions to a file: traces, signatures, and shared values.
 
 ``docs/reference/exported-files.md`` describes the format, which the records of ``manifest`` define.
 """
@@ -45,11 +45,11 @@ def write(
     states: Sequence[SharedValue],
     about: str = "",
 ) -> None:
-    """Write functions over the same shared values into a file, which replaces what is there.
+    """Write functions over the same shared values to a file, which is replaced if it exists.
 
-    `functions` are by name, each with its signature and its traces. The first one is what a call of the loaded file
-    calls; `states` are by the numbers that traces know them by. No two of either have one name. `about` says what made
-    the file.
+    `functions` maps names to signatures and traces. Calling the loaded file calls the first function. The positions in
+    `states` are the numbers in the traces' `states`. Names have to be unique. `about` names the program that makes the
+    file.
     """
     programs = Programs()
     methods = [
@@ -62,19 +62,19 @@ def write(
 
 
 def saved(trace: Trace, programs: Programs) -> SavedTrace:
-    """Return a trace as the record of a file, with its kernels in some programs."""
+    """Convert a trace to a file's record, and add its kernels to programs."""
     return _TraceWriter(trace, programs).saved()
 
 
 class Programs:
-    """The programs of a file, each source once."""
+    """The programs of a file, without duplicates."""
 
     def __init__(self) -> None:
         self.specs: list[ProgramSpec] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, source: str) -> int:
-        """Return the number of a program, written as the compiler sees it; Untraceable if a file cannot hold it."""
+        """Preprocess and add a program; return its number. Raise Untraceable if a file cannot hold it."""
         if source not in self._numbers:
             try:
                 spec = _plain_program(source)
@@ -94,7 +94,7 @@ def _plain_program(source: str) -> ProgramSpec:
 
 
 class _Members:
-    """The members of a file beside its manifest, each content once."""
+    """The members of a file except its manifest, without duplicates."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -116,7 +116,7 @@ class _Members:
 
 
 class _TraceWriter:
-    """Makes the record of one trace."""
+    """Converts one trace to a record."""
 
     def __init__(self, trace: Trace, programs: Programs) -> None:
         self._trace = trace
@@ -126,7 +126,6 @@ class _TraceWriter:
         self._own_buffer = trace.commands.needing_own_buffer()
 
     def saved(self) -> SavedTrace:
-        """Return the record."""
         trace = self._trace
         commands = CommandList(map(self._command, trace.commands))
         results = [self._result(output) for output in trace.outputs]
@@ -207,7 +206,7 @@ def _operands(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _argument(arg: Any) -> Any:
-    """Return a kernel's argument as a record; a memory's slot, and None, stay what they are."""
+    """Convert a kernel's argument to a record; a memory's slot and None are unchanged."""
     match arg:
         case None | Slot():
             return arg
@@ -216,7 +215,7 @@ def _argument(arg: Any) -> Any:
         case SymbolicArgument():
             return NumberArgument(_dtype_name(arg.dtype), _operands(arg.values))
     value = np.asarray(arg)
-    # A vector of OpenCL's is one element.
+    # An OpenCL vector is one element.
     is_vector = value.dtype.names or value.dtype.subdtype
     numbers = [operand(x) for x in (value[()] if is_vector else [value[()]])]
     if any(isinstance(number, complex) for number in numbers):
@@ -225,7 +224,7 @@ def _argument(arg: Any) -> Any:
 
 
 def _source(value: DeferredArray | HostArray) -> SavedSource:
-    """Return the source of an array as a record, without arrays in it but constants."""
+    """Convert the source of an array to a record, in which all arrays are constants."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
     source = value.source
