@@ -1,23 +1,23 @@
 """The rewrite engine for any host, its database, and the plug that connects it to Theano.
 
-Read from the bottom up::
+From the bottom up::
 
-    order      a topological order kept up to date while the graph changes
-    worklist   the nodes still to be looked at, in that order
-    rules      which rewriters to try on which node
-    lineage    rewriters that undo each other
-    merge      common subexpressions, found by one look-up
+    order      a topological order maintained while the graph changes
+    worklist   the nodes still to be visited, in that order
+    rules      dispatch of rewriters by op
+    lineage    detection of rewriters that undo each other
+    merge      common-subexpression elimination with one lookup per node
     engine     the fixed point over one graph
-    passes     graph rewriters around the engine;  rewriter: the engine as a graph rewriter of Theano's
-    profile    its figures in Theano's report;  result: the same as an object
+    passes     graph rewriters around the engine;  rewriter: the engine as one of Theano's graph rewriters
+    profile    the engine's statistics in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     a rule that computes large powers by repeated squaring
     reshapes   rules that remove reshapes to the same shape, and write shapes in one form
     destroyer  whether a node may overwrite an input;  inplace: in-place elementwise ops
     fusion     elementwise fusion by groups;  gemm: sums of matrix products
-    sums       reuses wide sums as terms of wider ones, before fusion
-    scalars    recomputes shared scalar arithmetic inside its users, after fusion
-    onepass    Theano's passes over the nodes that concern them
+    sums       reuse of wide sums as terms of wider ones, before fusion
+    scalars    recomputation of shared scalar arithmetic inside its users, after fusion
+    onepass    Theano's one-pass optimizers, restricted to the nodes that they track
     translate  replaces Theano's queried optimizers by the engine's
     plug       enable, disable and mode
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 import_host()
 
-#: The module that each public name is imported from on first use: most of them are for Theano alone.
+#: The module that each public name is imported from on first use: most modules are only for Theano.
 _LAZY_ATTRS = {
     "TopoMode": "plug",
     "TopoOptDB": "db",

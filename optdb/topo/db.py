@@ -1,7 +1,7 @@
-"""TopoOptDB, the database of the engine, and the decorator that fills one.
+"""TopoOptDB, the engine's database, and the decorator that registers rewriters.
 
-Flow: rewriters are registered under names, tags and positions; a query, made
-when a function is compiled, picks some of them and gives a
+Rewriters are registered under names, tags and positions. When a function is
+compiled, a query selects some of them and returns a
 :class:`~optdb.topo.rewriter.TopoRewriter` that runs them together.
 """
 
@@ -21,7 +21,7 @@ from optdb.topo.worklist import DIRECTIONS
 
 
 class TopoOptDB(DB):
-    """A database whose query takes the graph to a fixed point in topological order.
+    """A database whose query returns a rewriter to a fixed point in topological order.
 
     It holds node rewriters, graph rewriters and other databases, and is used
     like Theano's SequenceDB, EquilibriumDB and LocalGroupDB: registered in
@@ -69,7 +69,7 @@ class TopoOptDB(DB):
         Parameters
         ----------
         name : str
-            Its name, under which it can be included and excluded as well.
+            The name, by which queries can include or exclude it.
         obj : LocalOptimizer, Optimizer or DB
             A node rewriter, a graph rewriter, or a database of either.
         *tags : str
@@ -77,15 +77,15 @@ class TopoOptDB(DB):
         position : float or 'last'
             Rewriters are tried in the order of their positions.
         final_opt, cleanup : bool
-            A graph rewriter that runs at the end of each round, or after
+            Whether a graph rewriter runs at the end of each round, or after
             each replacement.
         use_db_name_as_tag : bool
-            Whether the name of this database selects it too.
+            Whether the name of this database also selects it.
 
         Raises
         ------
         TypeError
-            If `obj` is not a rewriter or a database, or `position` no number.
+            If `obj` is not a rewriter or a database, or `position` is not a number.
         ValueError
             If the name is taken, a tag is the name of another member, or `obj`
             is both final and cleanup.
@@ -108,7 +108,7 @@ class TopoOptDB(DB):
         return max(self._positions.values(), default=-1) + 1
 
     def query(self, *tags: Any, **kwtags: Any) -> TopoRewriter:
-        """Return a graph rewriter made of what the query selects, as it is now.
+        """Return a graph rewriter that runs the members that the query selects.
 
         Parameters
         ----------
@@ -116,18 +116,18 @@ class TopoOptDB(DB):
             A Query, or strings beginning with '+' (include), '&' (require) or
             '-' (exclude).
         **kwtags : Query
-            Queries for the databases in this one, by name, and
-            ``position_cutoff``: only members before that position are taken.
+            Queries for databases in this one, by name, and
+            ``position_cutoff``: only members before that position are selected.
 
         Returns
         -------
         TopoRewriter
-            It rewrites a graph to a fixed point by the selected members.
+            A rewriter that applies the selected members to a fixed point.
         """
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)
         if tags and isinstance(tags[0], Query):
-            # A query may have none, as in Theano's databases.
+            # A query may lack the attribute, as in Theano's databases.
             cutoff = getattr(tags[0], "position_cutoff", None) or cutoff
         members = sorted(
             (obj for obj in selected if self._positions[obj.name] < cutoff),
@@ -144,10 +144,10 @@ class TopoOptDB(DB):
         )
 
 
-#: Selected by every query that the engine answers, and by no query of stock Theano.
+#: The tag that every query of the engine includes, and no query of stock Theano.
 ENGINE_TAG = "with_topo_engine"
 
-#: Where :func:`register_topo` registers unless `db` names another database.
+#: The default database of :func:`register_topo`.
 #: It runs after Theano's specialize phase, so that its rewriters see the specialized graph.
 topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
@@ -166,29 +166,29 @@ def register_topo(
     Parameters
     ----------
     *tags : str
-        By which queries find it: ``'fast_run'`` and ``'fast_compile'`` make
-        it part of these modes; ``'fast_run'`` if none is given.
+        The tags of queries that select it: ``'fast_run'`` and ``'fast_compile'`` make
+        it part of these modes; the default is ``'fast_run'``.
     db : TopoOptDB, other database or str
-        Where to register; a name is looked up in ``theano.compile.optdb``. If it is not given, rewriters go to the
-        engine's database, and lifters to that of their device.
+        The database; a name is looked up in ``theano.compile.optdb``. By default, rewriters are registered in the
+        engine's database, and lifters in that of their device.
     position : float or 'last'
-        Its position among the rewriters of the database. Only databases that
-        know positions take one.
+        The position among the rewriters of the database. Only databases with
+        positions accept it.
     name : str, optional
-        The rewriter's own name if not given.
+        The name to register; the rewriter's own name by default.
     tracks : sequence of Op classes or instances, optional
         For a plain function: the ops to call it for, None for all.
     requirements : sequence of callables
-        For a plain function: called with the graph before rewriting.
+        For a plain function: callables that are called with the graph before rewriting.
 
     Returns
     -------
     callable
-        A decorator. It takes a plain function ``f(fgraph, node)``, a node
-        rewriter of Theano's (``@theano.gof.local_optimizer``) or anything
-        else that the database takes, and returns the rewriter. In an
-        interactive session, a function that is defined again replaces the
-        earlier one, with a warning.
+        A decorator. It accepts a plain function ``f(fgraph, node)``, one of
+        Theano's node rewriters (``@theano.gof.local_optimizer``) or anything
+        else that the database accepts, and returns the rewriter. In an
+        interactive session, a redefined function replaces the earlier one,
+        with a warning.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def register_topo(
             "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
         )
 
-    # An unknown database name raises here, before the decorator is applied.
+    # Raise for an unknown database name before the decorator is applied.
     chosen_db = _named_database(db) if isinstance(db, str) else db
 
     def register(obj: Any) -> Any:
@@ -225,14 +225,14 @@ def register_topo(
 
 
 def _registered(database: DB, name: str) -> Any:
-    """Return the member of a database that is registered under a name; None if there is none."""
+    """Return the member of a database with a registered name; None if there is none."""
     if name not in database._names:
         return None
     return next((member for member in database.__db__[name] if member.name == name), None)
 
 
 def _is_defined_again(new: Any, old: Any) -> bool:
-    """Tell whether two rewriters are of one function, whose code an interactive session has run twice."""
+    """Tell whether two rewriters are made from one function that an interactive session has defined twice."""
     functions = [_function_of(new), _function_of(old)]
     if type(new) is not type(old) or None in functions:
         return False
@@ -257,7 +257,7 @@ def _unregister(database: DB, name: str) -> None:
 
 
 def _named_database(name: str) -> DB:
-    """Return the database of Theano's phases that has a name."""
+    """Return the database with a name among Theano's phases."""
     databases = compile_db()
     try:
         found: DB = databases[name]
@@ -269,7 +269,7 @@ def _named_database(name: str) -> DB:
 
 
 def _default_database(rewriter: Any) -> DB:
-    # Some kinds of rewriters, such as lifters, work in one database only and name it.
+    # Some kinds of rewriters, such as lifters, work only in one database, which they name.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()
 

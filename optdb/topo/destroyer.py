@@ -1,15 +1,15 @@
 """An incremental destroy handler: decides whether a node may overwrite an input.
 
-Overwriting a variable puts two conditions on a graph.  No other node may
+A node may overwrite a variable under two conditions.  No other node may
 overwrite its memory, and no caller may own it; and all other users of that
-memory have to run before.  The second is a set of edges: *user
-▶ destroyer*.  They go into a topological order that is kept up to date, which
-finds the cycle that an edge would close while it orders the edge's ends.
+memory have to run first.  The second condition is a set of edges: *user
+▶ destroyer*.  They are added to an incremental topological order, which
+detects the cycle that an edge would close while it orders the edge's ends.
 
 Flow of one change::
 
     FunctionGraph ──▶ events ──▶ claims: root ▶ destroyer, uses, faults
-                                   │ edges that are not in the order yet
+                                   │ edges that the order does not respect yet
                                    ▼
     validate() ────▶ order.add_edge ──▶ fine, or InconsistencyError
 
@@ -47,20 +47,20 @@ class IncrementalDestroyHandler(DestroyHandler):
     Attributes
     ----------
     root_destroyer : dict
-        Root variable to the node that overwrites it. A *root* is the variable
-        at the end of a chain of views; its memory is that of all of them.
+        The node that overwrites each root variable. A *root* is the variable
+        at the end of a chain of views; all of them share its memory.
     view_i, view_o : dict
-        View to what it looks at, and variable to its views.
+        The variable that each view is of, and the views of each variable.
 
     Notes
     -----
     ``_destroying`` holds the nodes with a ``destroy_map``.
     A destroyer is *claimed* once its roots, its fault (if any) and the other
-    users of its roots are known; each change that may affect one of these takes the
-    claim back. For a claimed destroyer, ``_before`` counts the slots through
-    which each other node uses its roots, and stays right change by change.
-    Invariant: an edge of the graph, or from a user to a claimed destroyer,
-    that the order does not respect yet is in ``_backward``.
+    users of its roots are known; any change that may affect one of these
+    withdraws the claim. For a claimed destroyer, ``_before`` counts the slots
+    through which each other node uses its roots, and is updated incrementally.
+    Invariant: ``_backward`` holds each edge, of the graph or from a user to a
+    claimed destroyer, that the order does not respect yet.
     """
 
     # -- features of the graph
@@ -80,13 +80,13 @@ class IncrementalDestroyHandler(DestroyHandler):
         super().on_attach(fgraph)
 
     def unpickle(self, fgraph: FunctionGraph) -> None:
-        """Give the graph its methods (Theano's name for it)."""
+        """Add the handler's methods to the graph (the name is Theano's)."""
         fgraph.destroyers = self._destroyers_of
         fgraph.has_destroyers = self.has_destroyers
 
     def on_detach(self, fgraph: FunctionGraph) -> None:
         del fgraph.destroyers, fgraph.has_destroyers, fgraph.destroy_handler
-        self.fgraph = None  # type: ignore[assignment]  # as Theano's: no question is asked of a handler without a graph
+        self.fgraph = None  # type: ignore[assignment]  # like Theano's: a handler without a graph is not queried
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         if node not in self._order:
@@ -109,11 +109,11 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._lose(node, var)
         for out, _ in viewed_slots(node):
-            # The event of a user that lost `out` arrives after this one, when `out` is no view any more.
+            # The event of a user that lost `out` comes after this one, when `out` is no longer a view.
             self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)
-        self._after.pop(node, None)  # it is empty: a node that is gone is not to be kept
+        self._after.pop(node, None)  # an empty dict, whose key would keep the removed node alive
 
     def on_change_input(
         self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
@@ -142,8 +142,8 @@ class IncrementalDestroyHandler(DestroyHandler):
         Raises
         ------
         InconsistencyError
-            If two nodes destroy the same memory, a destroyer reads what it
-            overwrites under another name, something indestructible is
+            If two nodes destroy the same memory, a destroyer also reads that
+            memory through another input, an indestructible variable is
             overwritten, or no order of the nodes respects all destroyers.
         """
         self._check_claims()
@@ -156,12 +156,12 @@ class IncrementalDestroyHandler(DestroyHandler):
         return True
 
     def orderings(self, fgraph: FunctionGraph, ordered: bool = True) -> dict[Apply, Any]:
-        """Return the nodes that have to run before each destroyer, besides those that it depends on.
+        """Return the nodes that have to run before each destroyer, except those that it depends on.
 
         Raises
         ------
         InconsistencyError
-            As `validate`, but for cycles.
+            Under the conditions of `validate`, except for cycles.
         """
         self._check_claims()
         if not ordered:
@@ -171,7 +171,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- questions
 
     def toposort(self) -> list[Apply] | None:
-        """Return the nodes in an order that respects the destroyers, or None where there is none."""
+        """Return the nodes in an order that respects the destroyers; None if there is none."""
         try:
             self.validate(self.fgraph)
         except InconsistencyError:  # in the middle of a replacement
@@ -202,9 +202,9 @@ class IncrementalDestroyHandler(DestroyHandler):
                 raise InconsistencyError("Trying to destroy a protected Variable.", var)
 
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
-        """Tell whether the graph would stay valid if `node`, which does not yet, overwrote its input `slot`.
+        """Tell whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If so, the order has moved `node` after all other users of that memory.
+        If so, `node` has been moved in the order after all other users of that memory.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         slot : int
             Index of the input.
         protected : set of Variable
-            What no node may overwrite.
+            Variables that no node may overwrite.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])
@@ -231,7 +231,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return self.root_destroyer.get(self.root(var))
 
     def root(self, var: Variable) -> Variable:
-        """Return the variable that `var` is a view of, or a view of a view; itself if it is none."""
+        """Return the variable that `var` is directly or indirectly a view of; `var` itself if it is not a view."""
         view_i = self.view_i
         while var in view_i:
             var = view_i[var]
@@ -273,7 +273,6 @@ class IncrementalDestroyHandler(DestroyHandler):
         del self._unclaimed[node]
 
     def _withdraw(self, node: Apply) -> None:
-        """Withdraw the claim of a destroyer."""
         for root in self._claims.pop(node, ()):
             del self.root_destroyer[root]
         for client in self._before.pop(node, ()):
@@ -295,7 +294,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._faults[node] = InconsistencyError(f"Input aliasing: {node} ({slot})")
 
     def _gain(self, node: Apply, var: Variable) -> None:
-        """A slot of `node` holds `var` from now on."""
+        """Record that an input of `node` has become `var`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -306,7 +305,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._backward.append((node, destroyer))
 
     def _lose(self, node: Apply, var: Variable) -> None:
-        """A slot of `node` held `var` until now."""
+        """Record that an input of `node` is no longer `var`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -316,7 +315,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             del before[node], self._after[node][destroyer]
 
     def _other_destroyer(self, node: Apply, var: Variable) -> Apply | None:
-        """Return the node that overwrites `var`; if it is `node`, whose slots change, its claim is taken back."""
+        """Return the node that overwrites `var`; if it is `node`, whose inputs change, withdraw its claim."""
         destroyer = self.destroyer_of(var)
         if destroyer is node:
             self._withdraw(node)
@@ -345,7 +344,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         aliases = [root]
         view_o = self.view_o
         if root in view_o:
-            for var in aliases:  # it grows meanwhile
+            for var in aliases:  # the list grows during iteration
                 aliases.extend(view_o.get(var, ()))
         return aliases
 
@@ -367,8 +366,8 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- pickling
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as the host's own handler, which loads where optdb is not installed."""
-        return stock_handler(self, self._order).__reduce_ex__(1)  # the newer protocols want an object of this class
+        """Pickle as the host's own handler, which can be loaded without optdb."""
+        return stock_handler(self, self._order).__reduce_ex__(1)  # newer protocols require an object of this class
 
 
 def _is_indestructible(var: Variable) -> bool:
@@ -376,7 +375,7 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Tell whether `node` reads what it overwrites at `slot` through another slot that does not tolerate it."""
+    """Tell whether `node` also reads the memory of input `slot` through another input that does not tolerate it."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

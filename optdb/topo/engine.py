@@ -1,20 +1,20 @@
-"""The rewrite engine: takes a FunctionGraph to a fixed point in topological order.
+"""The rewrite engine: rewrites a FunctionGraph to a fixed point in topological order.
 
 Flow of one :class:`Engine` run::
 
-    worklist ──▶ settle: node, and what replaces it ──▶ rules ──▶ replacement
+    worklist ──▶ settle: node and its replacements ───▶ rules ──▶ replacement
        ▲           until no rule applies                            │
        │                                                            ▼
-       └── users of what changed, operands that lost a user ◀── FunctionGraph
+       └── users of changes, operands that lost a user ◀─────── FunctionGraph
                                                   (the engine listens as a feature)
 
-A replacement has its constant parts folded and is put into the graph before
-the next rule sees it, so that every rule can ask for clients and shapes.  When
-the worklist is empty, every node that was looked at before the last change is
-looked at again; the run has converged when such a round changes nothing.  That
+The constant parts of a replacement are folded, and it is put into the graph
+before the next rule sees it, so that every rule can query clients and shapes.
+When the worklist is empty, every node that was visited before the last change
+is visited again; the run has converged when such a round changes nothing. That
 round verifies the fixed point: a rule may depend on parts of the graph far
-from its node.  A rule that is known to look at a node's ancestors alone is
-left out where none of these has changed (see `optdb.host.api.rewriters`).
+from its node.  A rule that is known to read only a node's ancestors is skipped
+if none of them has changed (see `optdb.host.api.rewriters`).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], No
 
 
 class Folding(Protocol):
-    """How constants are folded: `optdb.host.api.folding`, where the host has it."""
+    """The interface for constant folding: `optdb.host.api.folding`, if the host has it."""
 
     def fold_node(self, node: Apply) -> Sequence[Variable] | None:
-        """Return constants for the outputs of a node of constants, or None where it is to stay."""
+        """Return constants for the outputs of a node with constant inputs; None if it must not be folded."""
 
     def fold_replacements(self, fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
-        """Return replacements that are not in the graph yet, with their constant parts computed."""
+        """Fold the constant parts of replacements that are not in the graph yet; return the replacements."""
 
     def is_broadcast(self, node: Apply) -> bool:
-        """Tell whether a node only arranges the axes of its input."""
+        """Tell whether a node only permutes or adds axes of its input."""
 
 
 class CycleError(InconsistencyError):
@@ -68,7 +68,7 @@ class CycleError(InconsistencyError):
 
 
 class Engine:
-    """One run over one graph; attached to the graph as a feature meanwhile.
+    """One run over one graph; the engine is attached to the graph as a feature during the run.
 
     Parameters
     ----------
@@ -78,31 +78,31 @@ class Engine:
         The node rewriters.
     on_failure : callable
         Called with ``(error, pairs, rewriter, node)`` when a rewriter raises
-        or its replacement is refused; an exception that it raises ends the run.
+        or its replacement is refused; an exception raised by the callback ends the run.
     after_change : callable
         Called after each replacement.
     on_rewrite : callable, optional
         Called with ``(rewriter, node, pairs)`` for each replacement that the
         graph accepted.
     direction : {'out_to_in', 'in_to_out'}
-        Which end is visited first.
+        The end of the graph that is visited first.
     max_use_ratio : float
-        A rule may be applied this many times the number of nodes.
+        The limit on a rule's applications, as a multiple of the number of nodes.
     fold : Folding, optional
-        How constants are folded; they are not if it is None.
+        Constant folding; None disables it.
     start_from : sequence of Variable, optional
-        Only these outputs and what they depend on; the whole graph otherwise.
+        Outputs; only they and their ancestors are rewritten. The default is the whole graph.
     visit_new : bool
-        Whether nodes that come in or change are visited in the same round, or only in the next one.
+        Whether new or changed nodes are visited in the same round, or only in the next one.
 
     Notes
     -----
-    ``_clock`` counts changes. ``_seen_at`` says at which clock a node's rules
+    ``_clock`` counts changes. ``_seen_at`` is the clock at which a node's rules
     were last tried: a node seen at the current clock has been verified on the
-    graph as it is. ``_rewired_at`` says at which clock a node last got another
-    input. ``_to_retry`` holds the rules whose refusal of a node may end though
-    its ancestors stay as they are, and ``_unchanged`` the nodes whose ancestors
-    are as they were when their rules were last tried.
+    current graph. ``_rewired_at`` is the clock at which an input of a node last
+    changed. ``_to_retry`` holds the rules that declined a node but may accept it
+    even if its ancestors do not change, and ``_unchanged`` the nodes whose
+    ancestors have not changed since their rules were last tried.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Engine:
         self._unchanged: set[Apply] = set()
         self._touched: list[Apply] = []
         self._fresh: list[Apply] = []
-        #: Nodes whose inputs are all constants, to be computed before any other rule sees the change.
+        #: Nodes whose inputs are all constants, to be folded before any other rule sees the change.
         self._constant: deque[Apply] = deque()
         self._backward_edges: list[tuple[Apply, Apply]] = []
 
@@ -161,7 +161,7 @@ class Engine:
         self._clock += 1
         self._order.remove(node)
         self._worklist.discard(node)
-        self._seen_at.pop(node, None)  # if it comes back, its ancestors may be others
+        self._seen_at.pop(node, None)  # if it is imported again, its ancestors may differ
         for var in node.inputs:
             if var.owner is not None:
                 self._touched.append(var.owner)
@@ -186,7 +186,7 @@ class Engine:
             self._backward_edges.append((new.owner, node))
 
     def validate(self, fgraph: FunctionGraph) -> None:
-        """Refuse a graph in which an edge closes a cycle (called by Theano)."""
+        """Raise CycleError if an edge closes a cycle (called by Theano)."""
         edges, self._backward_edges = self._backward_edges, []
         for first, second in edges:
             still_there = second in self._order and any(var.owner is first for var in second.inputs)
@@ -212,14 +212,14 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue every node that was not looked at since the last change, and has rules that may answer otherwise."""
+        """Queue every node that was not visited since the last change and has rules whose answer may have changed."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
-        if not self._visit_new:  # each round begins at the same end
+        if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
         self._worklist.extend(nodes if self._scope is None else self._scope.intersection(nodes))
 
     def _with_open_rules(self) -> list[Apply]:
-        """Return the nodes to look at again, and note those whose ancestors are as they were."""
+        """Return the nodes to visit again, and record those whose ancestors have not changed."""
         clock, rewired_at, seen_at, to_retry = self._clock, self._rewired_at, self._seen_at, self._to_retry
         last_change: dict[Apply, int] = {}
         unchanged, found = self._unchanged, []
@@ -238,7 +238,7 @@ class Engine:
             seen = seen_at.get(node, -2)
             if seen == clock:
                 continue
-            # Whether a node of constants is folded may depend on its users.
+            # Whether a node with constant inputs is folded may depend on its users.
             if last > seen or may_fold:
                 found.append(node)
                 continue
@@ -248,11 +248,11 @@ class Engine:
         return found
 
     def fold_all(self) -> None:
-        """Compute every constant part of the graph, before any rule sees it.
+        """Fold every constant part of the graph before any rule sees it.
 
-        A rule may decompose a constant expression whose value would have let another rule do more, or one that is
-        nan: ``0 / c`` becomes 0 for any ``c``.  A constant that is merely broadcast for a user that is not constant
-        waits for its own visit, as in Theano: some rules see more in the constant than in its broadcast copy.
+        Otherwise a rule may decompose a constant expression whose value would enable another rule, or whose value is
+        nan: ``0 / c`` becomes 0 for any ``c``.  A constant that is only broadcast for a non-constant user is folded at
+        its own visit, as in Theano: some rules match the constant but not its broadcast copy.
         """
         fold = self._fold
         if fold is None:
@@ -270,12 +270,12 @@ class Engine:
         self.take_in()
 
     def drain(self) -> None:
-        """Look at queued nodes until none is left.
+        """Visit queued nodes until none is left.
 
         Raises
         ------
         LimitExceeded
-            If a rule is applied too often, or makes the graph too large.
+            If a rule is applied too often or makes the graph too large.
         """
         worklist = self._worklist
         walks = worklist.walks
@@ -286,7 +286,7 @@ class Engine:
         self.result.walks += worklist.walks - walks
 
     def take_in(self) -> list[Apply]:
-        """Queue what changed since the last call, and return the new nodes."""
+        """Queue the nodes that changed since the last call, and return the new ones."""
         apply_nodes = self.fgraph.apply_nodes
         fresh = [node for node in self._fresh if node in apply_nodes]
         scope = self._scope
@@ -314,7 +314,7 @@ class Engine:
             raise self._limits.node_limit_exceeded(name if most is None else most.name, nodes)
 
     def _settle(self, chain: list[Apply]) -> None:
-        """Rewrite the nodes of `chain`, and each node that replaces them, until no rule applies."""
+        """Rewrite the nodes of `chain` and their replacements until no rule applies."""
         apply_nodes = self.fgraph.apply_nodes
         while chain:
             node = chain.pop()
@@ -323,7 +323,7 @@ class Engine:
                 chain += self._visit(node)
 
     def _visit(self, node: Apply) -> list[Apply]:
-        """Try the rules on `node`; return the nodes that came in, operands first."""
+        """Try the rules on `node`; return the new nodes, operands first."""
         self.result.visits += 1
         rules = self._to_retry[node] if node in self._unchanged else self.table.rules_for(node.op)
         self._seen_at[node] = self._clock
@@ -343,7 +343,7 @@ class Engine:
                 self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
                 to_retry.append(rule)
                 continue
-            # Nearly all attempts end here, so the work of an application is in `_apply`.
+            # Nearly all attempts end here, so the code for an application is in `_apply`.
             if replacements is None or replacements is False:
                 rule.seconds += perf_counter() - began
                 if replacements not in rule.lasting_refusals:
@@ -380,7 +380,7 @@ class Engine:
         return True
 
     def _apply(self, rule: Rule, node: Apply, replacements: Any) -> bool:
-        """Put what `rule` offers into the graph; return whether that changed it."""
+        """Put the replacements of `rule` into the graph; return whether that changed it."""
         try:
             pairs, remove = replacement_pairs(self.fgraph, rule.rewriter, node, replacements)
         except BadReplacement as error:
@@ -400,7 +400,7 @@ class Engine:
         try:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)
         except Exception as error:  # a type that does not fit, a cycle, a feature's veto
-            # The graph has been put back: nothing is to be looked at again.
+            # The graph has been restored: nothing has to be visited again.
             reconnect(self.fgraph, [old for old, _ in pairs])
             self._clock = clock
             self._touched.clear()
@@ -415,7 +415,7 @@ class Engine:
         return True
 
     def _absorb(self) -> list[Apply]:
-        """Run the cleanup, queue what changed, and compute what has become constant; return the new nodes."""
+        """Run the cleanup, queue changed nodes, and fold nodes that have become constant; return the new nodes."""
         self._after_change()
         fresh = self.take_in()
         if self._constant:
@@ -423,7 +423,7 @@ class Engine:
         return fresh
 
     def _fold_constant(self) -> list[Apply]:
-        """Fold the nodes noted as constant, and those that become so; return the new nodes."""
+        """Fold the queued constant nodes, and those that become constant; return the new nodes."""
         fresh: list[Apply] = []
         while self._constant:
             node = self._constant.popleft()

@@ -1,19 +1,19 @@
 """Elementwise loop fusion in one pass, which finds each whole group of ops and builds it once.
 
-Outputs towards inputs, a node joins the group of its users where all of them
-are in one group, work on the same broadcast pattern, and the fused op would
-not have too many arguments.  So the output of its last node, its *root*, is
-the only output of a group, and fusion closes no cycle.  Theano's
-FusionOptimizer comes to the same groups, but it fuses a pair at a time, builds
+The pass visits nodes from outputs to inputs.  A node joins the group of its
+users if all of them are in one group and have the same broadcast pattern, and
+the fused op would not have too many arguments.  So the output of the last node,
+the *root*, is the only output of a group, and fusion closes no cycle.  Theano's
+FusionOptimizer finds the same groups, but it fuses one pair at a time, builds
 a Composite for each, and sorts the graph again until nothing changes.
 
-Cheap arithmetic is recomputed where that saves a node: a cheap node joins each
-of several groups that use it, and one of a single element joins the group of a
-larger pattern.  Theano leaves such work duplicated where its rewriters derive
-it twice; the engine, which shares it, would have more nodes otherwise.
-Recomputed nodes depend on no member of the group, so that this closes no cycle
+Cheap arithmetic is recomputed if that saves a node: a cheap node joins each of
+several groups that use it, and a node with a single element joins the group of
+a larger pattern.  Theano leaves such work duplicated if its rewriters derive it
+twice; the engine shares it, and would have more nodes without recomputation.
+Recomputed nodes depend on no member of the group, so this closes no cycle
 either.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP`
-bound the work, and an array is not recomputed from more arrays than it saves.
+bound the work, and recomputing an array must not read more arrays than it saves.
 
 Groups of the same structure get the same op.
 """
@@ -39,33 +39,33 @@ from optdb.host.api.fusion import (
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 
-#: A cheap node with more groups of users than this is computed once: copies are code that the compiler reads.
+#: A cheap node with more groups of users than this is not recomputed, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
-#: A group recomputes at most this many nodes for each element.
+#: The maximum number of nodes that a group recomputes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
-#: Likewise where there is one element only, so that any op is cheaper than a node.
+#: The same for a group with a single element, where any op is cheaper than a node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
 def takes_all(node: Apply) -> bool:
-    """Let every node be fused."""
+    """Accept every node."""
     return True
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Tell whether an elementwise node computes an integer from others, as of lengths and indices, not in place."""
+    """Tell whether an elementwise node computes an integer scalar from others, such as a length, and not in place."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
 
 
 class GroupFusion(FusionOptimizer):
-    """Theano's FusionOptimizer of Elemwise, a group at a time.
+    """Theano's FusionOptimizer for Elemwise, which fuses a group at a time.
 
     Parameters
     ----------
     takes : callable
-        Whether an elementwise node may be fused.
+        A predicate that tells whether an elementwise node may be fused.
     """
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
@@ -73,7 +73,7 @@ class GroupFusion(FusionOptimizer):
         self._takes = takes
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
-        """Fuse the elementwise ops of `fgraph`, and return Theano's profile of that."""
+        """Fuse the elementwise ops of `fgraph`, and return Theano's profile of the pass."""
         spent = Spent(fgraph)
         start = time()
         nodes = fgraph.toposort()
@@ -96,7 +96,7 @@ class GroupFusion(FusionOptimizer):
 
 
 class Spent:
-    """The time that a profiled graph spends with its features, as Theano reports it."""
+    """The time that a profiled graph spends in its features, as Theano reports it."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self.fgraph = fgraph
@@ -106,7 +106,7 @@ class Spent:
             self.callbacks = fgraph.execute_callbacks_times.copy()
 
     def since(self) -> tuple[float, float, dict[Any, float]]:
-        """Return validation, all callbacks, and each feature's."""
+        """Return the seconds of validation, of all callbacks, and of each feature's callbacks."""
         fgraph = self.fgraph
         if not fgraph.profile:
             return 0, 0, {}
@@ -115,18 +115,18 @@ class Spent:
 
 
 class Group:
-    """Nodes that become one.
+    """Nodes that are fused into one.
 
     Attributes
     ----------
     root : Apply
         The node whose output is the group's.
     members : list of Apply
-        The root and the others, users before what they use.
+        The root and the others, users before their operands.
     inputs : set of Variable
-        What comes in from outside.
+        The inputs from outside the group.
     recomputed : int
-        How many members are computed elsewhere, too, or for each element though they have one.
+        Number of members that other groups also compute, or that have one element but are computed for each.
     """
 
     def __init__(self, root: Apply) -> None:
@@ -144,7 +144,7 @@ class Group:
         return self.inputs.difference(node.outputs).union(node.inputs)
 
     def join(self, node: Apply) -> None:
-        """Take `node` in."""
+        """Add `node` to the group."""
         self.inputs = self._inputs_with(node)
         self.members.append(node)
 
@@ -159,7 +159,7 @@ class Grouping:
         self._c_code: dict[tuple[ScalarOp, tuple[str, ...], str], bool] = {}
 
     def add(self, fgraph: FunctionGraph, node: Apply) -> None:
-        """Add `node` to its users' groups, or begin one."""
+        """Add `node` to its users' groups, or start a new group."""
         if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.can_fuse(node):
             return
         groups = self._users_groups(fgraph, node)
@@ -180,7 +180,7 @@ class Grouping:
         return [group for group in self._groups if len(group.members) > 1]
 
     def _users_groups(self, fgraph: FunctionGraph, node: Apply) -> list[Group]:
-        """Return the groups of all users of `node`; none where a user is in no group."""
+        """Return the groups of all users of `node`; none if a user is in no group."""
         groups: dict[Group, None] = {}
         for client, _ in clients(fgraph, node.outputs[0]):
             client_groups = None if is_output(client) else self._groups_of.get(client)
@@ -190,10 +190,10 @@ class Grouping:
         return list(groups)
 
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Tell whether several nodes would be left if `node` were recomputed.
+        """Tell whether several nodes would remain if `node` were recomputed.
 
-        Its cheap operands would be recomputed, too. Others, such as an exp or a log, would not: each of them would
-        stay a node, where one node can compute them all together with `node`.
+        Its cheap operands would also be recomputed. Expensive operands, such as an exp or a log, would not: each would
+        remain a separate node, whereas one node can compute all of them together with `node`.
         """
         if not node.outputs[0].type.ndim:
             return False
@@ -211,14 +211,14 @@ class Grouping:
         return left > 1
 
     def _private_owner(self, fgraph: FunctionGraph, var: Variable) -> Apply | None:
-        """Return the elementwise node that computes `var` for one user alone, if it can be fused."""
+        """Return the elementwise node that computes `var` for only one user, if it can be fused."""
         owner = var.owner
         if owner is None or type(owner.op) is not Elemwise or len(owner.outputs) != 1:
             return None
         return owner if len(clients(fgraph, var)) == 1 and self.can_fuse(owner) else None
 
     def can_fuse(self, node: Apply) -> bool:
-        """Tell whether an elementwise node may be fused, and its scalar op has C code for its inputs."""
+        """Tell whether an elementwise node may be fused and its scalar op has C code for its inputs."""
         if not self._takes(node):
             return False
         key = (scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
@@ -231,7 +231,7 @@ class Grouping:
 
 
 def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
-    """Tell whether `node` would be computed more often than now if it joined `groups`."""
+    """Tell whether joining `groups` would compute `node` more often than now."""
     (out,) = node.outputs
     return len(groups) > 1 or any(
         group.root.outputs[0].type.broadcastable != out.type.broadcastable for group in groups
@@ -262,13 +262,13 @@ def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
 
 
 class FusedNodeBuilder:
-    """Makes fused nodes; those of all groups of a structure share their op."""
+    """Builds fused nodes; groups of the same structure share one op."""
 
     def __init__(self) -> None:
         self._ops: dict[Hashable, Elemwise] = {}
 
     def build(self, group: Group) -> Variable:
-        """Return the output of a node that computes what `group` does."""
+        """Return the output of a node that computes `group`."""
         inputs = _ordered_inputs(group)
         number = {var: i for i, var in enumerate(inputs)}
         steps: list[Step] = []
@@ -282,7 +282,7 @@ class FusedNodeBuilder:
         if config.compute_test_value != "off":
             out: Variable = op(*inputs)
             return out
-        # All variables in a group have one rank, and patterns combine in any order: the type is the root's.
+        # All variables in a group have one rank, and broadcasting is associative: the type is the root's.
         return Apply(op, inputs, [group.root.outputs[0].type()]).outputs[0]
 
 

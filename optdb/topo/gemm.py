@@ -1,12 +1,12 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
-Theano's GemmOptimizer finds two terms that make a Gemm, puts the sum of the
-Gemm and all other terms into the graph, and begins again: for the gradient of
-a recurrent net's weights, which is a sum of a product for each time step, that
-takes the square of the number of steps.  Here the pairs of a sum are found in
-one walk over its terms, and the sum is replaced once.  The pairs are Theano's:
-the first two terms of one type of which one is a product, then the next two; a
-Gemm goes to the end, and takes part; a product that others need ends it.
+Theano's GemmOptimizer finds two terms that form a Gemm, puts the sum of the
+Gemm and all other terms into the graph, and starts again. For the gradient of
+a recurrent net's weights, which is a sum of one product per time step, that
+takes quadratic time.  Here the pairs of a sum are found in one walk over its
+terms, and the sum is replaced once.  The pairs are the same as Theano's: the
+first two terms of one type of which one is a product, then the next two.  Each
+Gemm is appended as a new term.  A product with other users ends the search.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from optdb.topo.fusion import Spent
 
 
 class WholeSumGemm(GemmOptimizer):
-    """Theano's GemmOptimizer, a sum at a time."""
+    """Theano's GemmOptimizer, which rewrites a sum at a time."""
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
-        """Insert Gemms into `fgraph`, and return Theano's profile of that."""
+        """Insert Gemms into `fgraph`, and return Theano's profile of the pass."""
         spent = Spent(fgraph)
         count = {"replaced": 0, "not removed": 0, "refused": 0}
         sorting = finding = 0.0
@@ -59,7 +59,7 @@ class WholeSumGemm(GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products, the last ones first; count the outcomes, and return the seconds of finding Gemms."""
+    """Replace sums of products, the last ones first; count outcomes, and return the seconds spent finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -91,9 +91,9 @@ def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[
 
 
 def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
-    """Return `node` and the nodes below that only help to compute its linear combination."""
+    """Return `node` and its ancestors that are only used to compute its linear combination."""
     steps = [node]
-    for step in steps:  # it grows meanwhile
+    for step in steps:  # the list grows during iteration
         for var in combined(step):
             owner = var.owner
             if owner is not None and is_combination(owner) and len(clients(fgraph, var)) == 1:
@@ -102,18 +102,18 @@ def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 class _Pairing:
-    """Terms of a sum, taken two by two.
+    """The terms of a sum, combined in pairs into Gemms.
 
     Attributes
     ----------
     swallowed : list of Variable
-        The products that the Gemms compute themselves.
+        The products that the Gemms compute.
 
     Notes
     -----
-    ``_terms`` holds None where a term was taken, and grows by the Gemms. The
-    queues hold indices of terms in order; those that were passed or taken are
-    dropped when they come to the front.
+    ``_terms`` holds None in place of paired terms, and new Gemms are appended.
+    The queues hold indices of terms in order; indices of passed or paired terms
+    are dropped at the front.
     """
 
     def __init__(self, fgraph: FunctionGraph, steps: set[Apply], terms: list[Term], others: list[Variable]) -> None:
@@ -137,7 +137,7 @@ class _Pairing:
         return bool(self._products)
 
     def sum_like(self, out: Variable) -> Variable | None:
-        """Return the sum with its Gemms; None where there is no pair, or a factor's dtype changed the type of `out`."""
+        """Return the sum with its Gemms; None if there is no pair, or a factor's dtype changed the type of `out`."""
         if not self.swallowed:
             return None
         left = [
@@ -171,7 +171,7 @@ class _Pairing:
             i += 1
 
     def _partner(self, i: int) -> int | None:
-        """Return the first term after `i` with which it makes a Gemm."""
+        """Return the first term after `i` that forms a Gemm with it."""
         term = self._terms[i]
         if term is None:
             return None
@@ -182,7 +182,7 @@ class _Pairing:
         return queue[0] if queue else None
 
     def _take(self, i: int, j: int) -> bool:
-        """Make a Gemm of two terms; return False where others need the product, which would be computed twice."""
+        """Combine two terms into a Gemm; return False if the product has other users and would be computed twice."""
         addend, product = self._terms[i], self._terms[j]
         assert addend is not None and product is not None, "a partner is a term that is left"
         if product[1] not in self._products:

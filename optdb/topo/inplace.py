@@ -1,8 +1,8 @@
-"""Rewrites elementwise ops so that they overwrite one of their inputs.
+"""Rewriting of elementwise ops so that they overwrite one of their inputs.
 
 The pass visits elementwise nodes in topological order.  Each output overwrites
-the first input for which the destroy handler allows it.  The pass asks before
-it builds a node, so that it never reverts a replacement.
+the first input for which the destroy handler allows it.  The pass queries the
+handler before it builds a node, so that it never reverts a replacement.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: Theano leaves scalars alone in graphs with more nodes: there is nothing to gain.
+#: In graphs with more nodes, Theano skips scalars, since nothing is gained.
 _BIG = 500
 
 
 class InplaceElemwise(InplaceElemwiseOptimizer):
-    """Theano's InplaceElemwiseOptimizer, which asks the destroy handler before it builds a node.
+    """Theano's InplaceElemwiseOptimizer, which queries the destroy handler before it builds a node.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
     """
 
     def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
-        """Make nodes of `fgraph` work in place, and return Theano's profile of that."""
-        # Variables of a device have no test values.
+        """Make nodes of `fgraph` work in place, and return Theano's profile of the pass."""
+        # Device variables have no test values.
         with nullcontext() if self.op is Elemwise else without_test_values():
             return self._apply(fgraph)
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # Theano validates changes together in large graphs, and asks the handler in between, which raises where a
-            # node has overwritten one array for two of its outputs, by way of a view. The graph would stay like that.
+            # In large graphs, Theano validates several changes together, but queries the handler in between. That
+            # raises if two outputs of a node overwrite one array through a view, and the graph would stay invalid.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)
@@ -78,7 +78,7 @@ class _InplacePass:
         }
 
     def visit(self, node: Apply) -> None:
-        """Find an input to overwrite for each output of `node` that overwrites none."""
+        """Find an input to overwrite for each output of `node` that does not overwrite one yet."""
         op: Any = node.op  # the host's Elemwise, or a device's op with a pattern
         pattern = dict(op.inplace_pattern)
         for i in range(len(node.outputs)):
@@ -94,7 +94,7 @@ class _InplacePass:
                     break
 
     def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
-        """Return the inputs that output `i` can overwrite by type, the best first."""
+        """Return the inputs of the right type for output `i` to overwrite, the best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
         if self.rewriter.op is not Elemwise:
@@ -107,22 +107,22 @@ class _InplacePass:
         return sorted(slots, key=lambda slot: self._rank(node.inputs[slot], updated))
 
     def _updated_by(self, out: Variable) -> list[Variable]:
-        """Return the shared variables whose new value `out` is."""
+        """Return the shared variables that `out` updates."""
         mapping = self.fgraph.update_mapping or {}
         updated = [i for client, i in clients(self.fgraph, out) if is_output(client)]
         return [self.fgraph.inputs[mapping[i]] for i in updated if i in mapping]
 
     def _rank(self, var: Variable, updated: list[Variable]) -> int:
-        """The updated variable itself is best, then what was made by overwriting it."""
+        """Rank an input to overwrite: the updated variable is best, then results that have overwritten it."""
         if var in updated:
             return 0
         destroyers = [self.handler.root_destroyer.get(root) for root in updated]
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Replace `node` by one that works in place by `pattern`; return it, or None if the graph refuses it."""
+        """Replace `node` by one with an inplace pattern; return it, or None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
-        # One by one: a node of many outputs, replaced for each of them, would gather as many traces to that power.
+        # One by one: otherwise the traces of a node with many outputs would multiply with each replacement.
         for before, after in zip(node.outputs, new, strict=True):
             copy_stack_trace(before, after)
         self.profile["nb_call_replace"] += len(new)
@@ -150,6 +150,6 @@ class _InplacePass:
 def _is_number(var: Variable) -> bool:
     """Tell whether a variable is an array of one element that a node has computed.
 
-    To overwrite it saves nothing, and nodes that read it had to be done before: on a device, they wait.
+    Overwriting it saves nothing, and adds ordering constraints: on a device, commands would have to wait for readers.
     """
     return var.owner is not None and all(var.type.broadcastable)

@@ -1,9 +1,9 @@
-"""Bounds on what one run of the engine may do, fixed by the graph that it starts from.
+"""Limits on one run of the engine, determined by the graph that it starts from.
 
-Rewriters may feed on what they make: each application brings in a node to which the next one applies.  A bound that
+Rewriters may loop on their own output: each application adds a node to which the next one applies.  A limit that
 follows the size of the growing graph never stops them.  The *base size* of a run does not grow that way: it counts
-the nodes of the starting graph and those that replace them directly, so that a rewriter may put a large expression
-in place of one node (an inlined graph, say).  Rewriters that apply to the new nodes in turn do not raise it.
+the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node by a large
+expression, such as an inlined graph.  Rewriters that apply to the new nodes in turn do not raise it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from optdb.host.api.graph import Apply
 
-#: How many times its base size a graph may count in the bound on applications.
+#: The maximum graph size, as a multiple of the base size, that counts in the limit on applications.
 MAX_GROWTH = 10
-#: Graphs with a smaller base size are treated as if they had this one.
+#: The minimum base size in the limit on applications.
 MIN_BASE_NODES = 10
 #: A graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000
-#: How many times its base size a graph may grow to, where that is more.
+#: The maximum graph size, as a multiple of the base size, if that is more.
 MAX_NODE_RATIO = 100
 
 
@@ -30,7 +30,7 @@ class LimitExceeded(Exception):
     rewriter : str
         The name of the rewriter.
     reason : str
-        Which limit was exceeded, with the numbers.
+        The limit that was exceeded, with the numbers.
     """
 
     def __init__(self, rewriter: str, reason: str) -> None:
@@ -40,14 +40,14 @@ class LimitExceeded(Exception):
 
 
 class GrowthLimits:
-    """The bounds of one run.
+    """The limits of one run.
 
     Parameters
     ----------
     nodes : iterable of Apply
         The nodes of the starting graph.
     max_use_ratio : float
-        A rewriter may be applied this many times the number of nodes.
+        The limit on a rewriter's applications, as a multiple of the number of nodes.
     """
 
     def __init__(self, nodes: Iterable[Apply], max_use_ratio: float) -> None:
@@ -57,13 +57,13 @@ class GrowthLimits:
         self._max_use_ratio = max_use_ratio
 
     def count_replacement(self, node: Apply, made: int) -> None:
-        """Count the `made` nodes that replace `node` into the base size, if `node` is of the starting graph."""
+        """Add the `made` nodes that replace `node` to the base size, if `node` is in the starting graph."""
         if node in self._original:
             self._original.remove(node)
             self._base += made
 
     def check_uses(self, rewriter: str, uses: int, nodes_most: int) -> None:
-        """Raise LimitExceeded if `rewriter` was used too often for a graph of at most `nodes_most` nodes so far."""
+        """Raise LimitExceeded if `rewriter` was applied too often for a graph of at most `nodes_most` nodes so far."""
         nodes = min(nodes_most, MAX_GROWTH * max(self._base, MIN_BASE_NODES))
         if uses > nodes * self._max_use_ratio:
             raise LimitExceeded(

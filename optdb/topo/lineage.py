@@ -1,12 +1,11 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-Each node that enters the graph remembers which node it replaces.  Some
-generations after a node of the graph that was there before, new nodes are
-numbered by their ops and by their operands' numbers, so that a node that is
-built again from equal parts gets the same number (value numbering).  One that
-has the number of a node that it descends from closes a loop.  After a few
-repetitions the engine stops the rule that leaves the loop's start at nodes of
-that number, and names it.
+For each new node, the node that it replaces is recorded.  A few generations
+after an original node of the graph, new nodes are numbered by their ops and
+their operands' numbers, so that a node that is built again from equal parts
+gets the same number (value numbering).  A node with the number of one of its
+ancestors closes a loop.  After a few repetitions the engine reports the rule
+that replaced that ancestor, and stops applying it to nodes of that number.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.topo.rules import Rule
 
-#: A loop is let run this often: a rewriter may need a second look at a node
-#: whose neighbours changed.
+#: The number of times that a loop may run: a rewriter may need a second visit
+#: to a node whose neighbours changed.
 PATIENCE = 3
-#: Nodes of earlier generations are not numbered. Most replacements are not replaced again so often, and a loop goes on.
+#: The first generation that is numbered. Most nodes have fewer, and a loop always reaches it.
 FIRST_NUMBERED = 4
-#: How many generations are searched for a node of the same number.
+#: The number of generations searched for a node with the same number.
 _DEPTH = 64
 
 
@@ -30,29 +29,29 @@ class Lineage:
     """Numbers and ancestors of the nodes of one run."""
 
     def __init__(self) -> None:
-        #: Which node a node replaced, by which rule, and how many replacements before it.
+        #: By node: the node that it replaced, the rule, and the generation.
         self._parent: dict[Apply, tuple[Apply, Rule, int]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
         self._kept: list[Any] = []
-        # The entry holds the op, so that no other object gets its id.
+        # The entry keeps the op alive, so that its id is not reused.
         self._op_numbers: dict[int, tuple[Any, Hashable]] = {}
         self._replaced: set[int] = set()
         self._loops: dict[int, int] = {}
         self._stopped: set[tuple[Rule, int]] = set()
 
     def is_stopped(self, rule: Rule, node: Apply) -> bool:
-        """Tell whether `rule` may not be applied to nodes like `node` any more."""
+        """Tell whether `rule` must no longer be applied to nodes like `node`."""
         return bool(self._stopped) and (rule, self._number(node)) in self._stopped
 
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
-        """Note that `rule` replaced `node` by the nodes `fresh`, operands first.
+        """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
         Returns
         -------
         Rule or None
-            The rule that `rule` keeps undoing, once they are out of patience;
-            it is stopped at nodes like the one they disagree about.
+            The rule that `rule` keeps undoing, once the loop has run too often;
+            that rule is then stopped at nodes like the one that it replaces.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1
@@ -117,8 +116,8 @@ class Lineage:
             return self._identity(op)
 
     def _identity(self, thing: Any) -> int:
-        # Kept alive, so that its id is not given to something else. Negative,
-        # so that it meets no number.
+        # The object is kept alive, so that its id is not reused. The result is
+        # negative, so that it differs from all numbers.
         self._kept.append(thing)
         return -id(thing)
 

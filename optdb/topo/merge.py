@@ -1,11 +1,10 @@
-"""Common-subexpression elimination through an index that is kept up to date.
+"""Common-subexpression elimination with an incrementally updated index.
 
-Theano's MergeFeature finds a node's twin among all users of one of its
-inputs: a constant with a thousand users costs a thousand comparisons for each
-node that comes in.  Here every distinct node stands in a dictionary under its
-op and its inputs, so that its twin is one look-up away.  Theano's
-MergeOptimizer still merges the twins (types, Assert inputs, destroyers,
-validation).
+Theano's MergeFeature searches for an equal node among all users of one of a
+node's inputs: a constant with a thousand users costs a thousand comparisons
+for each new node.  Here a dictionary maps ops and inputs to distinct nodes, so
+that finding an equal node is one lookup.  Theano's MergeOptimizer still merges
+the nodes (types, Assert inputs, destroyers, validation).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable
 from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
-#: Up to how many elements a constant is known by its bytes.
+#: The maximum number of elements of a constant whose signature is its bytes.
 _MAX_SMALL_SIZE = 8
-#: Attributes that a pickle leaves out.
+#: Attributes that are not pickled.
 _INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 
 
@@ -30,11 +29,11 @@ class MergeIndex(MergeFeature):
     Notes
     -----
     Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the
-    key of its op and its inputs as they are now; ``nodes_seen``, Theano's
-    name for the distinct nodes, is the view of ``_keys``. Keys are integers,
-    so that no op is hashed or compared but the first time that it is met:
-    ``_first_equal`` has the first of the ops that are equal to one, and
-    ``_op_of_id`` holds each op, so that no other object gets its id.
+    key of the node's op and its current inputs; ``nodes_seen``, Theano's
+    name for the distinct nodes, is a view of ``_keys``. Keys are integers,
+    so that each op is hashed and compared only once: ``_first_equal`` maps an
+    op to the first op equal to it, and ``_op_of_id`` keeps each op alive, so
+    that its id is not reused.
     """
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
@@ -67,7 +66,7 @@ class MergeIndex(MergeFeature):
                 self._forget_constant(var)
 
     def process_constant(self, fgraph: FunctionGraph, constant: Constant) -> None:
-        """Enter `constant` into the index, or schedule its merge with an equal one."""
+        """Add `constant` to the index, or schedule its merge with an equal one."""
         if id(constant) in self.seen_constants:
             return
         signature = _small_signature(constant)
@@ -80,12 +79,12 @@ class MergeIndex(MergeFeature):
             self.const_sig_inv[signature] = constant
             self.seen_constants.add(id(constant))
             return
-        if constant.name:  # of two names one has to go: Theano keeps the later one
+        if constant.name:  # only one of two names can be kept: Theano keeps the later one
             equal.name = constant.name
         self.scheduled.append([[(constant, equal, "merge")]])
 
     def process_node(self, fgraph: FunctionGraph, node: Apply) -> None:
-        """Enter `node` into the index, or schedule its merge with its twin."""
+        """Add `node` to the index, or schedule its merge with an equal node."""
         if node in self._keys:
             return
         key = self._key(node)
@@ -93,16 +92,16 @@ class MergeIndex(MergeFeature):
         if twin is node:
             self._keys[node] = key
             return
-        if (node, twin) in self.blacklist:  # tried, and refused: it comes back with the revert
+        if (node, twin) in self.blacklist:  # the merge was refused, and the node is back after the revert
             return
         for var, twin_output in zip(node.outputs, twin.outputs, strict=True):
-            if var.name:  # of two names one has to go: Theano keeps the later one
+            if var.name:  # only one of two names can be kept: Theano keeps the later one
                 twin_output.name = var.name
         pairs = [(var, twin_output, "merge") for var, twin_output in zip(node.outputs, twin.outputs, strict=True)]
         self.scheduled.append([pairs])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as Theano's own feature, which loads where optdb is not installed."""
+        """Pickle as Theano's own feature, which can be loaded without optdb."""
         state = {k: v for k, v in vars(self).items() if k not in _INDEX}
         state["nodes_seen"] = set(self._keys)
         return MergeFeature, (), state
@@ -127,7 +126,7 @@ class MergeIndex(MergeFeature):
         return entry
 
     def _forget_constant(self, constant: Constant) -> None:
-        """Drop `constant`, which loses its last user, from the index."""
+        """Remove `constant`, which loses its last user, from the index."""
         if id(constant) not in self.seen_constants:
             return
         signature = self.const_sig[constant]
@@ -137,11 +136,11 @@ class MergeIndex(MergeFeature):
 
 
 def _small_signature(constant: Constant) -> Hashable | None:
-    """Return a signature of a small constant by its bytes, else None; Theano's signature sums up the elements."""
+    """Return the signature of a small constant from its bytes, else None; Theano's signature sums the elements."""
     data = constant.data
     if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
         return None
-    # Adding zero makes a negative zero positive: the two are equal to Theano.
+    # Adding zero makes a negative zero positive: Theano treats the two as equal.
     return (constant.type, data.shape, (data + 0).tobytes())
 
 

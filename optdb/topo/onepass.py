@@ -1,10 +1,10 @@
-"""Theano's one-pass optimizers, which skip what their rewriters do not track.
+"""Theano's one-pass optimizers, which skip nodes that their rewriters do not track.
 
 A one-pass optimizer offers each node of a graph to its rewriter, even those that
 the rewriter does not track.  Many passes look for an op that the graph does not
-have at all.  A pass over rewriters whose tracks can be trusted looks at
-the ops first.  Those are Theano's own: a third party's rewriter may work on
-more ops than it tracks, which Theano's pass tolerates.
+contain.  A pass whose rewriters have trusted tracks checks the ops first.  Only
+the tracks of Theano's own rewriters are trusted: a third party's rewriter may
+apply to more ops than it tracks, which Theano's pass tolerates.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from optdb.host.api.rewriters import TopoOptimizer, trusted_tracks
 
 
 class OnePass(TopoOptimizer):
-    """A TopoOptimizer that knows which ops concern it.
+    """A TopoOptimizer that visits only nodes of tracked ops.
 
     Parameters
     ----------
     stock : TopoOptimizer
-        Whose rewriter, order and failure callback are taken over.
+        The pass that provides the rewriter, order and failure callback.
     tracks : sequence
-        Op classes, whose subclasses count too, and op instances.
+        Op classes, including their subclasses, and op instances.
     """
 
     def __init__(self, stock: TopoOptimizer, tracks: Sequence[Any]) -> None:
         super().__init__(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
         self._classes = tuple(track for track in tracks if isinstance(track, type))
-        #: An op equals none of another class.
+        #: The tracked op instances by class: ops of different classes are never equal.
         self._ops: dict[type, list[Any]] = {}
         for track in tracks:
             if not isinstance(track, type):
@@ -44,14 +44,14 @@ class OnePass(TopoOptimizer):
 
     @classmethod
     def of(cls, stock: TopoOptimizer) -> TopoOptimizer:
-        """Return `stock` as a OnePass where its tracks can be trusted, else itself."""
+        """Return `stock` as a OnePass if its tracks can be trusted, else `stock` itself."""
         if is_folding_pass(stock):
             return FoldingPass(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
         tracks = trusted_tracks(stock.local_opt)
         return stock if tracks is None else cls(stock, tracks)
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether no node of `fgraph` concerns the rewriter."""
+        """Tell whether the rewriter applies to no node of `fgraph`."""
         return not self._concerned(fgraph)
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ class OnePass(TopoOptimizer):
         )
 
     def _in_order(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the nodes that concern the rewriter in topological order."""
+        """Return the tracked nodes in topological order."""
         nodes = self._concerned(fgraph)
         if len(nodes) < 2:
             return nodes
@@ -84,7 +84,7 @@ class OnePass(TopoOptimizer):
         return [node for node in order_by_data(fgraph) if node in concerned]
 
     def _offer(self, fgraph: FunctionGraph, nodes: list[Apply]) -> int:
-        """Offer `nodes`, and those that come in, to the rewriter; return how many it has replaced."""
+        """Offer `nodes` and new nodes to the rewriter; return the number of replaced nodes."""
         queue = deque(nodes)
         take = queue.pop if self.order == "out_to_in" else queue.popleft
         node = None
@@ -105,9 +105,9 @@ class OnePass(TopoOptimizer):
         return changed
 
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the nodes that concern the rewriter, in any order; none where its guard rejects them all.
+        """Return the tracked nodes in any order; none if the rewriter's guard rejects all of them.
 
-        The first node that it replaces is one that its guard passes in the graph as it is.
+        If it rejects all nodes of the current graph, the rewriter cannot replace a first one.
         """
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():
@@ -124,10 +124,10 @@ class OnePass(TopoOptimizer):
 
 
 class FoldingPass(TopoOptimizer):
-    """Theano's constant folding, which concerns the nodes whose inputs are constants."""
+    """Theano's constant folding pass, which is skipped if no node has only constant inputs."""
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether no node of `fgraph` has constants for all its inputs."""
+        """Tell whether no node of `fgraph` has only constant inputs."""
         return not any(map(_is_constant, fgraph.apply_nodes))
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
@@ -146,6 +146,6 @@ def _is_constant(node: Apply) -> bool:
 
 
 def is_idle(rewriter: Any, fgraph: FunctionGraph) -> bool:
-    """Tell whether a graph rewriter is known to find nothing to do in `fgraph`: those that can tell are asked."""
+    """Tell whether a graph rewriter is known to find nothing to do in `fgraph`, by its own `is_idle` if it has one."""
     tell = getattr(rewriter, "is_idle", None)
     return tell(fgraph) if tell is not None else is_scan_pass(rewriter) and not has_scan(fgraph)

@@ -1,21 +1,21 @@
 """An incremental topological order, maintained while its graph changes.
 
-The order is a doubly linked list of positions.  Each carries an integer
-label, and labels grow along the list, so "is a before b?" is one comparison.
-Two algorithms keep it right, and neither ever sorts the whole graph again:
+The order is a doubly linked list of positions.  Each has an integer label, and
+labels increase along the list, so "is a before b?" is one comparison.
+Two algorithms maintain the order, and neither ever sorts the whole graph again:
 
-* a new node goes right after the last of its dependencies; where two
-  neighbours leave no label free between them, a part of the list is
-  relabelled (Dietz and Sleator, "Two algorithms for maintaining order in a
-  list", STOC 1987: the simpler of the two);
-* a new edge that runs against the order starts a search from both of its
-  ends for the nodes between them, and moves those that the edge reorders, as
-  Pearce and Kelly do ("A dynamic topological sort algorithm for directed
-  acyclic graphs", ACM JEA 11, 2006).  Their order is an array, whose indices
-  both searches share out.  A list has room everywhere, so only the nodes that
-  the shorter search finds are moved.
+* a new node is inserted right after the last of its dependencies; if there is
+  no free label between two neighbours, a part of the list is relabelled (Dietz
+  and Sleator, "Two algorithms for maintaining order in a list", STOC 1987: the
+  simpler of the two);
+* a new edge that violates the order starts a search from both of its ends for
+  the nodes between them, and moves those that the edge reorders, as Pearce and
+  Kelly do ("A dynamic topological sort algorithm for directed acyclic graphs",
+  ACM JEA 11, 2006).  Their order is an array, and the nodes of both searches
+  share the indices that these had.  A list allows insertion anywhere, so only
+  the nodes of the search that finishes first are moved.
 
-An edge that would close a cycle is found where the searches meet.
+If the searches meet, the edge would close a cycle.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class OrderPosition(Generic[Node]):
     """One position in the order.
 
     A position whose node was removed keeps its links, so that a cursor on it
-    can still walk on; its `node` is None. Only the ends of the list lack a
-    neighbour: they are neighbours of themselves.
+    can still advance; its `node` is None. The ends of the list, which lack a
+    neighbour, are linked to themselves.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -48,11 +48,11 @@ class OrderPosition(Generic[Node]):
 
 
 class _Front(Generic[Node]):
-    """A search from some nodes on, within a window of labels, nearest nodes to the other end first.
+    """A search from start nodes, within a window of labels, nearest nodes to the other end first.
 
     The window is closed on both sides, so that an edge that was refused and is
-    still in the graph does not lead the search astray.  The search follows the
-    nodes nearest to the other end first: it mostly finds a path without
+    still in the graph does not mislead the search.  By visiting the nodes
+    nearest to the other end first, the search mostly finds a path without
     visiting nodes far from both ends.
     """
 
@@ -73,7 +73,7 @@ class _Front(Generic[Node]):
         self._nearest = nearest
 
     def meets(self, other: _Front[Node]) -> bool:
-        """Follow one node's edges; tell whether one leads to a node that the other front has reached."""
+        """Follow one node's edges; tell whether one of them leads to a node that the other front has found."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
@@ -91,14 +91,14 @@ class TopologicalOrder(Generic[Node]):
     Parameters
     ----------
     dependencies, dependents : callable
-        Give the nodes that a node needs, and the nodes that need it. They
-        read the graph as it is; the order stores no edge.
+        Functions that return a node's dependencies and its dependents. They
+        read the current graph; the order stores no edges.
 
     Notes
     -----
-    Invariants: ``position_of`` holds one live position per node; labels grow
-    strictly along the list; for each edge that was reported, the dependency's
-    label is the smaller one.
+    Invariants: ``position_of`` holds one live position per node; labels are
+    strictly increasing along the list; for each reported edge, the dependency
+    has the smaller label.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class TopologicalOrder(Generic[Node]):
         self._link_after(last, node)
 
     def remove(self, node: Node) -> None:
-        """Take `node` out."""
+        """Remove `node` from the order."""
         position = self.position_of.pop(node)
         position.prev.next = position.next
         position.next.prev = position.prev
@@ -164,20 +164,19 @@ class TopologicalOrder(Generic[Node]):
         Returns
         -------
         bool
-            False where `second` already comes before `first` through other
-            edges, so that the new edge closes a cycle. The order is then as
-            it was.
+            False if `first` depends on `second` through other edges, so that
+            the new edge closes a cycle. The order is then unchanged.
         """
         return self.precedes(first, second) or self.put_after(second, (first,))
 
     def put_after(self, node: Node, others: Iterable[Node]) -> bool:
-        """Move nodes so that `node` comes after all `others`, on which it has no edge.
+        """Move nodes so that `node` comes after all `others`, without an edge between them.
 
         Returns
         -------
         bool
-            False where any of the others depends on `node`, or is it. The
-            order is then as it was.
+            False if any of the others depends on `node` or is `node` itself.
+            The order is then unchanged.
         """
         position_of = self.position_of
         position = position_of[node]
@@ -201,7 +200,7 @@ class TopologicalOrder(Generic[Node]):
                 return True
 
     def _move(self, nodes: Iterable[Node], anchor: OrderPosition[Node]) -> None:
-        """Take `nodes` from where they are, and put them after `anchor` in the same order."""
+        """Move `nodes` after `anchor`, in the same order."""
         for node in sorted(nodes, key=lambda node: self.position_of[node].label):
             self.remove(node)
             anchor = self._link_after(anchor, node)
@@ -223,10 +222,10 @@ class TopologicalOrder(Generic[Node]):
         return position
 
     def _spread(self, start: OrderPosition[Node]) -> None:
-        """Make room after `start`: relabel the shortest sparse stretch.
+        """Make room after `start`: relabel the shortest sparse range.
 
-        A stretch of j positions is sparse enough when its labels span more than
-        j squared, which makes the amortized cost of an insertion logarithmic.
+        A range of j positions is sparse enough if its labels span more than 4 j
+        squared, which makes the amortized cost of an insertion logarithmic.
         """
         count = 1
         end = start.next

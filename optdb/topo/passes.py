@@ -1,4 +1,4 @@
-"""The graph rewriters of an equilibrium, run around the engine, whichever the host."""
+"""The graph rewriters of an equilibrium, run around the engine, for any host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.topo.profile import PhaseProfile
 class EquilibriumPass:
     """One equilibrium over one graph: its graph rewriters, and the cleanup after each change.
 
-    A subclass makes `engine`, whose `after_change` is `_clean_up`.
+    A subclass creates `engine`, with `_clean_up` as its `after_change`.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ class EquilibriumPass:
     equilibrium : object
         The host's equilibrium.
     cleanups : sequence
-        Its graph rewriters that run after each replacement.
+        The equilibrium's graph rewriters that run after each replacement.
     merger : type
-        The class of those that merge nodes, which have nothing to do where nothing is scheduled.
+        The class of merge rewriters, which are skipped if no merge is scheduled.
     """
 
     engine: Engine
@@ -40,7 +40,7 @@ class EquilibriumPass:
         self._uses: Counter[Any] = Counter()
 
     def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
-        """Run graph rewriters in turn, and the cleanup after them."""
+        """Run graph rewriters in turn, and then the cleanup."""
         if not rewriters:
             return []
         profiles = []
@@ -63,7 +63,7 @@ class EquilibriumPass:
             self.profile.keep_cleanup(rewriter, profile)
 
     def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
-        """Run one graph rewriter and count it; return its profile, and whether it changed the graph."""
+        """Run and count one graph rewriter; return its profile, and whether it changed the graph."""
         clock, imported = self.engine.clock, self.engine.imported
         start = perf_counter()
         profile = rewriter.apply(self.fgraph)

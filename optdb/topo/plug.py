@@ -1,9 +1,9 @@
-"""Connects the engine to Theano, for every function or for those of one mode.
+"""The connection of the engine to Theano, for every function or for those of one mode.
 
-Both ways translate the answers of database queries (see :mod:`optdb.topo.translate`), build C code in batches, and
-compute nodes without C code by whole arrays.
+Both translate the results of database queries (see :mod:`optdb.topo.translate`), build C code in batches, and
+compute nodes without C code on whole arrays.
 :func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` does the same
-in the thread that compiles a function with that mode, and only until the function is compiled.
+only in the thread that compiles a function with that mode, until the function is compiled.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_engine_rewriters(query: Query) -> Query:
-    """Select the rewriters that are registered for the engine alone, too, in queries for optimized code."""
+    """Include the rewriters that are registered only for the engine in queries for optimized code."""
     selects = "fast_run" in query.include and ENGINE_TAG not in query.include
     return query.including(ENGINE_TAG) if selects else query
 
 
 def as_flags_say(query: Query) -> Query:
-    """Exclude shape inference and its users where ``config.optdb.shapes`` is off."""
+    """Exclude shape inference and its users if ``config.optdb.shapes`` is off."""
     return query if config.optdb.shapes else query.excluding(*SHAPES_AND_THEIR_USERS)
 
 
 class _State:
-    """Who uses the engine now."""
+    """The current users of the engine."""
 
     def __init__(self) -> None:
-        #: Whether `enable` was called, and `disable` was not since.
+        #: Whether `enable` was called without a later `disable`.
         self.enabled = False
-        #: How many threads compile a function with a `TopoMode`.
+        #: The number of threads that are compiling a function with a `TopoMode`.
         self.compiling = 0
 
 
 class _Thread(threading.local):
-    """Whether this thread compiles a function with a `TopoMode`."""
+    """Whether this thread is compiling a function with a `TopoMode`."""
 
     compiles = False
 
@@ -92,25 +92,25 @@ _patches = PatchGroup(
 
 
 def is_enabled() -> bool:
-    """Tell whether the engine serves every query."""
+    """Tell whether the engine handles every query."""
     return _state.enabled
 
 
 def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> Switch:
-    """Run Theano's rewrite phases by the engine, from the next compilation on.
+    """Run Theano's rewrite phases with the engine, from the next compilation on.
 
     Parameters
     ----------
     tiered : bool, optional
         Sets the flag ``optdb.tiered``: whether functions compute in Python while their C code is built. None leaves the
-        flag as it is.
+        flag unchanged.
     matmul_precision : {'highest', 'high', 'default'}, optional
-        Sets the flag ``optdb.matmul_precision``: how exact a device's products of matrices are.
+        Sets the flag ``optdb.matmul_precision``: the precision of a device's matrix products.
 
     Returns
     -------
     Switch
-        Usable as a context manager, which puts things back as they were.
+        A switch that can be used as a context manager, which restores the previous state.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def disable() -> None:
 
 @contextmanager
 def _enabled_in_this_thread() -> Iterator[None]:
-    """Compile one function as within `enable`; queries of other threads get Theano's own optimizers."""
+    """Compile one function as within `enable`; queries in other threads return Theano's own optimizers."""
     with _lock:
         _state.compiling += 1
         _install()
@@ -186,7 +186,7 @@ def _uninstall_unused() -> None:
 
 
 class TopoMode(Mode):
-    """A Mode whose rewrite phases the engine serves, enabled or not."""
+    """A Mode whose rewrite phases the engine runs, enabled or not."""
 
     @property
     def optimizer(self) -> Any:
@@ -198,13 +198,13 @@ class TopoMode(Mode):
 class DeviceMode(TopoMode):
     """A Mode whose functions are computed on a device.
 
-    Theano keeps its default mode by the name of its class, so the class is another one than that of the mode TOPO.
+    Theano caches its default mode by class name, so this class differs from that of the mode TOPO.
     """
 
 
 #: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift. Only sizes
-#: and indices are fused before, which stay on the host. Theano's check that no convolution is left refuses those of
-#: float16, which the device computes.
+#: and indices, which stay on the host, are fused before the lift. Theano's check for remaining convolutions rejects
+#: those of float16, which the device supports.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
@@ -214,28 +214,28 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
     Parameters
     ----------
     base : str, Mode or None
-        The mode whose linker and query are taken over; None stands for
+        The mode that provides the linker and the query; None means
         ``config.mode``.
     device : str, optional
-        Where functions are computed, instead of by that mode's linker: the
-        name of an OpenCL context, or which device, as ``'opencl0:0'`` or a
-        part of its name; ``'auto'`` is the default context's, or else the
-        best one that works. Shared variables stay on the host, and are
+        The device that computes functions, instead of that mode's linker: the
+        name of an OpenCL context, or a device's number, as ``'opencl0:0'``, or
+        a part of its name; ``'auto'`` is the default context's device, or else
+        the best one that works. Shared variables stay on the host, and are
         copied when they have changed.
     tiered : bool
         Whether functions compute in Python while their C code is built, as with the flag
-        ``optdb.tiered``; False leaves that to the flag.
+        ``optdb.tiered``; False leaves the decision to the flag.
 
     Returns
     -------
     TopoMode
-        ``including``, ``excluding``, ``requiring`` and ``register`` give
-        modes of the same kind.
+        A mode whose methods ``including``, ``excluding``, ``requiring`` and
+        ``register`` return modes of the same kind.
 
     Raises
     ------
     optdb.flags.UnknownMode
-        If `base` is no mode's name; the message lists the names.
+        If there is no mode named `base`; the message lists the names.
     ValueError
         If `tiered` is True for a device, or for a linker whose functions wait for their C code.
     """

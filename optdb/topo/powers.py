@@ -1,8 +1,8 @@
 """Large powers of two as repeated squares: x ** 1024 in ten multiplications.
 
-Theano expands powers up to 512 in one go.  Beyond that, the rule
-here halves the exponent, and the engine applies it again to each result until
-Theano's own rule takes over.
+Theano expands powers up to 512 in one step.  For larger exponents, the rule
+here halves the exponent, and the engine applies it to each result until
+Theano's own rule applies.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from optdb.host.api.tensor import (
 )
 from optdb.topo.db import ENGINE_TAG, register_topo
 
-#: Up to this exponent Theano's local_pow_specialize_device expands the power.
+#: The largest exponent that Theano's local_pow_specialize_device expands.
 MAX_THEANO_EXPONENT = 512
-#: Each squaring doubles the relative error: beyond this exponent pow is more accurate.
+#: Each squaring doubles the relative error: for larger exponents, pow is more accurate.
 MAX_EXPONENT = 1024
 
 

@@ -1,8 +1,8 @@
-"""The engine's figures in the form of the host's equilibrium profile.
+"""The engine's statistics in the form of the host's equilibrium profile.
 
-The report of Theano, and that of PyTensor, takes a tuple of twelve: times, counts and sub-profiles, each a
-list with one entry a round.  :class:`PhaseProfile` fills it while a run goes
-on, so that Theano's own code prints and merges the engine's figures.
+The reports of Theano and PyTensor take a tuple of twelve: times, counts and sub-profiles, each a
+list with one entry per round.  :class:`PhaseProfile` fills it during a run, so
+that Theano's own code prints and merges the engine's statistics.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PhaseProfile:
     rewriter : object
         The host's equilibrium.
     cleanups : sequence
-        Its graph rewriters that run after each replacement.
+        The equilibrium's graph rewriters that run after each replacement.
     nodes : int
-        Apply nodes at the start.
+        Number of apply nodes at the start.
     """
 
     def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
@@ -47,7 +47,7 @@ class PhaseProfile:
         self._start = perf_counter()
 
     def begin_round(self, nodes: int) -> None:
-        """Open a round on a graph of `nodes` apply nodes."""
+        """Start a round on a graph of `nodes` apply nodes."""
         self._start = perf_counter()
         self.round_nodes.append(nodes)
         self.round_counts.append({})
@@ -57,12 +57,12 @@ class PhaseProfile:
         self._round_cleanups = {}
 
     def global_profiles(self, profiles: list[Any]) -> None:
-        """Keep what the round's global rewriters returned."""
+        """Record the profiles of the round's global rewriters."""
         self.globals[-1] = profiles
         self.global_seconds[-1] += perf_counter() - self._start
 
     def final_profiles(self, profiles: list[Any]) -> None:
-        """Keep what the round's final rewriters returned."""
+        """Record the profiles of the round's final rewriters."""
         self.finals[-1] = profiles
 
     def count(self, rewriter: Any, *, seconds: float, changed: bool, made: int) -> None:
@@ -74,14 +74,14 @@ class PhaseProfile:
             self.made[rewriter] += made
 
     def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
-        """Merge the profile of a cleanup with its earlier ones of this round."""
+        """Merge the profile of a cleanup with its earlier profile of this round."""
         previous = self._round_cleanups.get(rewriter)
         if previous is not None:
             profile = rewriter.merge_profile(previous, profile)
         self._round_cleanups[rewriter] = profile
 
     def end_round(self, rules: list[Rule]) -> None:
-        """Close the round; count the applications of `rules` since the last one."""
+        """End the round; count the applications of `rules` since the last round."""
         self.round_seconds.append(perf_counter() - self._start)
         counts = self.round_counts[-1]
         for rule in rules:
@@ -94,8 +94,8 @@ class PhaseProfile:
         )
 
     def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
-        """Return the host's twelve figures, followed by the engine's own."""
-        if len(self.round_seconds) < len(self.round_counts):  # stopped in mid-round
+        """Return the host's twelve statistics, followed by the engine's own."""
+        if len(self.round_seconds) < len(self.round_counts):  # stopped in the middle of a round
             self.end_round(rules)
         for rule in rules:
             self.seconds[rule.rewriter] += rule.seconds
@@ -108,7 +108,7 @@ class PhaseProfile:
             self.global_seconds,
             self.round_nodes,
             self.seconds,
-            [0.0] * len(self.round_seconds),  # the order is kept, never sorted again
+            [0.0] * len(self.round_seconds),  # no sorting time: the order is maintained incrementally
             self.made,
             self.globals,
             self.finals,

@@ -1,13 +1,12 @@
-"""Removes reshapes to the shape that an array has already, and writes shapes in one form.
+"""Removal of reshapes to an array's own shape, and canonicalization of shapes.
 
 Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
-order, other rewriters replace the lengths before they reach the reshape. So the rule compares its lengths with the
-inferred ones. Inferred lengths are in no graph that would fold them, so the rule folds those of constants alone.
+order, other rewriters replace the lengths before the reshape is visited. So the rule here compares them with the
+inferred lengths. Inferred lengths are not in a graph that is folded, so the rule evaluates constant ones itself.
 
-Theano's rewriters make a shape of its lengths by MakeVector where all are symbolic, and by Join where some are
-constants by then, which depends on the order of visits. Rewriters that look for a shape know MakeVector alone. So
-another rule turns the one into the other. Where a reshape stood between two transpositions, a third rule makes one of
-them.
+Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some are already
+constant, which depends on the order of visits. Rewriters that look for a shape only match MakeVector. So a second rule
+converts Join to MakeVector. A third rule merges two DimShuffles, such as those around a removed reshape.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from optdb.topo.db import ENGINE_TAG, register_topo
 
 #: The dtype of shapes.
 _DTYPE = "int64"
-#: As many axes as an array may have: a longer vector is data.
+#: The maximum number of axes of an array: a longer vector is not a shape.
 _MAX_LENGTHS = 32
 
 
@@ -53,7 +52,7 @@ def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variab
 
 
 def _numbers(part: Variable) -> list[Variable] | None:
-    """Return the elements of a vector of whole numbers; None if they are not known one by one."""
+    """Return the elements of an integer vector; None if they are not known individually."""
     if part.type.dtype != _DTYPE:
         return None
     if isinstance(part, Constant):
@@ -67,7 +66,7 @@ def _numbers(part: Variable) -> list[Variable] | None:
 
 @register_topo(ENGINE_TAG, tracks=[Reshape])
 def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Remove a reshape to lengths that are those of the input."""
+    """Remove a reshape to the lengths of its input."""
     x, wanted = node.inputs
     feature = getattr(fgraph, "shape_feature", None)
     if feature is None or x.type != node.outputs[0].type:
@@ -92,7 +91,7 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
 
 @register_topo(ENGINE_TAG, tracks=[DimShuffle])
 def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite two DimShuffles, one after the other, as one: Theano's rewriter is in earlier phases alone."""
+    """Merge two consecutive DimShuffles: Theano's rewriter only runs in earlier phases."""
     inner = node.inputs[0].owner
     assert isinstance(node.op, DimShuffle)
     if inner is None or not isinstance(inner.op, DimShuffle):

@@ -1,4 +1,4 @@
-"""What one run of the engine did, and whether it reached a fixed point.
+"""The statistics of one run of the engine, and whether it reached a fixed point.
 
 :class:`TopoResult` is written by the engine, shown by Theano's own profile
 report through :class:`~optdb.topo.rewriter.TopoRewriter`, and collected
@@ -17,7 +17,7 @@ from optdb.topo.rules import Rule
 
 
 class PingPong(NamedTuple):
-    """Two rules that undo each other: `rule` made again what `undone_by` had replaced.
+    """Two rules that undo each other: `rule` made a node again that `undone_by` had replaced.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class PingPong(NamedTuple):
 
 
 class RuleCount(NamedTuple):
-    """One rewriter's figures: see :class:`~optdb.topo.rules.Rule`."""
+    """One rewriter's statistics: see :class:`~optdb.topo.rules.Rule`."""
 
     name: str
     attempts: int
@@ -47,7 +47,7 @@ class RuleCount(NamedTuple):
     seconds: float
 
     def plus(self, other: RuleCount) -> RuleCount:
-        """Return the sums of two runs' figures for one rewriter."""
+        """Add the statistics of another run of the same rewriter."""
         return RuleCount(
             self.name,
             self.attempts + other.attempts,
@@ -59,32 +59,32 @@ class RuleCount(NamedTuple):
 
 @dataclass
 class TopoResult:
-    """The figures of one run over one graph.
+    """The statistics of one run over one graph.
 
     Attributes
     ----------
     name : str or None
-        The phase, by the name of its database.
+        The name of the phase's database.
     converged : bool
         True if no rewriter applies to any node any more.
     reason : str
-        Why it stopped, where it did not converge.
+        The reason for stopping, if the run did not converge.
     nodes_before, nodes_after, nodes_most : int
-        Apply nodes at the start, at the end, and at most in between.
+        Apply nodes at the start, at the end, and the maximum in between.
     visits : int
-        Nodes taken from the worklist, or met as replacements.
+        Visited nodes, from the worklist or as replacements.
     walks : int
-        How often the worklist went through the order.
+        Walks of the worklist through the order.
     rounds : int
-        How often global rewriters, worklist and final rewriters took turns.
+        Rounds of global rewriters, worklist and final rewriters.
     refused : int
         Replacements that the graph did not accept.
     folded : int
-        Nodes computed as constants once they were in the graph.
+        Nodes of the graph that were folded to constants.
     rules : list of RuleCount
-        One for each rewriter that tracks an op of the graph.
+        One entry for each rewriter that tracks an op of the graph.
     ping_pong : list of PingPong
-        Rewriters that undid each other, and were stopped.
+        Rewriters that undid each other and were stopped.
     seconds : float
         Wall-clock time of the whole run.
     """
@@ -106,25 +106,25 @@ class TopoResult:
 
     @property
     def attempts(self) -> int:
-        """How often any rewriter was tried on any node."""
+        """The number of times that rewriters were tried on nodes."""
         return sum(rule.attempts for rule in self.rules)
 
     @property
     def applications(self) -> int:
-        """How often any rewriter changed the graph."""
+        """The number of times that rewriters changed the graph."""
         return sum(rule.applications for rule in self.rules)
 
     @property
     def nodes_made(self) -> int:
-        """How many nodes the replacements brought in."""
+        """The number of nodes that replacements added."""
         return sum(rule.nodes_made for rule in self.rules)
 
     def count(self, rules: list[Rule]) -> None:
-        """Take over the rules' counters."""
+        """Copy the rules' counters."""
         self.rules = [RuleCount(r.name, r.attempts, r.applications, r.nodes_made, r.seconds) for r in rules]
 
     def __add__(self, other: TopoResult) -> TopoResult:
-        """Add two runs' figures, rule by rule."""
+        """Add two runs' statistics, rule by rule."""
         counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
         for rule in other.rules:
             count = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
@@ -181,7 +181,7 @@ def collect() -> Iterator[list[TopoResult]]:
     try:
         yield results
     finally:
-        # By identity: another list may have the same results, or none, in it.
+        # By identity: another list may be equal, for example empty.
         _listeners.lists = [listening for listening in _listeners.lists if listening is not results]
 
 

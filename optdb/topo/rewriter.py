@@ -1,10 +1,10 @@
 """TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
 
-It replaces an EquilibriumOptimizer: node rewriters go to the engine;
-global, final and cleanup rewriters keep their turns around it.  What it
-returns from :meth:`TopoRewriter.apply` begins with Theano's own profile of an
-equilibrium, so that ``config.profile`` shows the engine's figures in Theano's
-report.
+It replaces an EquilibriumOptimizer: the engine runs the node rewriters;
+global, final and cleanup rewriters run before, after and between as usual.
+The result of :meth:`TopoRewriter.apply` starts with Theano's own profile of an
+equilibrium, so that ``config.profile`` shows the engine's statistics in
+Theano's report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
 from optdb.topo.worklist import DIRECTIONS
 
-#: Decided by Theano's own tests: see docs/engine.md.
+#: The direction with the better results in Theano's own tests: see docs/engine.md.
 DEFAULT_DIRECTION = "out_to_in"
 
 
@@ -60,13 +60,13 @@ class TopoRewriter(EquilibriumOptimizer):
     cleanup_rewriters : sequence, optional
         Graph rewriters that run after each replacement.
     failure_callback : callable, optional
-        As NavigatorOptimizer takes it; by default a failure is treated as
-        ``config.on_opt_error`` says.
+        A callback as for NavigatorOptimizer; by default, failures are handled
+        according to ``config.on_opt_error``.
 
     Attributes
     ----------
     result : TopoResult or None
-        What the last run did.
+        The result of the last run.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
     @classmethod
     def from_equilibrium(cls, stock: EquilibriumOptimizer) -> TopoRewriter:
-        """Take over the members and limits of Theano's equilibrium `stock`."""
+        """Make a rewriter with the members and limits of Theano's equilibrium `stock`."""
         rewriter = cls(
             stock.global_optimizers,
             max_use_ratio=stock.max_use_ratio,
@@ -108,14 +108,14 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query gives an index of its own, which keeps the order of registration for each op.
+        # Each query returns its own index, which keeps the order of registration for each op.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter
 
     @classmethod
     def from_topo(cls, stock: TopoOptimizer) -> TopoRewriter:
-        """Take over the group of node rewriters of Theano's one-pass TopoOptimizer."""
+        """Make a rewriter with the node rewriters of Theano's one-pass TopoOptimizer."""
         group = stock.local_opt
         members = group.opts if isinstance(group, LocalOptGroup) else [group]
         return cls(
@@ -151,7 +151,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
     @staticmethod
     def print_profile(stream: TextIO, prof: tuple[Any, ...], level: int = 0) -> None:
-        """Print the profile that `apply` returned, the engine's figures last."""
+        """Print the profile that `apply` returned, the engine's statistics last."""
         *stock, result = prof
         EquilibriumOptimizer.print_profile(stream, tuple(stock), level)
         print(" " * (4 * level), f"  engine: {result}", file=stream)
@@ -160,7 +160,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
     @staticmethod
     def merge_profile(prof1: tuple[Any, ...], prof2: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add up two profiles."""
+        """Add two profiles."""
         *stock1, result1 = prof1
         *stock2, result2 = prof2
         merged = EquilibriumOptimizer.merge_profile(tuple(stock1), tuple(stock2))
@@ -168,7 +168,7 @@ class TopoRewriter(EquilibriumOptimizer):
 
 
 def _op_names(node: Apply | None) -> tuple[str, ...]:
-    """Return the names by which optdb.trace selects the op of a node: its text, its class, and its scalar op."""
+    """Return the names that select a node's op in optdb.trace: its text, its class, and its scalar op."""
     if node is None:
         return ()
     op = node.op
@@ -229,7 +229,7 @@ class _RewritePass(EquilibriumPass):
         return self.profile.finish(result, self.engine.table.rules)
 
     def _is_idle(self) -> bool:
-        """Tell whether nothing but graph rewriters could change the graph, and none of them has anything to look at."""
+        """Tell whether only global graph rewriters could change the graph, and all of them are idle."""
         rewriter = self.rewriter
         if rewriter.folds or rewriter.final_optimizers or rewriter.cleanup_optimizers:
             return False
@@ -243,7 +243,7 @@ class _RewritePass(EquilibriumPass):
         return any(self.engine.table.may_track(nodes[0].op) for nodes_of in grouped for nodes in nodes_of.values())
 
     def _idle_round(self) -> None:
-        """Run the graph rewriters, which change nothing, for their profiles: Theano's report wants one of each."""
+        """Run the idle graph rewriters for their profiles, since Theano's report requires one of each."""
         self.engine.result.rounds += 1
         self.profile.begin_round(len(self.fgraph.apply_nodes))
         self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))
@@ -255,7 +255,7 @@ class _RewritePass(EquilibriumPass):
             clock = engine.clock
             engine.result.rounds += 1
             self.profile.begin_round(len(self.fgraph.apply_nodes))
-            # Theano's report wants each cleanup's figures in each round.
+            # Theano's report requires each cleanup's profile in each round.
             self._clean_up(always=True)
             if engine.result.rounds == 1:
                 engine.fold_all()
@@ -269,13 +269,13 @@ class _RewritePass(EquilibriumPass):
                 return
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-        """Treat a failure as the rewriter's callback says, and a cycle as an error."""
+        """Pass a failure to the rewriter's callback, and report a cycle as an error."""
         callback = self.rewriter.failure_callback
         if callback is None:
             raise error
         if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
-            # The usual callback keeps silent about InconsistencyError, which
-            # the in-place rewriters cause by design. A cycle is a mistake.
+            # The default callback ignores InconsistencyError, which in-place
+            # rewriters cause by design. A cycle is a mistake.
             report_failure(error, self.rewriter, pairs, rewriter, node)
             return
         callback(error, self.rewriter, pairs, rewriter, node)

@@ -1,8 +1,8 @@
-"""Which rewriters to try on which node: dispatch by op and by op class.
+"""Dispatch of rewriters to nodes, by op and by op class.
 
 A :class:`Rule` is a node rewriter with its counters; a :class:`RuleTable`
-answers "which rules track this op?", and remembers the answer per op object,
-so that neither the op's hash nor its equality is computed again.
+answers "which rules track this op?", and caches the answer per op object,
+so that each op is hashed and compared only once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from optdb.host.api.rewriters import LocalOptimizer, transform_of
 
 
 class Rule:
-    """A node rewriter and what it did in one run.
+    """A node rewriter and its statistics in one run.
 
     Attributes
     ----------
     guard : callable, or None
-        Tells in short whether `transform` may apply to a node.
+        A cheap test of whether `transform` may apply to a node.
     transform : callable
-        What the rewriter offers for a node.
+        A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        Those of ``(None, False)`` that `transform` returns again until an
-        ancestor of the node changes. A guard's refusal always lasts.
+        The values among ``(None, False)`` that `transform` returns again until
+        an ancestor of the node changes. A guard's refusal always lasts.
     attempts, applications, nodes_made : int
-        How often it was tried, how often it changed the graph, and how many
-        nodes its replacements brought in.
+        How often the rule was tried, how often it changed the graph, and the
+        number of nodes that its replacements added.
     seconds : float
         Wall-clock time inside `transform` and the replacement.
     """
@@ -68,9 +68,9 @@ class RuleTable:
 
     The order for a node is Theano's: first the rewriters without tracks, then
     those that track the op's class, then those that track the op itself, each
-    in the order given; but those that find a node to be zero come before those
-    that move it about. A class is matched exactly, not by inheritance, as Theano matches
-    it. Rewriters that are known to decline an op which they track are left out.
+    in the given order; but rewriters that find a node to be zero come before
+    those that move it. As in Theano, a class is matched exactly, not by
+    inheritance. Rewriters that are known to decline a tracked op are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -87,7 +87,7 @@ class RuleTable:
 
     @classmethod
     def indexed(cls, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> RuleTable:
-        """Make a table of rewriters that are indexed already, as Theano's equilibriums keep them."""
+        """Make a table from rewriters that are already indexed, as in Theano's equilibriums."""
         table = cls.__new__(cls)
         table._fill(untracked, tracked)
         return table
@@ -95,19 +95,19 @@ class RuleTable:
     def _fill(self, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> None:
         self._untracked = untracked
         self._tracked = tracked
-        # Of some hundred rewriters a small graph meets a few: rules are made when met.
+        # A small graph needs few of some hundred rewriters, so rules are created on demand.
         self._rule_of: dict[int, Rule] = {}
         self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
-        # The entry holds the op, so that no other object gets its id.
+        # The entry keeps the op alive, so that its id is not reused.
         self._by_id: dict[int, tuple[PureOp, tuple[Rule, ...]]] = {}
 
     @property
     def rules(self) -> list[Rule]:
-        """The rules that track an op which was asked for, in the order of asking."""
+        """The rules that were returned for any op, in the order of the queries."""
         return list(self._rule_of.values())
 
     def may_track(self, op: PureOp) -> bool:
-        """Tell whether a rule may track `op`, without making one."""
+        """Tell whether a rule may track `op`, without creating the rule."""
         return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
@@ -122,7 +122,7 @@ class RuleTable:
         return rules
 
     def _of_class(self, cls: type[PureOp]) -> list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]:
-        """Return the rewriters without tracks, and those that track `cls`, with what each asks of an op first."""
+        """Return the rewriters without tracks and those that track `cls`, each with its predicate on ops or None."""
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))

@@ -1,9 +1,9 @@
-"""Recomputes shared scalar arithmetic in each of its users, inside the user's own loop.
+"""Recomputation of shared scalar arithmetic in each of its users.
 
-Theano fuses an elementwise node into its user where that is the only one.  A
-0-d node with several users stays a node of its own, which costs a call per
-evaluation; its arithmetic costs nothing.  After fusion and merging, each such
-user gets a copy to itself, and Theano's fusion takes the copy in.
+Theano fuses an elementwise node into its user if there is only one.  A 0-d
+node with several users stays a separate node, which costs a call per
+evaluation, while its arithmetic costs nothing.  After fusion and merging, each
+user of such a node is fused with its own copy of it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.fusion import FusedNodeBuilder, Group, GroupFusion, Grouping, is_integer_scalar, takes_all
 
-#: A node with more users than this stays: copies are code that the compiler reads.
+#: The maximum number of users of a copied node, since each copy adds code to compile.
 MOST_USERS = 4
-#: Likewise for a node with more scalar operations than this.
+#: The maximum number of scalar operations of a copied node.
 MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copy 0-d elementwise nodes into all their users, where all of them are 0-d too.
+    """Copy 0-d elementwise nodes into all their users, if all users are 0-d elementwise nodes.
 
     Parameters
     ----------
     takes : callable
-        Whether an elementwise node may be fused.
+        A predicate that tells whether an elementwise node may be fused.
     """
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
@@ -52,9 +52,9 @@ class InlineScalars(Optimizer):
 def _fused_users(
     fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
-    """Return pairs of a user's output and its replacement, which computes `node` and the user in one.
+    """Yield pairs of a user's output and its replacement, which computes `node` and the user in one.
 
-    A user may use another one: it is built when the other one has been replaced.
+    A user may depend on another user, so each is built only after the previous one has been replaced.
     """
     clients_of = dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0]))
     users = [user for user in clients_of if not is_output(user)]
@@ -82,12 +82,12 @@ def _is_scalar_arithmetic(node: Apply) -> bool:
 
 
 def _operations(node: Apply) -> int:
-    """Return how many scalar operations `node` does for each element."""
+    """Return the number of scalar operations that `node` does for each element."""
     inner: Any = getattr(scalar_op_of(node), "fgraph", None)
     return 1 if inner is None else len(inner.apply_nodes)
 
 
-#: The tag of a device's functions: of their host graphs, only sizes and indices are fused before the lift.
+#: The tag for a device's functions: only sizes and indices of their host graphs are fused before the lift.
 SIZES_TAG = "optdb_sizes"
 
 compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)

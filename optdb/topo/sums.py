@@ -1,11 +1,11 @@
-"""Reuses wide sums that are computed anyway as terms of wider sums, and likewise products.
+"""Reuse of wide sums that are computed anyway as terms of wider sums, and likewise of products.
 
 A canonical sum has no sums among its terms, so a recurrence ``s[t] = s[t-1] + a[t]`` becomes a sum of t terms for each
-t: the work is quadratic in the number of steps, and each sum is an op of its own to fuse and to compile.  Before
-fusion, this pass writes a sum as ``s[t-1] + a[t]`` again where the terms of ``s[t-1]`` are among its own.
+t: the work is quadratic in the number of steps, and each sum is a separate op to fuse and to compile.  Before fusion,
+this pass writes a sum as ``s[t-1] + a[t]`` again if the terms of ``s[t-1]`` are a subset of its own.
 
-No graph gets more nodes.  A sum is reused only if fusion cannot remove its node: one of its users is no elementwise
-op, or it is an output of the graph.  The wider sum keeps at most as many nodes as it has, and each shared term loses a
+The number of nodes never grows.  A sum is reused only if fusion cannot remove its node: one of its users is not an
+elementwise op, or it is an output of the graph.  The wider sum gets no additional nodes, and each shared term loses a
 user.
 """
 
@@ -22,10 +22,10 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
 from optdb.topo.db import ENGINE_TAG
 
-#: A sum with fewer terms is not reused: to read so few terms again costs no more than a change of the rounding order.
+#: The minimum number of terms of a reused sum: rereading fewer terms does not justify another rounding order.
 MIN_SHARED_TERMS = 3
-#: How many narrower sums are compared with a sum, the widest first. The widest one that has its last term is nearly
-#: always right.
+#: The maximum number of narrower sums that are compared with a sum, the widest first. The widest one that has its last
+#: term nearly always matches.
 MAX_COMPARISONS = 32
 
 #: A term, and whether it is subtracted (or divided by).
@@ -33,7 +33,7 @@ Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Write a sum or product by the largest other one whose terms are a subset of its own, if that is a node anyway."""
+    """Rewrite sums and products with the largest existing ones whose terms are a subset of their own."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]
@@ -64,7 +64,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace a sum by one that reuses a narrower sum, and return the new variable; `out` if there is no such sum."""
+    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out` if there is none."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -89,7 +89,7 @@ def _has_node_after_fusion(fgraph: FunctionGraph, var: Variable) -> bool:
 
 
 class _Operation:
-    """Sums, or products: an operation of many operands and its inverse of two.
+    """Sums or products: an n-ary operation and its binary inverse.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class _Operation:
         self.inverse = inverse
 
     def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether a graph has sums of which one may be among the terms of another."""
+        """Tell whether a graph has sums, one of which may be a term of another."""
         widths = [
             len(node.inputs)
             for node in fgraph.apply_nodes
@@ -111,9 +111,9 @@ class _Operation:
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
-        """Tell whether a node is of this operation, and computes in one dtype.
+        """Tell whether a node is of this operation and computes in one dtype.
 
-        Among several dtypes, the order of the operands determines in which one C computes.
+        With several dtypes, the order of the operands determines the dtype in which C computes.
         """
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
@@ -121,14 +121,14 @@ class _Operation:
         return dtype != "bool" and all(var.type.dtype == dtype for var in node.inputs)
 
     def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Tell whether a node is the last step of a sum, or of a part that several others share."""
+        """Tell whether a node is the last step of a sum, or of a partial sum with several users."""
         if not self.is_step(node):
             return False
         users = clients(fgraph, node.outputs[0])
         return len(users) != 1 or is_output(users[0][0]) or not self.is_step(users[0][0])
 
     def terms_of(self, fgraph: FunctionGraph, node: Apply) -> Counter[Term]:
-        """Return the terms of the sum that ends with `node`, with how often each occurs, in the order of the sum."""
+        """Return the terms of the sum that ends with `node`, with their counts, in the order of the sum."""
         terms: Counter[Term] = Counter()
         todo: list[Term] = [(node.outputs[0], False)]
         while todo:
@@ -145,7 +145,7 @@ class _Operation:
         return terms
 
     def combined(self, terms: list[Term]) -> Variable:
-        """Return the sum of terms, of which the first is not subtracted."""
+        """Return the sum of terms, the first of which is not subtracted."""
         positive = self._main_of([var for var, is_inverse in terms if not is_inverse])
         inverse = [var for var, is_inverse in terms if is_inverse]
         return self.inverse(positive, self._main_of(inverse)) if inverse else positive
@@ -155,7 +155,7 @@ class _Operation:
 
 
 class _WideSums:
-    """Sums that may be reused, found by their last term in topological order.
+    """Sums that may be reused, indexed by their last term in topological order.
 
     Parameters
     ----------
@@ -173,11 +173,11 @@ class _WideSums:
         self._by_last_term.setdefault(last, []).append((var, terms))
 
     def take_number(self, old: Variable, new: Variable) -> None:
-        """Record that `new` is computed where `old` was."""
+        """Record that `new` has the position of `old`."""
         self._numbers.setdefault(new, self._numbers[old])
 
     def widest_in(self, terms: Counter[Term], out: Variable) -> tuple[Variable, Counter[Term]] | None:
-        """Return the widest sum, and its terms, that are all among `terms`; None if there is none."""
+        """Return the widest sum whose terms are all among `terms`, with its terms; None if there is none."""
         candidates = sorted(self._candidates(terms, out), key=lambda candidate: -candidate[1].total())
         for candidate in candidates[:MAX_COMPARISONS]:
             if all(terms[term] >= count for term, count in candidate[1].items()):

@@ -1,10 +1,10 @@
-"""Replaces Theano's queried optimizers by the engine's, member by member.
+"""Replacement of Theano's queried optimizers by the engine's, member by member.
 
-A query of Theano's database gives a tree: a SeqOptimizer of phases, each of
-them an equilibrium, a one-pass TopoOptimizer, a sequence again, or something
-else.  :func:`translate` replaces the phases that the engine serves, and leaves
-everything else as it is.  Because it works on
-the answer of a query, rewriters that were registered late take part.
+A query of Theano's database returns a tree: a SeqOptimizer of phases, each of
+them an equilibrium, a one-pass TopoOptimizer, another sequence, or something
+else.  :func:`translate` replaces the phases that the engine can run, and leaves
+everything else unchanged.  Because it works on the result of a query, rewriters
+that were registered late are included.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopoSequence(SeqOptimizer):
 
     @classmethod
     def of(cls, stock: SeqOptimizer) -> SeqOptimizer:
-        """Return `stock` as a TopoSequence; a subclass of SeqOptimizer stays what it is."""
+        """Convert `stock` to a TopoSequence, unless it is of a subclass of SeqOptimizer."""
         if type(stock) is SeqOptimizer:
             stock.__class__ = cls
         return stock
@@ -62,7 +62,7 @@ def translate(optimizer: Any) -> Any:
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         rewriter = TopoRewriter.from_equilibrium(optimizer)
-        # A fixed point within a fixed point needs no engine of its own: such a group stays one pass.
+        # A group within a fixed point needs no fixed point of its own: it stays one pass.
         rewriter.global_optimizers = [
             member if _is_fixed_point_group(member) else translate(member) for member in rewriter.global_optimizers
         ]
@@ -83,7 +83,7 @@ def translate(optimizer: Any) -> Any:
 
 
 def _is_fixed_point_group(optimizer: Any) -> bool:
-    """Tell whether a TopoOptimizer's group asks for all that applies, again and again."""
+    """Tell whether a TopoOptimizer's group applies all its rewriters repeatedly."""
     return (
         type(optimizer) is TopoOptimizer
         and isinstance(optimizer.local_opt, LocalOptGroup)

@@ -1,12 +1,12 @@
-"""The nodes that are still to be looked at, in topological order.
+"""The nodes that are still to be visited, in topological order.
 
 The worklist is a set of pending nodes and a cursor that walks over a
-:class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and
-back, like an elevator.  The cursor meets nodes that are pushed ahead of it on
-this walk, and those that are pushed after the cursor has passed on the way back: once, however
-many of their operands changed meanwhile.  Turning around matters: a change that makes
-its users change, and they theirs, goes through the whole graph in one walk
-towards the outputs, where walks in the other direction take one for each step.
+:class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and back,
+like an elevator.  Nodes that are pushed ahead of the cursor are popped on the
+same walk, and nodes behind it on the way back: once, however many of their
+operands have changed.  Alternating directions matters: a change that propagates
+from user to user crosses the whole graph in one walk towards the outputs, but
+would take one walk per node in the other direction.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Generic
 
 from optdb.topo.order import Node, OrderPosition, TopologicalOrder
 
-#: Which end of the order is visited first.
+#: The directions of the first walk: outputs first or inputs first.
 DIRECTIONS = ("out_to_in", "in_to_out")
 
 
 class Worklist(Generic[Node]):
-    """Pending nodes of an order, popped walk after walk, to and fro.
+    """Pending nodes of an order, popped on walks in alternating directions.
 
     Parameters
     ----------
     order : TopologicalOrder
-        Its owner keeps it up to date; nodes may enter, leave and move at
+        The order, maintained by its owner; nodes may enter, leave and move at
         any time.
     direction : {'out_to_in', 'in_to_out'}
-        Of the first walk: outputs first or inputs first.
+        The direction of the first walk: outputs first or inputs first.
 
     Notes
     -----
     Invariant: every pending node is in the order. Push and removal are one
     set operation each. A pop walks from the cursor to the next pending node:
-    a whole walk costs one step per node, shared by all that it pops, so that
-    a pop is constant amortized as long as walks find work.
+    a whole walk costs one step per node, shared by all its pops, so that a pop
+    takes amortized constant time as long as walks find work.
     """
 
     def __init__(self, order: TopologicalOrder[Node], direction: str = "out_to_in") -> None:
@@ -63,11 +63,11 @@ class Worklist(Generic[Node]):
         self.pending.update(nodes)
 
     def discard(self, node: Node) -> None:
-        """Forget `node`; it need not be pending."""
+        """Remove `node` if it is pending."""
         self.pending.discard(node)
 
     def pop(self) -> Node:
-        """Return the next pending node and forget it.
+        """Remove and return the next pending node.
 
         Raises
         ------
