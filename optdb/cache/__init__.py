@@ -1,18 +1,19 @@
-"""Singleton ops: one object for one op.
+"""Singleton ops: equal ops are one object (interning).
 
 ::
 
-    Cls(*args) ─▶ construct ─▶ calls: made like this before? ─▶ that op
+    Cls(*args) ─▶ construct ─▶ calls: an equal call before? ──▶ its op
                      │
                      ▼ no: build it
                    store ◀─ key ◀─ frozen values, inner graphs, host.definition
                      │
                      ▼
-                   the op that is like it, or the new one
+                   the equal op, or the new one
 
-`install` lets all op classes take part, Theano's and others', now and later;
-:class:`SingletonOp` is for those that want it always. Equality is identity
-first, and a shared op's hash is computed once (``optdb.host.api.identity``).
+`install` enables sharing for all op classes, Theano's and others', present and
+future; classes derived from :class:`SingletonOp` are always shared. Equality
+compares identity first, and a shared op's hash is computed once
+(``optdb.host.api.identity``).
 """
 
 from __future__ import annotations

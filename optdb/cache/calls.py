@@ -1,10 +1,10 @@
 """The fast path: a repeated constructor call returns its earlier op without building one.
 
-The store can look an op up by its key only once the op is built. For the few
-classes that are constructed most often, and whose constructors only keep their
+The store can look up an op by its key only after the op is built. For the few
+classes that are constructed most often, and whose constructors only store their
 arguments, the call itself is the key. Arguments are compared as strictly as
-props are; a call with anything but numbers, names, ops and tuples or small
-dicts of them takes the slow path.
+props; a call with anything but integers, strings, None, ops and sequences or
+mappings of them takes the slow path.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PLAIN = frozenset({int, bool, str, type(None)})
 
 
 class _NoKey(Exception):
-    """An argument that says too little about what the constructor makes of it."""
+    """An argument that cannot be part of a call's key."""
 
 
 def call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor's call, None if there can be none.
+    """Return a hashable key of a constructor's call; None if there is none.
 
-    Ops in it stand by their ids, so that the caller has to hold the arguments along with the key.
+    Ops are represented by their ids, so the caller has to keep the arguments alive along with the key.
     """
     if not is_repeatable(cls):
         return None
@@ -61,7 +61,7 @@ def _key(value: Any) -> Any:
 
 
 def recall(store: Store, key: Any) -> PureOp | None:
-    """Return the op that an equal call returned, while that op is alive."""
+    """Return the op that an equal call returned, if it is still alive."""
     entry = store.calls.get(key)
     op = None if entry is None else entry[0]()
     if op is not None:
@@ -70,7 +70,7 @@ def recall(store: Store, key: Any) -> PureOp | None:
 
 
 def remember(store: Store, key: Any, arguments: Any, op: PureOp) -> None:
-    """Note that a call gave `op`, if it is shared."""
+    """Record that a call returned `op`, if the op is shared."""
     entry = store.entry(op)
     if entry is None:
         return

@@ -1,7 +1,7 @@
 """Construction of ops through the store.
 
-The op's own constructor makes a new op, and the store returns the shared op
-that is equal to it; the new one is dropped, if there is one. So positional,
+The op's own constructor makes a new op. If the store has a shared op that is
+equal to it, that op is returned, and the new one is dropped. So positional,
 keyword and default arguments lead to the same op, and no constructor ever runs
 on a shared op.
 """
@@ -14,12 +14,12 @@ from optdb.cache.calls import call_key, recall, remember
 from optdb.cache.store import Store
 from optdb.host.api.graph import PureOp
 
-#: The one store of the process.
+#: The store of the process.
 store = Store()
 
 
 def construct(cls: type, /, *args: Any, **kwargs: Any) -> Any:
-    """Return the op that ``cls(*args, **kwargs)`` gives: one object for one op."""
+    """Return the shared op that is equal to ``cls(*args, **kwargs)``."""
     key = call_key(cls, args, kwargs)
     if key is not None:
         cached = recall(store, key)

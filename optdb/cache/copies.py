@@ -1,9 +1,9 @@
-"""Copies and pickles of shared ops give the shared op.
+"""Copying and unpickling of shared ops, which return the shared op.
 
-While the cache is installed, these functions replace methods of all op classes.  Theano reads the pickles
-without optdb: it holds the op as Theano pickles it, inside a call of ``copy.copy``.  Where the cache is
-installed, that call gives the one op; elsewhere it gives a copy.  Ops in pickles without that call, and others that
-are made without a constructor, are exchanged for the one op when they become part of a node.
+While the cache is installed, these functions replace methods of all op classes.  Theano can load the pickles without
+optdb: they hold the op as Theano pickles it, inside a call of ``copy.copy``.  With the cache installed, that call
+returns the shared op; otherwise it returns a copy.  Ops in pickles without that call, and others that are created
+without a constructor, are replaced by the shared op when they become part of a node.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from optdb.host.api.patching import Patch, Wrapper
 
 
 def unshared_copy(op: PureOp) -> PureOp:
-    """Return an unshared copy of an op, to be changed.
+    """Return an unshared copy of an op that can be modified.
 
-    When the copy becomes part of a node, the one op that is like it replaces it.
+    When the copy becomes part of a node, it is replaced by the shared op that is equal to it.
 
     Parameters
     ----------
     op : Op
-        The op; it stays as it is.
+        The op; it is not modified.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
-    """Return the one op that is like `op` in place of a copy; a copy, deep with a memo, if it cannot be shared."""
+    """Return the shared op equal to `op` in place of a copy; a copy, deep with a memo, if it cannot be shared."""
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
@@ -58,7 +58,7 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # A class's own reduction holds no op. A copy of the op around it would be pickled the same way, without end.
+    # A class's own reduction does not contain an op. Pickling a copy of the op with it would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)
@@ -73,14 +73,14 @@ def _adopting(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _restore_node(self: Apply, state: dict[str, Any]) -> None:
-    """Set the state of an unpickled node; its op may come from a pickle that knows nothing of the cache."""
+    """Set the state of an unpickled node; its op may come from a pickle that was written without the cache."""
     vars(self).update(state)
     if isinstance(self.op, PureOp):
         self.op = store.adopt(self.op)
 
 
 def copy_patches() -> list[Patch]:
-    """Return the patches that prevent copies beside the shared op."""
+    """Return the patches that prevent copies of shared ops."""
     return [
         Patch(PureOp, "__copy__", copy_of_shared, "a copy of a shared op is that op"),
         Patch(PureOp, "__deepcopy__", copy_of_shared, "a copy of a shared op is that op"),

@@ -1,13 +1,13 @@
-"""Turns values into keys: two keys are equal if the values are, in type and in content.
+"""Conversion of values to keys, which are equal if the values are equal in type and in content.
 
-Python's own equality will not do: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
+Python's own equality is not suitable: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
 differs from itself, a dtype equals its name, and a list has no hash. A
-:class:`Freezer` takes any value and gives something hashable that is equal for
-values that mean the same, and different for the rest.
+:class:`Freezer` takes any value and returns a hashable key that is equal for
+equivalent values, and different for all others.
 
-Functions are equal if they have the same code and nothing bound to it. Other
-values without an equality of their own (modules, loggers) are equal if they are
-one object.
+Functions are equal if they have the same code, globals and defaults, and neither
+closures nor attributes. Other values without an equality of their own (modules,
+loggers) are compared by identity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
 
-#: Arrays above this size are compared by identity: their contents would be kept in the key.
+#: Larger arrays are compared by identity, since their contents would be stored in the key.
 LARGEST_ARRAY = 4096  # bytes
 
 _ITSELF = frozenset({str, bytes, type(None), type(Ellipsis), type(NotImplemented)})
@@ -29,7 +29,7 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray)
 
 
 class Unhashable(TypeError):
-    """A mutable value where only an immutable one can be a key."""
+    """A mutable value in place of an immutable one, which a key requires."""
 
 
 class Same:
@@ -56,8 +56,8 @@ class Freezer:
     Parameters
     ----------
     changing : bool
-        Take lists, dicts, sets and small arrays by what they hold now. Otherwise they
-        are refused, because mutable values are no keys.
+        Whether lists, dicts, sets and small arrays are accepted, and compared by their
+        current contents. Otherwise they raise Unhashable, because they can change.
     special : callable, optional
         Called with each value that is not plain; returns its key, or None to let the
         Freezer make it.
@@ -68,12 +68,12 @@ class Freezer:
         self.special = special
 
     def __call__(self, value: Any) -> Any:
-        """Return a hashable key that stands for `value`.
+        """Return a hashable key of `value`.
 
         Raises
         ------
         Unhashable
-            If a value can change and `changing` is false; the message says what it is.
+            If a value can change and `changing` is false; the message names its type.
         """
         cls = type(value)
         if cls in _ITSELF:
@@ -159,7 +159,7 @@ class Freezer:
 
 
 _MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
-    # NumPy's scalars first: some are Python's floats and complexes, too.
+    # NumPy's scalars first: some are also Python floats or complexes.
     (np.generic, Freezer._numpy_scalar),
     (float, Freezer._float),
     (complex, Freezer._complex),
@@ -174,10 +174,10 @@ _MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
     (object, Freezer._object),
 )
 
-#: Cached results of `_maker`. Weak keys would cost more than the few classes that die.
+#: Cached results of `_maker`. Weak keys would cost more than keeping a few unused classes alive.
 _maker_of: dict[type, Callable[[Freezer, Any], Any]] = {}
 
 
 def _maker(cls: type) -> Callable[[Freezer, Any], Any]:
-    """Return what makes keys of a class's instances."""
+    """Return the method that makes keys of a class's instances."""
     return next(make for kinds, make in _MAKERS if issubclass(cls, kinds))

@@ -1,12 +1,12 @@
-"""Detects changes to what defines shared ops: their props, and the other attributes that are part of their keys.
+"""Detection of changes to the defining attributes of shared ops: props, and other attributes in their keys.
 
-Theano allows such changes, and some ops count in a prop how often they ran. So
-the guard makes the change, drops the op from the store, and warns of the class
-and the attribute; a warning filter makes it an error. Where the op was also returned
-for a copy, the guard refuses the change: the original must not change with its
-copy. Attributes that are set later, such as an op's own caches, are not watched.
+Theano allows such changes, and some ops count their runs in a prop. So the guard
+makes the change, drops the op from the store, and warns with the class and the
+attribute; a warning filter can turn that into an error. If the op was also returned
+in place of a copy, the guard refuses the change: the original must not change with
+its copy. Attributes that are set later, such as an op's own caches, are not watched.
 
-The guard exists only where ``__debug__`` is true: under ``python -O`` it costs
+The guard exists only if ``__debug__`` is true: under ``python -O`` it costs
 nothing.
 """
 
@@ -33,11 +33,11 @@ _MISSING = _Missing()
 
 
 class SharedOpChanged(RuntimeWarning):
-    """What defines a shared op was changed, which changes every graph with this op."""
+    """A defining attribute of a shared op was changed, which affects every graph with this op."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`; drop a shared op from the store if the attribute defines it, and changes.
+    """Set an attribute of `op`; if that changes a defining attribute of a shared op, drop the op from the store.
 
     Warns
     -----
@@ -54,7 +54,7 @@ def set_attribute(op: Any, name: str, value: Any) -> None:
 
 
 def delete_attribute(op: Any, name: str) -> None:
-    """Delete an attribute of `op`, see `set_attribute`."""
+    """Delete an attribute of `op`; see `set_attribute`."""
     _check(op, name, _MISSING)
     object.__delattr__(op, name)
 
@@ -73,7 +73,7 @@ def _check(op: Any, name: str, value: Any) -> None:
 
 
 def _says_nothing(name: str, before: Any, value: Any) -> bool:
-    """Tell whether an empty map is set where there is none: Scan does so when it is printed."""
+    """Tell whether a missing map is set to an empty one, as Scan does when it is printed."""
     return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 

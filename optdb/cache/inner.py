@@ -1,7 +1,7 @@
 """Keys of the inner graphs of ops.
 
-A key numbers nodes in topological order and inputs by their index. It is a list
-of ops and numbers, equal for graphs that compute the same in the same way.
+A key numbers nodes in topological order and inputs by their index. It consists of
+types, ops and numbers, and is equal for graphs of the same structure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from optdb.host.api.graph import Constant, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph, computed only when it is compared with that of a graph of the same hint.
+    """The key of a graph, computed only when it is compared with that of a graph with the same hint.
 
     Parameters
     ----------
     graph : InnerGraph
-        The graph, with the hint by which it is hashed.
+        The graph, with the hint that its hash is computed from.
     frozen : callable
-        As `graph_key` takes it.
+        The same parameter as for `graph_key`.
     """
 
     __slots__ = ("_frozen", "_graph", "_key")
@@ -41,7 +41,7 @@ class GraphKey:
         return bool(self.whole() == other.whole())
 
     def whole(self) -> Any:
-        """Return the key itself."""
+        """Return the complete key, computed on first use."""
         if self._key is None:
             self._key = graph_key(self._graph.inputs, self._graph.outputs, self._frozen)
         return self._key
@@ -58,15 +58,15 @@ def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: C
     Parameters
     ----------
     inputs, outputs : sequence of Variable
-        The graph may also use constants, by their values, and other variables
-        without an owner, by identity.
+        The ends of the graph. It may also contain constants, compared by value, and
+        other variables without an owner, compared by identity.
     frozen : callable
-        Makes the key of an op or a constant's signature; types stand for themselves.
+        Makes the key of an op or a constant's signature; types are their own keys.
 
     Returns
     -------
     tuple
-        Types of the inputs, one entry per node, and where the outputs come from.
+        Types of the inputs, one entry per node, and the sources of the outputs.
     """
     sources: dict[Variable, Any] = {var: ("input", index) for index, var in enumerate(inputs)}
 

@@ -1,8 +1,8 @@
-"""The key of an op: its class and all that defines it, as one hashable value.
+"""The key of an op: its class and its defining values, as one hashable value.
 
-An op's description comes from :mod:`optdb.host.api.definition`; values become keys
-in :mod:`optdb.cache.frozen`. A shared op that is part of another one's
-description, like the scalar op of an Elemwise, is compared by identity.
+An op's definition comes from :mod:`optdb.host.api.definition`; values are converted
+to keys by :mod:`optdb.cache.frozen`. A shared op that is part of another op's
+definition, like the scalar op of an Elemwise, is compared by identity.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Unshareable(Exception):
 
 @dataclass(frozen=True)
 class Key:
-    """The key by which the store finds an op.
+    """The key of an op in the store.
 
     Parameters
     ----------
     declared : tuple
         The class and the values of its props.
     rest : tuple
-        Name and value of everything else that defines the op, by name.
+        Names and values of all other defining attributes, sorted by name.
     label : str or None
         The name of the op.
     """
@@ -64,7 +64,7 @@ class Keys:
     Parameters
     ----------
     shared : callable
-        Returns the op that is shared in place of an op, None if there is none.
+        Returns the shared op that is equal to an op; None if there is none.
     """
 
     def __init__(self, shared: Callable[[PureOp], PureOp | None]) -> None:
@@ -78,7 +78,7 @@ class Keys:
         Raises
         ------
         Unshareable
-            If its class does not say what defines its ops, or what defines this one can change.
+            If its class does not declare what defines its ops, or a defining value can change.
         """
         cls = type(op)
         names = declared(cls)
@@ -92,7 +92,7 @@ class Keys:
         described = definition(op)
         if has_inner_graph(cls) and carries_notes(described.rest["graph"]):
             raise Unshareable("carries notes at variables of its inner graph")
-        # Some classes have lists or dicts for props, and a hash of their own that knows about it.
+        # Some classes have lists or dicts as props, with a hash of their own that supports them.
         freeze = self._rest if hashes_itself(cls) else self._props  # type: ignore[arg-type]  # the class's hash, not its ops'
         props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]
         rest = tuple([(name, self._rest(described.rest[name])) for name in sorted(described.rest)])

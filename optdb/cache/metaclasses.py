@@ -1,7 +1,7 @@
-"""Exchanges the metaclass of all op classes, and the base of the metaclasses that other libraries derive from it.
+"""Replacement of the metaclass of all op classes, and of the base of metaclasses that other libraries derive from it.
 
-Patching ``MetaObject.__call__`` would slow down variables and nodes, which it makes, too. A derived metaclass gets the
-new one as its base: a class of ops that names it would otherwise have bases of two unrelated metaclasses.
+Patching ``MetaObject.__call__`` would slow down variables and nodes, which it also creates. A derived metaclass gets
+the new one as its base: otherwise an op class that uses it would have bases with two unrelated metaclasses.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
 
 
 def metaclass_patch() -> Patch:
-    """Return the patch for metaclasses that come while the cache is installed."""
+    """Return the patch for metaclasses that are defined while the cache is installed."""
     reason = "a metaclass of ops shares ops, too"
     return Patch(MetaObject, "__init_subclass__", classmethod(_of_new_metaclass), reason)

@@ -1,4 +1,4 @@
-"""Installs the op cache for the op classes of the host, and uninstalls it."""
+"""Installation and removal of the op cache for the host's op classes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _installed = threading.Event()
 
 
 def install() -> Switch:
-    """Return the existing equal op from constructors, for all op classes.
+    """Make the constructors of all op classes return the existing equal op.
 
-    Ops that modules have as their attributes, like ``theano.tensor.add``, become the shared ones.
+    Ops that are attributes of modules, like ``theano.tensor.add``, become the shared ones.
 
     Returns
     -------
     Switch
-        Usable as a context manager, which puts things back as they were.
+        A switch that can be used as a context manager, which restores the previous state.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Make a new op in each call of an op class again. Shared ops stay as they are."""
+    """Make each call of an op class create a new op again. Shared ops do not change."""
     with _lock:
         _installed.clear()
         _patches.uninstall()
@@ -77,29 +77,29 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Tell whether the op classes of the host take part.
+    """Tell whether sharing is enabled for the host's op classes.
 
     Returns
     -------
     bool
-        Whether `install` is in force.
+        Whether the cache is installed.
     """
     return _installed.is_set()
 
 
 def stats() -> Stats:
-    """Return how often constructors returned shared ops, and which ops were not shared and why.
+    """Return how often constructors returned shared ops, and why other ops were not shared.
 
     Returns
     -------
     Stats
-        The counters as they are now. It prints as a table.
+        The current counters, which print as a table.
     """
     return store.counts.report(is_installed(), len(store))
 
 
 def _ops_by_name() -> Iterator[PureOp]:
-    """Yield the ops that modules have as their attributes, in the order they were imported."""
+    """Yield the ops that are attributes of modules, in the order of imports."""
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
             if isinstance(value, PureOp):

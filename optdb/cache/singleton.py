@@ -1,4 +1,4 @@
-"""SingletonOp: ops that are shared from their class's definition on, installed or not."""
+"""SingletonOp: ops that are always shared, whether the cache is installed or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.api.graph import MetaObject, Op, PureOp
 
 
 class SharingMeta(MetaObject):
-    """Metaclass of ops of which there is one object for one op; while the cache is installed, of all ops."""
+    """Metaclass of ops that are shared; while the cache is installed, of all ops."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         return construct(cls, *args, **kwargs)
@@ -28,7 +28,7 @@ class SingletonMeta(SharingMeta):
 
 
 def _restore(cls: type, state: Any) -> Any:
-    """Make the op that was pickled, and return the shared one."""
+    """Restore a pickled op, and return the shared op that is equal to it."""
     op: Any = object.__new__(cls)
     if hasattr(op, "__setstate__"):
         op.__setstate__(state)
@@ -38,11 +38,11 @@ def _restore(cls: type, state: Any) -> Any:
 
 
 class SingletonOp(Op, metaclass=SingletonMeta):
-    """An op of which there is one object for the same ``__props__``.
+    """An op with one object for each set of values of ``__props__``.
 
-    Subclasses declare ``__props__`` and set them in ``__init__``, as any op of
-    Theano does; equality and hash follow from them. Whatever else a constructor
-    sets counts as well: ops that differ in it are two objects.
+    Subclasses declare ``__props__`` and set them in ``__init__``, like any op of
+    Theano; equality and hash follow from them. Other attributes that a
+    constructor sets also count: ops that differ in them are different objects.
 
     Parameters
     ----------

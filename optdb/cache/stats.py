@@ -1,4 +1,4 @@
-"""Counters of the op cache, as :func:`optdb.cache.stats` returns them."""
+"""Counters of the op cache, returned by :func:`optdb.cache.stats`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _name(cls: type) -> str:
 
 
 class Counts:
-    """Counters of a store. Threads that count at once may lose a count; the ops themselves stay exact.
+    """Counters of a store. Concurrent threads may lose a count; the sharing itself is exact.
 
     Attributes
     ----------
     found, shared : int
-        Constructions that gave a shared op, and ops that became shared.
+        Constructions that returned a shared op, and ops that became shared.
     """
 
     def __init__(self) -> None:
@@ -32,37 +32,37 @@ class Counts:
         self._different: Counter[tuple[str, tuple[str, ...]]] = Counter()
 
     def refuse(self, cls: type, reason: str) -> None:
-        """Count an op that was built as without the cache."""
+        """Count an op that was not shared."""
         self._refused[_name(cls), reason] += 1
 
     def add_difference(self, cls: type, attributes: tuple[str, ...]) -> None:
-        """Count an op that differs from one with the same props by other attributes."""
+        """Count an op that differs in other attributes from an op with the same props."""
         self._different[_name(cls), attributes] += 1
 
     def report(self, installed: bool, alive: int) -> Stats:
-        """Return the counts as they are now."""
+        """Return the current counts."""
         return Stats(installed, self.found, self.shared, alive, dict(self._refused), dict(self._different))
 
 
 @dataclass(frozen=True, repr=False)
 class Stats(ReportTables):
-    """The cache of ops at one moment.
+    """A snapshot of the op cache's counters.
 
     Parameters
     ----------
     installed : bool
-        Whether Theano's own op classes take part.
+        Whether sharing is enabled for Theano's own op classes.
     found : int
         Constructions that returned an existing op.
     shared : int
         Ops that became shared since the start.
     alive : int
-        Shared ops in use now.
+        Shared ops that are in use.
     uncached : dict
-        ``(class, reason)`` to how many ops of it were built as without the cache.
+        The number of ops that were not shared, by ``(class, reason)``.
     kept_apart : dict
-        ``(class, attributes)`` to how many ops have the props of another one and differ from it
-        in these attributes.
+        The number of ops that have the props of another op and differ from it in other
+        attributes, by ``(class, attributes)``.
     """
 
     installed: bool
@@ -78,7 +78,7 @@ class Stats(ReportTables):
         Returns
         -------
         rich.table.Table
-            A row for each class of ops and what happened to its ops, with their number.
+            A row for each op class and outcome, with the number of ops.
         """
         table = Table(title="Ops", title_justify="left")
         table.add_column("class", overflow="fold")

@@ -1,8 +1,8 @@
-"""The store of shared ops: one object for one op, for as long as it is in use.
+"""The store of shared ops: equal ops are one object for as long as it is in use.
 
 A :class:`Store` returns the shared op for a new one, and adds the new one if
-there is none. It holds ops weakly. Lookups take no lock. An op may die at any
-moment, in any thread, even while that thread holds the lock; so the store
+there is none. It holds ops weakly. Lookups take no lock. An op may be collected
+at any moment, in any thread, even while that thread holds the lock; so the store
 removes dead entries when it adds the next op.
 """
 
@@ -22,7 +22,7 @@ from optdb.host.api.graph import PureOp
 
 
 class SharedOpRef(weakref.ref[PureOp]):
-    """A weak reference to a shared op, and where it is found.
+    """A weak reference to a shared op, with its keys in the store.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class SharedOpRef(weakref.ref[PureOp]):
     key : Key
         The op's key at the time it was shared.
     calls : list
-        Keys of the calls that are known to give this op, see :mod:`optdb.cache.calls`.
+        Keys of the calls that are known to return this op, see :mod:`optdb.cache.calls`.
     stands_for_copies : bool
         Whether the op was returned in place of a copy of it.
     """
@@ -42,7 +42,7 @@ class SharedOpRef(weakref.ref[PureOp]):
         return super().__new__(cls, op, store._gone)
 
     def __init__(self, op: PureOp, key: Key, store: Store) -> None:
-        super().__init__(op, store._gone)  # type: ignore[call-arg]  # typeshed declares __new__ alone
+        super().__init__(op, store._gone)  # type: ignore[call-arg]  # typeshed declares only __new__
         self.op_id = id(op)
         self.key = key
         self.calls: list[Any] = []
@@ -50,15 +50,15 @@ class SharedOpRef(weakref.ref[PureOp]):
 
 
 class Store:
-    """Shared ops, found by what defines them.
+    """Shared ops, indexed by their defining values.
 
     Attributes
     ----------
     counts : Counts
-        Counters of look-ups and their outcomes.
+        Counters of lookups and their outcomes.
     calls : dict
-        Key of a constructor's call to ``(entry, arguments)``; the arguments are held, so
-        that a key with their ids in it stands for them as long as the op lives.
+        ``(entry, arguments)`` by the key of a constructor's call; the arguments are kept
+        alive, so that ids in the key stay valid as long as the op lives.
     """
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: Class and props to one of the ops that have them, to tell what makes others differ.
+        #: One op for each class and props, to find the attributes in which others differ.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # Attributes, not module globals: ops also die while the interpreter tears modules down.
+        # Attributes, not module globals: ops are also collected while the interpreter tears down modules.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -86,11 +86,11 @@ class Store:
                 yield op
 
     def entry(self, op: PureOp) -> SharedOpRef | None:
-        """Return the entry of an op that is shared itself."""
+        """Return the entry of an op if this very object is shared; None otherwise."""
         return self._by_id.get(id(op))
 
     def find(self, op: PureOp) -> PureOp | None:
-        """Return the op that is shared in place of `op`, None if there is none."""
+        """Return the shared op that is equal to `op`; None if there is none."""
         if id(op) in self._by_id:
             return op
         try:
@@ -99,7 +99,7 @@ class Store:
             return None
 
     def share(self, op: PureOp) -> PureOp:
-        """Return the one op that is like `op`; `op` itself if it is the first, or cannot be shared."""
+        """Return the shared op that is equal to `op`; `op` itself if it is the first or cannot be shared."""
         if id(op) in self._by_id:
             return op
         try:
@@ -113,7 +113,7 @@ class Store:
         return shared
 
     def adopt(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`, which was made without a constructor; see `share`.
+        """Return the shared op that is equal to `op`, which was created without a constructor; see `share`.
 
         An op that cannot be shared is not counted: it may be adopted often.
         """
@@ -170,7 +170,7 @@ class Store:
         return op
 
     def _compare_with_likeness(self, entry: SharedOpRef) -> None:
-        """Count an op that differs from another one with the same props by other attributes."""
+        """Count an op that differs in other attributes from an op with the same props."""
         key = entry.key
         if not has_props(key.declared[0]):
             return
@@ -181,7 +181,7 @@ class Store:
             self.counts.add_difference(key.declared[0], _difference(like.key, key))
 
     def _gone(self, entry: SharedOpRef) -> None:
-        """Take out an op that is going; the rest is swept later."""
+        """Remove a collected or dropped op by id; its other entries are removed by `_sweep`."""
         if self._by_id.get(entry.op_id) is entry:
             del self._by_id[entry.op_id]
             self._settled.pop(entry.op_id, None)
@@ -201,7 +201,7 @@ class Store:
 
 
 def _difference(key: Key, other_key: Key) -> tuple[str, ...]:
-    """Name the attributes in which two keys differ."""
+    """Return the names of the attributes in which two keys differ."""
     attributes, other_attributes = dict(key.rest), dict(other_key.rest)
     names = {*attributes, *other_attributes}
     missing = object()

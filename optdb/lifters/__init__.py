@@ -1,11 +1,11 @@
-"""Lifts whole graphs to a device in one pass, for any device.
+"""Lifting of whole graphs to any device in one pass.
 
-Read from the bottom up::
+From the bottom up::
 
     device        the interface of a device: its array type, its transfer ops, its properties
     contexts      names bound to devices
-    transfers     makes a transfer that several ops need once, and counts transfers
-    lifter        op_lifter: replaces one op of the host by ops of the device
+    transfers     deduplicates and counts transfers
+    lifter        op_lifter: replaces one host op by device ops
     plan          decides where each node will run: forward, then backward
     partitioning  moves small sets of nodes to the other side to save transfers
     lift          GraphToGPU: builds the planned graph; and its database

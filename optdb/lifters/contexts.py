@@ -28,10 +28,10 @@ class Contexts:
     make : callable
         Creates a context from the device that a name was registered with.
     fill : callable, optional
-        Registers the names in the user's flags; called once, before the first look-up, and
+        Registers the names in the user's flags; called once, before the first lookup, and
         again after `clear`.
     hint : str
-        The setting by which a user names a device.
+        An example of the setting that names a device, for error messages.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Contexts:
         self._made: dict[Hashable, Any] = {}
         self._default: Hashable = None
         self._filled = False
-        #: Thread and name to the context's substitute there.
+        #: Substitutes of contexts by thread and name.
         self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
@@ -75,7 +75,7 @@ class Contexts:
         ContextNotDefined
             If there is no such name.
         """
-        # Without the lock: ops call this on every evaluation.
+        # Try without the lock, since ops call this on every evaluation.
         context = self._made.get(name)
         if self._substitutes:
             context = self._substitutes.get((threading.get_ident(), name), context)
@@ -89,7 +89,7 @@ class Contexts:
 
     @contextmanager
     def substituted(self, name: Hashable, context: Any) -> Iterator[None]:
-        """Substitute another object for the context of a name until the block exits, in this thread."""
+        """Substitute another object for a named context in this thread until the block exits."""
         key = threading.get_ident(), self.resolve(name)
         before = self._substitutes.get(key)
         self._substitutes[key] = context
@@ -102,7 +102,7 @@ class Contexts:
                 self._substitutes[key] = before
 
     def resolve(self, name: Hashable = None) -> Hashable:
-        """Return the name itself, or the default context's for None.
+        """Return the name itself, or the name of the default context for None.
 
         Raises
         ------
@@ -122,13 +122,13 @@ class Contexts:
         Parameters
         ----------
         has : callable
-            The predicate; called with each context that was created so far.
+            The predicate; called with each context that has been created.
         """
         with self._lock:
             return next((name for name, context in self._made.items() if has(context)), None)
 
     def names(self) -> list[Hashable]:
-        """Return all names, in the order in which they were registered."""
+        """Return all names in the order of registration."""
         with self._lock:
             self._ensure_filled()
             return list(self._specs)
@@ -166,7 +166,7 @@ class Contexts:
                 self._default = None
 
     def clear(self) -> None:
-        """Remove all names. The next look-up registers those of the flags again."""
+        """Remove all names. The next lookup registers those of the flags again."""
         with self._lock:
             self._specs.clear()
             self._made.clear()
@@ -176,7 +176,7 @@ class Contexts:
     def _ensure_filled(self) -> None:
         if self._filled:
             return
-        self._filled = True  # set first, because `fill` looks names up
+        self._filled = True  # set before the call, because `fill` looks up names
         if self._fill is None:
             return
         try:

@@ -20,7 +20,7 @@ ContextName = str | None
 
 
 def transfer_context(transfer: PureOp | None) -> ContextName:
-    """Return the context that a transfer op of a device moves to."""
+    """Return the target context of a device's transfer op."""
     op: Any = transfer
     name: ContextName = op.context_name
     return name
@@ -38,20 +38,20 @@ class Device:
     Parameters
     ----------
     name : str
-        Its name in messages and settings.
+        The device's name in messages and settings.
     array_type : type
         The type of device variables; instances have ``dtype``, ``broadcastable`` and ``context_name``.
     from_host, to_host, between : type
         The transfer ops: ``from_host(context_name)``, ``to_host()`` and
         ``between(context_name)``. Instances of the first and last have ``context_name``.
     as_variable : callable
-        ``as_variable(x, context_name)`` returns `x` as a variable on that context; it makes
-        transfers through `optdb.lifters.transfers.transfer_once`.
+        ``as_variable(x, context_name)`` returns `x` as a variable on that context; it creates
+        transfers with `optdb.lifters.transfers.transfer_once`.
     default_context : callable
         Returns the name of the default context; None if there is none.
     ready : callable
         Raises if the device of the default context is missing or does not work. It is called before a graph is
-        optimized: Theano only logs what raises during an optimization, and the graph would stay on the host.
+        optimized: Theano only logs errors during an optimization, and the graph would stay on the host.
     unsupported_reason : callable
         ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
     weight : callable
@@ -60,16 +60,15 @@ class Device:
     source_ops : tuple of types
         Ops that create arrays without array inputs, and that run where their results are used.
     host_result_ops : tuple of types
-        Ops whose results are on the host wherever they run, such as shapes: their users get no input on the device
-        from them.
+        Ops whose results are on the host wherever they run, such as shapes. They do not move their users to the device.
     is_host_input : callable
-        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, as indexes and sizes are.
-        A source op that computes such an input stays on the host, too.
+        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, such as an index or size.
+        A source op that computes such an input also stays on the host.
     contiguous : callable
         ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
     sequence : callable
-        The same of the sequences of loops, which only read them: each step's part is in C order.
+        The same for the sequences of loops, which only read them: each step's slice is in C order.
     notes : callable
         ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
     """
@@ -109,7 +108,7 @@ class Device:
         return var.type.context_name if self.has(var) else None
 
     def host_variable(self, var: Variable) -> Variable:
-        """Return a device variable's value on the host; for a transferred host variable, that variable itself."""
+        """Transfer a device variable to the host; for a transferred host variable, return the original variable."""
         source = var
         while source.owner is not None and isinstance(source.owner.op, self.between):
             [source] = source.owner.inputs
@@ -149,12 +148,12 @@ class NoLifterDatabase(LookupError):
 
 
 def keep_database(device: Device, database: Any) -> None:
-    """Make `database` the one that a device's lifters are registered in, unless the device has one."""
+    """Make `database` the database of a device's lifters, unless the device has one."""
     _databases.setdefault(device, database)
 
 
 def only_database() -> Any:
-    """Return the lifters' database of the only device.
+    """Return the lifter database of the only device.
 
     Raises
     ------

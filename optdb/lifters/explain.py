@@ -1,4 +1,4 @@
-"""Why each op of a compiled function runs where it runs: `explain`.
+"""The placement of each op of a compiled function, with reasons: `explain`.
 
 The reports of lifts are kept with the graph (``report``); the final placement is
 read from the graph itself. An :class:`Explanation` holds both, prints them as
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optdb.host.api.c_code import Tier
 
 HOST = "host"
-#: Colours of the picture: nodes of the host, of contexts in order of appearance, and transfers.
+#: Colours of the picture: host nodes, nodes of contexts in order of appearance, and transfers.
 HOST_COLOUR = "#f4f4f4"
 CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
@@ -44,20 +44,20 @@ class Explanation(ReportTables):
     name : str
         The function's name.
     graph : FunctionGraph
-        Its graph after optimization.
+        The function's graph after optimization.
     reports : list of LiftReport
         The reports of the lifts.
     places : Counter
-        The number of nodes by the device they run on; transfers are not counted.
+        The number of nodes by device; transfers are not counted.
     transfers : Counter
         The number of nodes by transfer op, with its context. Arguments, results and shared variables that a call
-        moves without such a node are in `traffic` only.
+        moves without such a node are only in `traffic`.
     traffic : Traffic or None
         The transfers of one call, if one was made.
     c_code : Tier or None
-        How far its C code is, if it is compiled in tiers.
+        The progress of the C code, if the function is compiled in tiers.
     notes : tuple of (str, str)
-        Places, and what is to be known of settings there.
+        Devices, and notes on settings that affect them.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Explanation(ReportTables):
         Returns
         -------
         rich.console.Group
-            Tables of nodes by device, of lifted nodes, and of nodes that stayed on the host; transfers are in bytes.
+            Tables of nodes by device, lifted nodes, and nodes that stayed on the host, with transfers in bytes.
         """
         tables: list[Table] = [
             self._summary(),
@@ -94,7 +94,7 @@ class Explanation(ReportTables):
         Parameters
         ----------
         path : str or Path
-            The file. Its suffix selects the format: ``.dot`` is Graphviz's own text, which needs no program;
+            The file. Its suffix selects the format: ``.dot`` is Graphviz's text format, which needs no program;
             ``.svg``, ``.png`` and ``.pdf`` need Graphviz's program ``dot``.
 
         Returns
@@ -148,14 +148,14 @@ def explain(function: Any, *inputs: Any) -> Explanation:
         A function from ``theano.function``. The explained graph is the one that its linker executes: a function of
         mode ``OPENCL`` has a graph for the host, its ``maker.fgraph``, and runs another one.
     *inputs : objects
-        If given, the function is called with them once, including its updates, and the bytes of its
+        If given, the function is called once with these inputs, including its updates, and the bytes of its
         transfers are counted.
 
     Returns
     -------
     Explanation
-        Prints as tables: which op was lifted by which lifter, which stayed on the host and why,
-        how many transfers there are. ``picture`` draws it.
+        Prints as tables: the ops that were lifted, with their lifters; the ops that stayed on the host,
+        with the reasons; and the number of transfers. ``picture`` draws the graph.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def explained(
     traffic: Traffic | None = None,
     c_code: Tier | None = None,
 ) -> Explanation:
-    """Explain where the ops of a graph run, and why; the parameters are those of `Explanation`."""
+    """Explain the placement of a graph's ops; the parameters are those of `Explanation`."""
     return Explanation(name, graph, reports, *_count(graph), traffic, c_code, _notes_on(graph))
 
 
@@ -216,7 +216,7 @@ def _is_transfer(node: Apply) -> bool:
 
 
 def placement_of(node: Apply) -> str:
-    """Return where a node runs: the name of its first output's device and context, or ``'host'``."""
+    """Return the placement of a node: the device and context of its first device variable, or ``'host'``."""
     for device in devices():
         for var in (*node.outputs, *node.inputs):
             if device.has(var):

@@ -1,13 +1,13 @@
-"""Lifters of ops with branches or loops inside, for any device.
+"""Lifters of ops that contain branches or loops, for any device.
 
 `lift_inner` registers a device's lifters for IfElse and Scan.
 
 The condition of an IfElse is evaluated on the host. Both branches are on the
 device, and the result is one of them, without a copy.
 
-All arrays of floats and of complex numbers of a Scan move to the device: its
-recurrent states, its inputs and its outputs. The inner graph is lifted in the
-same way as the outer one. Counters and indexes stay on the host.
+All float and complex arrays of a Scan move to the device: its recurrent states,
+its inputs and its outputs. The inner graph is lifted in the same way as the
+outer one. Counters and indexes stay on the host.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def ifelse_lifter(device: Device) -> Lifter:
     def lift_ifelse(
         op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> list[Variable]:
-        """Choose between device variables, by a condition on the host."""
+        """Select one of two device variables by a condition on the host."""
         condition, *branches = inputs
         if device.has(condition):
             condition = device.host_variable(condition)
@@ -55,7 +55,7 @@ def ifelse_lifter(device: Device) -> Lifter:
 
 
 def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
-    """Return the lifter of Scan for `device`, by the lifters in `database`."""
+    """Return the lifter of Scan for `device`, which uses the lifters in `database`."""
 
     @op_lifter([Scan], supports=_unless_watched)
     def lift_scan(
@@ -88,9 +88,9 @@ def _unless_watched(
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
-    """Return the graph inside of a Scan with its floats and complex numbers on the device.
+    """Return the inner graph of a Scan with its float and complex arrays on the device.
 
-    Before the lift, the inner graph gets the same earlier optimizations as the outer one.
+    Before the lift, the inner graph gets the same optimizations as the outer one.
     """
     body = inner_graph(op)
     optimized_until(op, body, database)
@@ -115,7 +115,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 def _outside(
     device: Device, var: Variable, context_name: ContextName, in_order: Callable[[Variable], Variable]
 ) -> Variable:
-    """Return an outer input on the side that the loop takes it: floats and complex numbers on the device."""
+    """Return an outer input on the side where the loop expects it: float and complex arrays on the device."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return in_order(device.as_variable(var, context_name))
@@ -130,7 +130,7 @@ def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str) -> None:
-    """Register `device`'s lifters of ops with graphs inside.
+    """Register `device`'s lifters of ops with inner graphs.
 
     Parameters
     ----------

@@ -11,8 +11,8 @@ value back gives the original variable, so no value makes a round trip.
 
 References
 ----------
-The single pass comes from Theano's GraphToGPU (PR 4570), which knew one device;
-the backward pass was planned then, and left.
+The single pass comes from Theano's GraphToGPU (PR 4570), which supports one device;
+a backward pass was planned there, but not implemented.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GraphToGPU(GraphRewriter):
         self.report: LiftReport | None = None
 
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
-        """Lift a graph; where the new graph is not valid, the old one stays.
+        """Lift a graph; if the new graph is not valid, keep the old one.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class GraphToGPU(GraphRewriter):
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
         replace_all(fgraph, pairs, reason=self.name)
-        # ``on_change_input`` names only the outputs: this callback gives features the inner variables, too.
+        # ``on_change_input`` only reports the outputs: this callback also passes inner variables to features.
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
@@ -126,7 +126,7 @@ class GraphToGPU(GraphRewriter):
             return dict(self.lifters)
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
-        # Not the query of a GraphToGPUDB, which would return a lift to its own device.
+        # The query of the base class: that of a GraphToGPUDB would return a lift to its own device.
         return lifters_of(TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)))
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
@@ -135,9 +135,9 @@ class GraphToGPU(GraphRewriter):
         Parameters
         ----------
         stream : file
-            Where to write.
+            The output stream.
         level : int
-            By how many spaces to indent the line.
+            Number of spaces to indent the line by.
         depth : int
             Ignored: the line has no parts.
         """
@@ -145,9 +145,9 @@ class GraphToGPU(GraphRewriter):
 
 
 def _trace(report: LiftReport) -> None:
-    """Print the nodes that moved, and those that stayed, with the reasons."""
+    """Print the nodes that moved, and those that stayed on the host, with the reasons."""
     for node in report.nodes:
-        # An op as Elemwise{add,no_inplace} goes by its class, too.
+        # An op such as Elemwise{add,no_inplace} can also be selected by its class.
         names = (node.op, re.split("[{<]", node.op)[0], node.lifter or "")
         if not trace_log.wants("lifts", *names):
             continue
@@ -167,7 +167,7 @@ class GraphToGPUDB(TopoOptDB):
     """A database of lifters whose query returns a `GraphToGPU`.
 
     Registered in ``theano.compile.optdb``, it makes the lift a part of every mode that includes
-    its tags; modes include and exclude single lifters by their names.
+    its tags; modes can include and exclude individual lifters by name.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class GraphToGPUDB(TopoOptDB):
         keep_database(device, self)
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
-        """Return a `GraphToGPU` with the lifters that the query selects; raise what ``device.ready()`` raises."""
+        """Return a `GraphToGPU` with the lifters that the query selects; raise the errors of ``device.ready()``."""
         self.device.ready()
         if not tags and not kwtags:
             tags = (Query(include=["fast_run"]),)
@@ -202,9 +202,9 @@ class LiftBuilder:
         self.plan = plan
         self.device = plan.device
         self.reports: list[NodeReport] = []
-        #: Old variable to the new one on the same side, if it differs.
+        #: Old variables to new ones on the same side, if they differ.
         self._new: dict[Variable, Variable] = {}
-        #: Old variable of the host to its value on the device.
+        #: Old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}
 
     def build(self) -> list[tuple[Variable, Variable]]:
@@ -219,7 +219,7 @@ class LiftBuilder:
         return list(pairs.items())
 
     def lifted(self) -> list[tuple[Variable, Variable]]:
-        """Return pairs of old variables and the new ones that have the same values, on the device or on the host."""
+        """Return pairs of old and new variables with the same values, on the device or on the host."""
         return [*self._there.items(), *self._new.items()]
 
     def _build(self, node: Apply) -> None:
@@ -233,7 +233,7 @@ class LiftBuilder:
             self._lift(node)
 
     def _build_transfer(self, node: Apply) -> None:
-        """Build a transfer that the user wrote, unless the value is already on its context."""
+        """Build a transfer that the user wrote, unless the value is already in its context."""
         [var] = node.inputs
         context_name = transfer_context(node.op)
         source = self._there.get(var, self._new.get(var, var))
@@ -279,7 +279,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return a node's input for lifters: on the device if it was lifted or is to be moved."""
+        """Return a node's input for lifters: on the device if it was lifted or will be moved."""
         if var in self._there:
             return self._there[var]
         if self.plan.moved.get(var, self) == context_name:

@@ -1,4 +1,4 @@
-"""Lifters: functions that replace an op of the host by ops of a device.
+"""Lifters: functions that replace a host op by device ops.
 
 A lifter is a function ``lift(op, context_name, inputs, outputs)``. `op_lifter`
 declares its ops; `optdb.register_topo`, above it, declares its database, tags
@@ -20,7 +20,7 @@ from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import ContextName, Device, devices, only_database, transfer_context
 
 OpT = TypeVar("OpT", bound=PureOp)
-#: Functions of lifters, and their predicates, for some class of ops.
+#: The types of a lifter's function and predicate, for a class of ops.
 LiftFunction = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], Any]
 Predicate = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
 
@@ -31,7 +31,7 @@ class BadLift(TypeError):
 
 @dataclass(frozen=True)
 class Declined:
-    """Why a lifter rejected a node.
+    """The rejection of a node by a lifter.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Lifter(LocalOptimizer):
     ops : sequence of Op classes or Op instances
         The ops that it lifts. A class does not include its subclasses.
     function : callable
-        ``function(op, context_name, inputs, outputs)`` returns an op of the device, to be
-        applied to `inputs`; a variable, or a list of variables, one for each of `outputs`; or
-        None if it rejects the node.
+        ``function(op, context_name, inputs, outputs)`` returns a device op to apply to
+        `inputs`; a variable, or a list of variables, one for each of `outputs`; or None
+        if it rejects the node.
     supports : callable, optional
-        Called first, with the same arguments, also during planning: then `inputs` are the
-        variables of the host. Returns False, or the reason as a text, to reject the node.
+        Called first, with the same arguments. It is also called during planning, with the
+        host variables as `inputs`. Returns False, or the reason as a string, to reject the node.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class Lifter(LocalOptimizer):
         return self.function(op, context_name, inputs, outputs)
 
     def default_database(self) -> Any:
-        """Return the database that `optdb.register_topo` uses by default: that of the only device.
+        """Return the default database for `optdb.register_topo`: that of the only device.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Lifter(LocalOptimizer):
     def declines(
         self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
-        """Return why `supports` rejects this op; None if it does not."""
+        """Return the rejection of this op by `supports`; None if it accepts the op."""
         if self.supports is None:
             return None
         answer = self.supports(op, context_name, inputs, outputs)
@@ -118,11 +118,11 @@ class Lifter(LocalOptimizer):
         Parameters
         ----------
         op : Op
-            The op of the host.
+            The host op.
         context_name : str or None
             The context to lift to.
         inputs : sequence of Variable
-            The node's inputs; those that were already lifted are on the device.
+            The node's inputs; those that have been lifted are on the device.
         outputs : sequence of Variable
             The node's outputs, on the host.
         asked : bool
@@ -153,7 +153,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers, if an input comes from a device or every user is on it."""
+        """Lift one node between transfers, if an input comes from a device or all users are on it."""
         placement = _neighbourhood(node)
         if placement is None:
             return False
@@ -178,7 +178,7 @@ def op_lifter(
     ops : sequence of Op classes or Op instances
         The ops that it lifts.
     supports : callable, optional
-        ``supports(op, context_name, inputs, outputs)`` returns False, or the reason as a text,
+        ``supports(op, context_name, inputs, outputs)`` returns False, or the reason as a string,
         to reject a node.
 
     Returns
@@ -189,7 +189,7 @@ def op_lifter(
     Raises
     ------
     TypeError
-        From the decorator, if `ops` is no list of ops or op classes.
+        From the decorator, if `ops` is not a list of ops or op classes.
 
     Examples
     --------
@@ -202,8 +202,8 @@ def op_lifter(
 
     References
     ----------
-    Named after, and used like, Theano's ``theano.gpuarray.opt.op_lifter``; the two decorators
-    are separate because their parameters are (Theano PR 4672).
+    Named after, and used like, Theano's ``theano.gpuarray.opt.op_lifter``. It is separate from
+    the registering decorator because their parameters are independent (Theano PR 4672).
     """
 
     def decorate(function: LiftFunction[OpT]) -> Lifter:
@@ -267,7 +267,7 @@ def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
 
 
 def _inside(device: Device, var: Variable) -> Variable:
-    """Return the device variable that a host variable was transferred from, or else the variable itself."""
+    """Return the device variable that a host variable was transferred from, if any, else the variable itself."""
     if var.owner is not None and isinstance(var.owner.op, device.to_host):
         return var.owner.inputs[0]
     return var

@@ -1,9 +1,9 @@
-"""Moves small partitions of a graph to the other side where that saves more transfers than it costs.
+"""Rebalancing of partitions: small ones move to the other side if that saves more transfers than it costs.
 
-A partition is a set of connected nodes on one side that could all run on the other: nodes of the device surrounded by
-the host, or nodes of the host that a lifter accepts. Its cost on either side is the number of variables transferred at
-its boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one transfer costs
-one pass.
+A partition is a set of connected nodes on one side that could all run on the other: device nodes surrounded by host
+nodes, or host nodes that a lifter accepts. Its cost on either side is the number of variables transferred at its
+boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one transfer costs one
+pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
-#: Larger partitions stay on the device: the transfers at their boundary are a poor measure of their gain.
+#: Larger partitions stay on the device: the transfers at their boundary are a poor measure of their cost.
 MAX_PARTITION_NODES = 32
 
 
@@ -42,7 +42,7 @@ def _move_to_device(plan: PlacementPlan, partition: list[Apply]) -> None:
 
 
 def _context_for(plan: PlacementPlan, partition: list[Apply]) -> ContextName:
-    """Return the context of the users of a partition, the default one if they have none or several."""
+    """Return the context of the users of a partition; the default one if they have none or several."""
     contexts = {plan.contexts[user] for node in partition for user in plan.users(node) if user in plan.contexts}
     return contexts.pop() if len(contexts) == 1 else plan.default
 
@@ -52,7 +52,7 @@ def _gain(plan: PlacementPlan, partition: list[Apply]) -> float:
 
 
 def _saved(plan: PlacementPlan, partition: list[Apply]) -> int:
-    """Return how many transfers fewer there are with the partition on the host than with it on the device."""
+    """Return the number of transfers saved by placing the partition on the host instead of on the device."""
     inside = set(partition)
     incoming = {var for node in partition for var in node.inputs if var.owner not in inside and not is_constant(var)}
     outgoing = {var for node in partition for var in node.outputs}
@@ -69,7 +69,7 @@ def _is_on_host(plan: PlacementPlan, var: Variable) -> bool:
 
 
 def _is_moved(plan: PlacementPlan, var: Variable) -> bool:
-    """Return whether the device transfers a variable from the host."""
+    """Return whether a variable is transferred from the host to the device."""
     return _is_on_host(plan, var) and plan.device.moves(var)
 
 
@@ -115,7 +115,7 @@ def _connected(plan: PlacementPlan, start: Apply, members: set[Apply]) -> list[A
 
 
 def _forget_unused_inputs(plan: PlacementPlan) -> None:
-    """Do not move inputs that no node on the device uses any more."""
+    """Do not move inputs that no device node uses any more."""
     for var in list(plan.moved):
         users = [user for user, _ in clients(plan.fgraph, var)]
         if not any(not is_output(user) and user in plan.contexts for user in users):

@@ -1,9 +1,9 @@
-"""Decides where each node of a graph will run, before the lifted graph is built.
+"""The placement of each node of a graph, decided before the lifted graph is built.
 
 Three passes over the nodes in topological order::
 
     forward    a node runs where its inputs are, if it has a lifter
-    backward   a node whose users are all on a device runs there, too, and source
+    backward   a node whose users are all on a device also runs there, and source
                ops run where their results are used
     partitions small sets of nodes whose transfers cost more than their placement
                gains change sides (see ``optdb.lifters.partitioning``)
@@ -23,7 +23,7 @@ from optdb.host.api.variables import is_host_array
 from optdb.lifters.device import ContextName, Device, transfer_context
 from optdb.lifters.lifter import Lifter
 
-#: Reasons that a report gives for staying on the host.
+#: Reasons in reports for nodes that stay on the host.
 NO_INPUT = "no input is on the device"
 NO_LIFTER = "no lifter"
 PARTITION = "partition: its transfers cost more than it gains"
@@ -42,18 +42,18 @@ class PlacementPlan:
     device : Device
         The device to lift to.
     lifters : mapping
-        Op class or instance to its lifters, in the order in which they are tried.
+        The lifters of each op class or instance, in the order in which they are tried.
     nodes : sequence of Apply
         The graph's nodes in topological order.
 
     Attributes
     ----------
     contexts : dict
-        Node on the device to the name of its context.
+        The context name of each node on the device.
     moved : dict
-        Input of the graph that moves to the device to the name of its context.
+        The context name of each graph input that moves to the device.
     reasons : dict
-        Node that stays on the host to the reason.
+        The reason for each node that stays on the host.
     default : str or None
         Name of the default context; None if there is none.
     """
@@ -67,16 +67,16 @@ class PlacementPlan:
         self.contexts: dict[Apply, ContextName] = {}
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
-        #: Node to the first of its lifters that accepts it.
+        #: The first accepting lifter of each node.
         self.willing: dict[Apply, Lifter] = {}
         self._lifters = lifters
         self._tracks_instances = any(not isinstance(key, type) for key in lifters)
         self.default = device.default_context()
         marked = filter(is_overwritten_by_user, fgraph.inputs)
-        #: The nodes that overwrite the caller's arrays, as the user wrote them.
+        #: The nodes that overwrite the caller's arrays because the user wrote them as in-place ops.
         self._in_place = {node for var in marked if not device.has(var) for node in nodes_in_place(fgraph, var)}
         self._refused: dict[tuple[str, ContextName], str | None] = {}
-        #: Variable of the host to why an input that it depends on could not move to the device.
+        #: For a host variable, the reason why an input that it depends on could not move to the device.
         self._unmoved: dict[Variable, str] = {}
 
     def make(self) -> PlacementPlan:
@@ -96,16 +96,16 @@ class PlacementPlan:
             return of_class
         try:
             return [*self._lifters.get(node.op, ()), *of_class]
-        except TypeError:  # an op without a hash is no key of the mapping
+        except TypeError:  # an unhashable op cannot be a key of the mapping
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
-        """Return the lifters of a node from `first` on; those before it have rejected the node."""
+        """Return the lifters of a node from `first` on; earlier ones have rejected the node."""
         candidates = self.candidates(node)
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
     def reason(self, node: Apply) -> str | None:
-        """Return why a node stays on the host; if an input could not move, the reason is that of the input."""
+        """Return why a node stays on the host; if an input could not move, return the reason of the input."""
         reason = self.reasons.get(node)
         return self._unmoved.get(node.outputs[0], NO_INPUT) if reason == NO_INPUT else reason
 
@@ -171,7 +171,7 @@ class PlacementPlan:
         if isinstance(node.op, (self.device.to_host, self.device.from_host, self.device.between)):
             return
         if any(self.device.has(out) for out in node.outputs):
-            return  # made for the device by the user
+            return  # a device op that the user wrote
         if node in self._in_place:
             self.reasons[node] = USER_INPLACE
             return
@@ -210,10 +210,10 @@ class PlacementPlan:
             self._settle(node, wanted)
 
     def _wanted_in(self, node: Apply) -> Any:
-        """Return the context in which all users take a node's outputs; `_HOST` if there is no such context."""
+        """Return the context in which all users expect a node's outputs; `_HOST` if there is no such context."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
-            return _HOST  # device ops, too, take sizes and indexes on the host
+            return _HOST  # device ops also take sizes and indexes on the host
         contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
         if source:
             contexts = [context for context in contexts if context is not _HOST]
@@ -221,7 +221,7 @@ class PlacementPlan:
         return contexts[0] if len(distinct) == 1 else _HOST
 
     def _context_of_user(self, user: Apply | str, i: int) -> Any:
-        """Return the context in which a user takes its input `i`."""
+        """Return the context in which a user expects its input `i`."""
         if is_output(user) or self.device.is_host_input(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):

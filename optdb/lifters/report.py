@@ -1,4 +1,4 @@
-"""Reports of lifts: the placement of each node, as text that holds no reference to the graph."""
+"""Reports of lifts: the placement of each node, without references to the graph."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class NodeReport:
     Parameters
     ----------
     op : str
-        The host's op.
+        The host op.
     context_name : str or None
         The node's context; None if it stayed on the host, or if the default context has no name.
     lifter : str or None
         The lifter that lifted it; None if it stayed on the host.
     reason : str or None
-        Why it stayed on the host.
+        The reason why it stayed on the host.
     """
 
     op: str
@@ -70,11 +70,11 @@ class LiftReport(ReportTables):
         return text_of(self.render())
 
     def render(self) -> Group:
-        """Return the tables, for `rich`: of lifted nodes, and of those that stayed on the host."""
+        """Return the tables of lifted nodes and of nodes that stayed on the host, for `rich`."""
         return Group(*self.tables())
 
     def tables(self) -> list[Table]:
-        """Return the tables that have rows: of lifted nodes, and of those that stayed on the host."""
+        """Return the non-empty tables of lifted nodes and of nodes that stayed on the host."""
         tables = [
             _counted(f"lifted to {self.device}", "by", self.by_lifter()),
             _counted("stayed on the host", "because", self.by_reason()),

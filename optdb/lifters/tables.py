@@ -33,13 +33,13 @@ def new_table(
     Parameters
     ----------
     title : str
-        Its title.
+        The table's title.
     texts, numbers : sequence of str
-        The names of its columns: text columns, then number columns.
+        The names of text columns and of the number columns that follow.
     rows : iterable of sequence
         The cells of each row, from the left; missing cells are empty.
     most : int, optional
-        The most rows to show; a last row counts those left out.
+        The maximum number of rows to show; a last row counts the omitted ones.
     """
     table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:

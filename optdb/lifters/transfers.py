@@ -1,6 +1,6 @@
 """Transfers between host and device: one per value while a graph is lifted, and counters for one call.
 
-A device op transfers its inputs. While a graph is lifted, ops that need the same value share its first transfer. When a
+Device ops transfer their inputs. While a graph is lifted, ops that need the same value share its first transfer. When a
 function runs, its transfer ops call `record_transfer`.
 """
 
@@ -19,12 +19,12 @@ _counting = threading.local()
 
 @contextmanager
 def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
-    """Make each transfer once until the block exits, in this thread.
+    """Create each transfer only once in this thread until the block exits.
 
     Yields
     ------
     dict
-        Key of the transfer to its result.
+        The results of the transfers by key.
     """
     outer = getattr(_lifting, "made", None)
     _lifting.made = {}
@@ -40,9 +40,9 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
     Parameters
     ----------
     key : tuple
-        The variable that is transferred, and its destination.
+        The variable to transfer, and its destination.
     make : callable
-        Makes the transfer. Outside of a lift it is called each time.
+        Creates the transfer. Outside of a lift it is called each time.
     """
     made = getattr(_lifting, "made", None)
     if made is None:
@@ -59,9 +59,9 @@ class Traffic:
     Parameters
     ----------
     transfers : Counter
-        The number of runs by the name of the transfer op.
+        The number of runs, by the name of the transfer op.
     nbytes : Counter
-        The number of bytes moved by the name of the transfer op.
+        The number of transferred bytes, by the name of the transfer op.
     """
 
     transfers: Counter[str] = field(default_factory=Counter)
@@ -80,12 +80,12 @@ def count_transfers() -> Iterator[Traffic]:
 
 
 def record_transfer(op: object, nbytes: int) -> None:
-    """Record that an array of `nbytes` bytes was moved.
+    """Record the transfer of an array of `nbytes` bytes.
 
     Parameters
     ----------
     op : object
-        The transfer op that moved it, or a description of the array if no op moved it.
+        The transfer op, or a description of the array if it was transferred without an op.
     nbytes : int
         The size of the array.
     """

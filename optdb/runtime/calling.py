@@ -27,7 +27,7 @@ _NUMERIC = "biufc"
 class Argument(Record):
     """One argument of a function."""
 
-    #: The keyword; None for a positional argument.
+    #: The keyword by which it may be passed; None if it has no name.
     name: str | None = saved(maybe(text))
     #: The dtype of the array that the function takes.
     dtype: str = saved(dtype)
@@ -39,7 +39,7 @@ class Argument(Record):
     allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value if the caller passes none; without a default, the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
-    #: Whether Python's floats are converted to `dtype`.
+    #: Whether `dtype` is the default dtype of Python's floats.
     floats: bool = saved(flag, default=False)
 
     def check(self, where: Where) -> None:

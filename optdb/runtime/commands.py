@@ -66,7 +66,7 @@ def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: Looked up once, since an attribute lookup on the module takes a microsecond.
+#: Looked up once, since the lookup takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
 #: Whether launches are printed. Prepared calls are then not used.
 _prints_launches = False
@@ -432,7 +432,7 @@ class CommandList(list[Command]):
             return
         for command in self:
             command.enqueue()
-        # Empty lists are not counted: a step that is already computed returns a new empty list in each call.
+        # Empty lists are not counted: a step that has already computed returns a new empty list in each call.
         if self and self._is_batched is None:
             self._is_batched = self._decide()
 

@@ -87,7 +87,7 @@ def roomy_phases_of(
     """Return phases as `phases_of` does, but postpone commands off the critical path to phases with spare capacity.
 
     The groups process a phase's tiles in waves, and a few extra tiles would cost a full extra wave. So commands off the
-    critical path are placed in phases whose last wave is not full, and long commands rather beside other long ones.
+    critical path are placed in phases whose last wave is not full; long commands prefer phases with other long ones.
 
     Parameters
     ----------

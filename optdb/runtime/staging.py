@@ -12,7 +12,7 @@ from optdb.runtime.scripts import IMMEDIATE
 
 __all__ = ["Staged", "StagingBuffer"]
 
-#: The number of arrays for staged values on the device.
+#: The maximum number of arrays on the device that have not been moved yet.
 _MOST_STAGED = 2
 
 

@@ -102,7 +102,7 @@ class Times:
     queued: int  #: The work was enqueued.
     submitted: int  #: The driver submitted it to the device.
     start: int  #: All earlier work was complete.
-    end: int  #: It was complete.
+    end: int  #: The work was complete.
 
 
 class CommandRange:

@@ -21,7 +21,7 @@ from optdb.topo.worklist import DIRECTIONS
 
 
 class TopoOptDB(DB):
-    """A database whose query returns a rewriter to a fixed point in topological order.
+    """A database whose query returns a rewriter that runs to a fixed point in topological order.
 
     It holds node rewriters, graph rewriters and other databases, and is used
     like Theano's SequenceDB, EquilibriumDB and LocalGroupDB: registered in

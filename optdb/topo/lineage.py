@@ -19,7 +19,7 @@ from optdb.topo.rules import Rule
 #: The number of times that a loop may run: a rewriter may need a second visit
 #: to a node whose neighbours changed.
 PATIENCE = 3
-#: The first generation that is numbered. Most nodes have fewer, and a loop always reaches it.
+#: The first generation that is numbered: few replacements get this far, but a loop always does.
 FIRST_NUMBERED = 4
 #: The number of generations searched for a node with the same number.
 _DEPTH = 64

@@ -2,8 +2,8 @@
 
 A program is fully preprocessed OpenCL C (``preprocessing`` converts kernels to this form when they are exported). It
 has no macros, includes, conditions, comments, string literals, backslashes or trigraphs.
-A ``#`` starts a line that is one of a few pragmas. The only reserved names (others are ``__builtin_trap`` or
-``_Pragma``) are those of address spaces and a few attributes. So the compiler sees the tokens that are checked here.
+A ``#`` starts a line that is one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are
+rejected, except those of address spaces and a few attributes. So the compiler sees the tokens that are checked here.
 
 `read_program` checks a source in linear time, and returns the parameters of each kernel's declaration: drivers do not
 check the arguments that are set, and not all drivers report the parameters.
