@@ -1,9 +1,10 @@
 """An all-reduce of small vectors, as commands, over the devices of one process or of several.
 
 A *round* copies a device's vectors to the host (``fetching``), waits until the vectors of all devices are there,
-reduces them (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has its own thread. For
-devices of one process, C code runs the round without the GIL (``driver_batches``): threads find each other's vectors
-in a table, where each posts the number of the attempt at a step. Otherwise Python calls the round's `reduce` function.
+reduces them (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has its own thread.
+For devices of one process, C code runs the round without the GIL (``driver_batches``): threads find each other's
+vectors in a table, where each posts the number of the attempt at a step. Otherwise Python calls the round's `reduce`
+function.
 
 Commands that are enqueued before the `EnqueueAllReduce` keep the device busy while its vectors are exchanged.
 """

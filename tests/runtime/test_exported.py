@@ -392,6 +392,19 @@ def test_a_result_beyond_its_memory(tmp_path, context, result):
         load(path, context)(X)
 
 
+def test_a_call_with_an_empty_result_is_done_with_its_arguments(tmp_path, context, monkeypatch):
+    """The caller may change them then, and no copy of a result has waited for the device."""
+    there = load(plan(tmp_path / "f.optdb", **trace_with(results=[array_result(1, [0], [4])])), context)
+    finished = []
+    queue_class = type(context.queue)
+    finish = queue_class.finish
+    monkeypatch.setattr(queue_class, "finish", lambda queue: [finished.append(1), finish(queue)][1])
+    for calls in range(1, 4):
+        assert there(X).shape == (0,)
+        assert len(finished) >= calls
+        np.testing.assert_array_equal(there.get("total"), np.full(3, 4.0 * calls))
+
+
 def test_sizes_that_cannot_be_worked_out(tmp_path, context):
     for entries, memory in (
         ([LENGTH, arithmetic("//", "$0", 0)], "$1"),

@@ -182,6 +182,9 @@ class Bound:
             upload.value = value
         self._commands.enqueue()
         results = [self._result(result, call) for result in self._results]
+        if self._waits and not any(isinstance(kind, ArrayLayout) and x.size for kind, x in zip(self._results, results)):
+            # Empty results are not copied, so nothing has waited for the uploads of arrays that the caller may change.
+            self._resources.context.queue.finish()
         last_events.clear()
         return results
 
