@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 
-#: Theano's modes that look at each node. By name: to import NanGuardMode imports all of Theano's GPU back-end.
+#: Theano modes that inspect each node. They are names, because importing NanGuardMode imports the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
 def watching_mode(op: Scan) -> str | None:
-    """Return the name of a Scan's mode if that looks at each node of the inner function; None if it does not."""
+    """Return the name of a Scan's mode if it inspects each node of the inner function; None otherwise."""
     names = [cls.__name__ for cls in type(op.mode_instance).__mro__]
     return names[0] if _WATCHING_MODES.intersection(names) else None
 
@@ -58,7 +58,7 @@ def inner_nodes(op: Scan) -> list[Apply]:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Rewrite the graph of a Scan by the phases of its mode that precede a database of the main database."""
+    """Rewrite the inner graph of a Scan with the phases of its mode that precede `database` in the main database."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -67,7 +67,7 @@ def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
 
 
 def recompute(outputs: list[Variable], replace: dict[Variable, Variable]) -> list[Variable]:
-    """Return a copy of a graph in which some variables are computed from others, of other types."""
+    """Return a copy of a graph in which some variables are computed from variables of other types."""
     _, outputs, _ = rebuild_collect_shared(outputs, replace=replace, rebuild_strict=False)
     return outputs
 
@@ -80,7 +80,7 @@ def scan_around(
     database: DB,
     tag: str,
 ) -> Scan:
-    """Return a Scan that does what `op` does, around another inner graph.
+    """Return a Scan like `op` with another inner graph.
 
     Parameters
     ----------
@@ -93,11 +93,11 @@ def scan_around(
     key : hashable
         Identifies the graph; ops with the same key may be merged.
     database : DB
-        The inner graph has been rewritten by the phases of Theano's main database up to this one, included.
+        The database in Theano's main database up to which, inclusive, the inner graph has been rewritten.
     tag : str
-        The phases under this tag follow, too, whatever the mode of the inner function: those of a device.
+        Phases with this tag, those of a device, run as well, whatever the mode of the inner function.
     """
-    # ``gpua`` keeps Scan from asking C code of types that have none; it takes our key instead.
+    # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
     scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
     scan.mode_instance = scan.mode_instance.including(tag).excluding(*_done_until(database))
@@ -107,18 +107,18 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop that takes further sequences, of which its body computes some variables.
+    """Return the outputs of a loop with additional sequences, from which its body reads variables it had computed.
 
     Sequences that the body no longer needs are dropped.
 
     Parameters
     ----------
     loop : Apply
-        Of a Scan.
+        A Scan's node.
     replaced : dict
-        By variable of the body, what stands for it.
+        Variable of the body to its replacement.
     sequences : dict
-        By new input of the body, the sequence outside, all of whose parts have the input's type.
+        New input of the body to the outer sequence; each element of the sequence has the input's type.
     """
     op = scan_of(loop)
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
@@ -134,9 +134,9 @@ def scan_with_sequences(
 
 
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
-    """Return the outputs of a loop that also stores a variable of its body, and that variable of all steps.
+    """Return the outputs of a loop that also stores a variable of its body, and that variable for all steps.
 
-    The loop has no condition: it takes all steps.
+    The loop has no condition: it runs all steps.
     """
     op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot
@@ -154,17 +154,17 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
 
 
 def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
-    """Return the outputs of a loop that stores a result, which is no state, in an array that the graph allocates.
+    """Return the outputs of a loop that stores a result that is not a state in an array allocated by the graph.
 
-    The loop takes the result for a state that no step reads. So the array, and the result, have one part more than
-    there are steps: the first one, which stays as it is.
+    The loop treats the result as a state that no step reads. The array and the result therefore have one element more
+    than there are steps: the first one, which is not written.
 
     Parameters
     ----------
     loop : Apply
-        Of a Scan that keeps the results of all steps.
+        The node of a Scan that keeps the results of all steps.
     number : int
-        Which of the results that are no states.
+        The index among the results that are not states.
     memory : Variable
         The array.
     """
@@ -189,14 +189,14 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
 
 
 def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
-    """Return the lengths of what a loop computes in a step, from those of its inputs; None if these do not tell.
+    """Return the shape of a loop's result in one step, from its inputs' shapes; None if these do not determine it.
 
     Parameters
     ----------
     loop : Apply
-        Of a Scan.
+        A Scan's node.
     number : int
-        Which of the results that are no states.
+        The index among the results that are not states.
     """
     op = scan_of(loop)
     taken = {var: (outside, skipped) for var, outside, skipped in _taken(loop)}
@@ -218,7 +218,7 @@ def _shape(var: Variable) -> tuple[Variable, ...] | None:
 
 
 def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
-    """Yield the inputs of a loop's body: the variable inside, the one outside, and how many axes are for the steps."""
+    """Yield the inputs of a loop's body: the inner variable, the outer one, and the number of axes for the steps."""
     op, inputs = scan_of(loop), loop.inputs
     yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
     states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
@@ -235,24 +235,24 @@ def scan_of(loop: Apply) -> Scan:
 
 
 def has_unneeded_sequences(op: Scan) -> bool:
-    """Tell whether a Scan takes sequences that its body does not need."""
+    """Return whether a Scan has sequences that its body does not use."""
     return not set(op.inner_seqs(op.inputs)).issubset(graph_inputs(op.outputs))
 
 
 def state_slots(loop: Apply) -> dict[int, int]:
-    """Return the outputs of a Scan that are states of its steps, each with the input that has its first values."""
+    """Return the outputs of a Scan that are states, each with the input that holds its initial values."""
     op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
 
 
 def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
-    """Return a Scan that does what `op` does, and computes some states where their first values are.
+    """Return a Scan like `op` that computes some states in the memory of their initial values.
 
     Parameters
     ----------
     op : Scan
-        May have a `destroy_map` already, which does not count.
+        A `destroy_map` that it already has is ignored.
     destroy_map : dict
         Output to the inputs that it overwrites, for `state_slots`; empty for a Scan that overwrites nothing.
     """
@@ -265,11 +265,11 @@ def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
 
 
 def _array_types(op: Scan) -> Callable[..., Any]:
-    """Return what makes the types of a Scan's outputs."""
+    """Return a function that makes the types of a Scan's outputs."""
     types = {kind.dtype: kind for kind in op.output_types if isinstance(getattr(kind, "broadcastable", None), tuple)}
 
     def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
-        # The arrays of a dtype are on one side.
+        # All arrays of a dtype are either on the host or on the device.
         return types[dtype].clone(broadcastable=broadcastable)
 
     return array_type
@@ -282,7 +282,7 @@ def _position(database: DB) -> float | None:
 
 
 def _done_until(database: DB) -> list[str]:
-    """Return the names of the phases until a database of the main database, itself included."""
+    """Return the names of the phases of the main database up to and including `database`."""
     last = _position(database)
     return [] if last is None else [name for name, position in compile_db().__position__.items() if position <= last]
 

@@ -90,13 +90,13 @@ def declared(cls: type[PureOp]) -> tuple[str, ...] | None:
 
 
 def has_props(cls: type[PureOp]) -> bool:
-    """Tell whether a class declares ``__props__``, itself or by a parent."""
+    """Return whether a class declares ``__props__``, itself or by a parent."""
     return getattr(cls, "__props__", None) is not None
 
 
 @functools.cache
 def hashes_itself(cls: type[PureOp]) -> bool:
-    """Tell whether a class says how its ops are hashed, instead of leaving it to ``__props__``."""
+    """Return whether a class says how its ops are hashed, instead of leaving it to ``__props__``."""
     method = identity.own_hash(cls)
     return method is not None and method.__module__ != MetaObject.__module__
 
@@ -166,7 +166,7 @@ def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
 
 
 def has_inner_graph(cls: type) -> bool:
-    """Tell whether a class's ops are described by the graph inside of them."""
+    """Return whether a class's ops are described by the graph inside of them."""
     return cls in _SPECIAL
 
 
@@ -177,7 +177,7 @@ _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 
 def carries_notes(graph: InnerGraph) -> bool:
-    """Tell whether a variable of an inner graph has notes of other code in its ``tag``."""
+    """Return whether a variable of an inner graph has notes of other code in its ``tag``."""
     return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
 
 
@@ -189,14 +189,14 @@ def _has_own_notes_alone(var: Variable) -> bool:
 
 
 def _begins_empty(var: Variable) -> bool:
-    """Tell whether a variable is an array of uninitialized memory, in which some elements may be set."""
+    """Return whether a variable is an array of uninitialized memory, in which some elements may be set."""
     while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
         var = var.owner.inputs[0]
     return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
 
 
 def keeps_test_values() -> bool:
-    """Tell whether graphs are made with test values, which their inner graphs carry."""
+    """Return whether graphs are made with test values, which their inner graphs carry."""
     return config.compute_test_value != "off"
 
 
@@ -226,7 +226,7 @@ def settings(cls: type) -> Any:
 
 
 def is_repeatable(cls: type) -> bool:
-    """Tell whether `settings` knows a class."""
+    """Return whether `settings` knows a class."""
     return cls in _REPEATABLE
 
 

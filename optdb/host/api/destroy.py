@@ -58,7 +58,7 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 
 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
-    """Tell whether the C code of an Elemwise may read an input after it has stored an output.
+    """Return whether the C code of an Elemwise may read an input after it has stored an output.
 
     An output must not overwrite such an input. The code of a Composite stores each output as soon as it is computed,
     and reads inputs where it needs them; Theano's own rewriter does not ask.

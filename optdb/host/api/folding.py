@@ -57,12 +57,12 @@ def forget() -> None:
 
 
 def is_folding_pass(rewriter: Any) -> bool:
-    """Tell whether a graph rewriter is Theano's constant-folding pass."""
+    """Return whether a graph rewriter is Theano's constant-folding pass."""
     return rewriter is topo_constant_folding or (getattr(rewriter, "local_opt", None) is constant_folding)
 
 
 def is_broadcast(node: Apply) -> bool:
-    """Tell whether `node` only arranges the axes of its input."""
+    """Return whether `node` only arranges the axes of its input."""
     return isinstance(node.op, DimShuffle)
 
 

@@ -55,7 +55,7 @@ def scalar_op_of(node: Apply) -> ScalarOp:
 
 
 def is_cheap(op: Any) -> bool:
-    """Tell whether a scalar op takes a few instructions, so that computing it again costs less than storing it."""
+    """Return whether a scalar op takes a few instructions, so that computing it again costs less than storing it."""
     return type(op) in _CHEAP
 
 
@@ -160,7 +160,7 @@ class _PlainSteps:
 
 
 def _makes_plain_nodes(op: Any) -> bool:
-    """Tell whether the node of a scalar op has the inputs that it is given, and is an Apply of `op` itself."""
+    """Return whether the node of a scalar op has the inputs that it is given, and is an Apply of `op` itself."""
     return type(op).make_node in (ScalarOp.make_node, Abs.make_node)
 
 
@@ -198,7 +198,7 @@ def forget() -> None:
 
 @functools.lru_cache(maxsize=256)
 def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
-    """Tell whether a scalar op of one output has C code for inputs and an output of these dtypes."""
+    """Return whether a scalar op of one output has C code for inputs and an output of these dtypes."""
     inputs = [get_scalar_type(dtype).make_variable() for dtype in dtypes]
     if _makes_plain_nodes(op):
         node = Apply(op, inputs, [get_scalar_type(output_dtype).make_variable()])

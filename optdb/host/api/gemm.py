@@ -43,7 +43,7 @@ _COMBINATIONS = (theano.scalar.Add, theano.scalar.Sub, theano.scalar.Neg, theano
 
 
 def is_combination(node: Apply) -> bool:
-    """Tell whether a node is a step of a linear combination: a sum, or a product with scalars."""
+    """Return whether a node is a step of a linear combination: a sum, or a product with scalars."""
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _COMBINATIONS)
 
 
@@ -93,7 +93,7 @@ def _factor(value: object, matrix: Variable) -> TensorVariable:
 
 
 def has_products(fgraph: FunctionGraph) -> bool:
-    """Tell whether a graph has a matrix product that `product_of` could find."""
+    """Return whether a graph has a matrix product that `product_of` could find."""
     return any(issubclass(cls, Dot22) for cls in nodes_by_op(fgraph))
 
 

@@ -91,7 +91,7 @@ def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int
 
 
 def is_output(client: Apply | str) -> TypeIs[str]:
-    """Tell whether a client is the graph's output instead of a node."""
+    """Return whether a client is the graph's output instead of a node."""
     return client == "output"
 
 

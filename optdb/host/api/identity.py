@@ -2,18 +2,18 @@
 
 Theano compares and hashes ops by their ``__props__`` each time; an optimization
 does so hundreds of thousands of times over a few hundred distinct ops.  Two
-tables answer instead:
+tables avoid that:
 
-- While graphs are optimized, each op object gets a number the first time it is
-  asked for, equal ops the same one, by Theano's own ``__eq__`` and
-  ``__hash__``; afterwards both questions are a look-up.  The numbers live as
-  long as :class:`OpNumbering` is in use, and hold the ops that they stand for, so
-  that no id is ever taken for another object's.
-- Immutable ops (`settled`) keep their hash for good.  The op cache enters them,
+- While graphs are optimized, each op object gets a number when it is first
+  used; equal ops, by Theano's ``__eq__`` and ``__hash__``, get the same number.
+  Comparing and hashing are then look-ups.  The numbers live as long as
+  :class:`OpNumbering` is in use, which keeps the ops alive so that no id is reused
+  for another object.
+- Immutable ops (`settled`) keep their hash permanently.  The op cache adds them,
   and removes them before they die.
 
-Both need methods of their own on the op classes, which `install` puts there
-until its last holder uninstalls them.
+Both need their own methods on the op classes. `install` puts them there
+until the last holder uninstalls them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class OpNumbering:
     Attributes
     ----------
     of : dict
-        Op's id to ``(op, hash, number)``. Empty while no optimization runs, and
-        then Theano's own methods answer.
+        Id of an op to ``(op, hash, number)``. Empty while no optimization runs;
+        Theano's own methods are used then.
     users : int
         The number of running optimizations.
     """
@@ -48,9 +48,9 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Distinct ops, by a key that equal ones share.
+        #: Distinct ops, by a key that equal ops share.
         self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
-        #: Hash and number, by class and props, of ops that Theano compares by these two.
+        #: Hash and number, by class and props, of ops that Theano compares by class and props.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
         self._count = 0
 
@@ -68,7 +68,7 @@ class OpNumbering:
         return entry
 
     def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
-        # Theano's hash is that of this very tuple, and its equality compares the two parts of it.
+        # Theano's hash is the hash of this tuple, and its equality compares the two parts.
         key = (type(op), tuple([getattr(op, name) for name in props]))
         known = self._by_props.get(key)
         if known is None:
@@ -79,8 +79,8 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # Equal scans may have different hashes: a scan's hash counts the mode of its
-        # inner function, its equality does not. Equality is what Theano merges by.
+        # Equal Scans may have different hashes: the hash depends on the mode of the
+        # inner function, equality does not. Theano merges ops by equality.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -120,7 +120,7 @@ _EQ_BY_PROPS = _ByProps.__eq__.__code__
 
 @functools.cache
 def _props_of(cls: type) -> tuple[str, ...] | None:
-    """Return the attributes by which the methods that Theano gives a class compare ops; None if it has others."""
+    """Return the attributes that Theano's generated methods compare; None if a class has other methods."""
     hashed = _original(cls, "__hash__", _originals_hash)
     equal = _original(cls, "__eq__", _originals_eq)
     if getattr(hashed, "__code__", None) is not _HASH_BY_PROPS or getattr(equal, "__code__", None) is not _EQ_BY_PROPS:
@@ -130,14 +130,14 @@ def _props_of(cls: type) -> tuple[str, ...] | None:
 
 
 def own_hash(cls: type) -> Callable[[Any], int] | None:
-    """Return the ``__hash__`` that a class has without the tables; None if it can have none."""
+    """Return a class's ``__hash__`` without the tables; None if its ops are unhashable."""
     return _original(cls, "__hash__", _originals_hash)
 
 
 numbers = OpNumbering()
 
-#: Ids of immutable ops, to their hash; None until the first look-up.
-#: The code that enters an op removes it again before it dies.
+#: Id of an immutable op to its hash; None until the first look-up.
+#: The code that adds an op removes it before the op dies.
 settled: dict[int, int | None] = {}
 
 
@@ -151,7 +151,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         other_entry = entries.get(id(other))
         if entry is not None and other_entry is not None:
             return entry[2] == other_entry[2]
-        # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
+        # If a subclass's own __eq__ calls its parent's, return the parent's answer.
         own: Any = type(self).__eq__
         if type(self) is not type(other) or own is not __eq__:
             return original(self, other)
@@ -168,11 +168,11 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 
 def _hashes_differ(op: Any, other_op: Any) -> bool:
-    """Tell whether the cached hashes of two ops prove them unequal."""
+    """Return whether the cached hashes of two ops prove that the ops differ."""
     op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
     if op_hash is None or other_hash is None or op_hash == other_hash:
         return False
-    return not isinstance(op, Scan)  # equal ones may differ, see OpNumbering.enter
+    return not isinstance(op, Scan)  # equal Scans may have different hashes, see OpNumbering.enter
 
 
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
@@ -214,7 +214,7 @@ def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorC
 
 _lock = threading.Lock()
 _holders: set[str] = set()
-#: Classes that have been looked at since the first holder came.
+#: Classes that have been inspected since the first holder was added.
 _seen: set[type] = set()
 _group = PatchGroup(
     "Equality of ops",
@@ -225,7 +225,7 @@ _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Let the tables answer for all op classes that there are now, those included that came after other holders.
+    """Make all existing op classes use the tables, including classes added after earlier holders.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def install(holder: str) -> None:
 
 
 def uninstall(holder: str) -> None:
-    """Remove a holder; the last one restores Theano's own methods."""
+    """Remove a holder; removing the last one restores Theano's methods."""
     with _lock:
         _holders.discard(holder)
         if _holders:
@@ -254,7 +254,7 @@ def uninstall(holder: str) -> None:
 
 
 def cover(cls: type) -> None:
-    """Let the tables answer for an op class that came after `install`, and for its parents."""
+    """Make an op class that was created after `install`, and its parents, use the tables."""
     with _lock:
         if _holders:
             _cover(base for base in cls.__mro__ if issubclass(base, PureOp))
@@ -268,7 +268,7 @@ def _cover(classes: Iterable[type]) -> None:
 
 
 def quicken(cls: type) -> None:
-    """Let the tables answer for one op class for good, installed or not."""
+    """Make one op class use the tables permanently, installed or not."""
     for patch in _patches_of(cls):
         patch.install()
 
@@ -280,7 +280,7 @@ def _installed(patches: list[Patch]) -> list[Patch]:
 
 
 def _patches_of(cls: type) -> list[Patch]:
-    """Return the patches of a class, if it defines equality and has not got them."""
+    """Return the patches of a class that defines equality and is not patched yet."""
     attributes = vars(cls)
     equal, hashed = attributes.get("__eq__"), attributes.get("__hash__")
     if not callable(equal) or not callable(hashed) or hasattr(equal, "quick"):

@@ -33,7 +33,7 @@ HAS_C_LOOP = hasattr(vm, "CVM")
 
 
 def has_default_schedule(linker: LocalLinker) -> bool:
-    """Tell whether a linker runs nodes in the order that Theano gives them, and no user has chosen another one."""
+    """Return whether a linker runs nodes in the order that Theano gives them, and no user has chosen another one."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
 
 

@@ -130,7 +130,7 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Tell whether the attribute has the value that this stack has set, or its original one."""
+        """Return whether the attribute has the value that this stack has set, or its original one."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:

@@ -30,7 +30,7 @@ def mark_inputs() -> None:
 
 
 def is_overwritten_by_user(var: Variable) -> bool:
-    """Tell whether an input of a graph is marked: an op of the user overwrote it before the graph was optimized."""
+    """Return whether an input of a graph is marked: an op of the user overwrote it before the graph was optimized."""
     return getattr(var.tag, _MARK, False)
 
 

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def is_host_array(var: Variable) -> bool:
-    """Tell whether a variable is a dense array on the host."""
+    """Return whether a variable is a dense array on the host."""
     return isinstance(var.type, TensorType)
 
 

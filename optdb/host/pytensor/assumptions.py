@@ -1,8 +1,8 @@
-"""What PyTensor infers about matrices (diagonal, symmetric and so on), in less time.
+"""A faster version of PyTensor's inference about matrices (diagonal, symmetric and so on).
 
-Rewriters of products ask for assumptions at each node, and after each change of the graph PyTensor infers what depends
-on it again.  Here facts are kept by assumption, the rules of an op are looked up once, and operands are inferred only
-where a rule reads them.
+Rewriters of products query assumptions at each node, and after each change of the graph PyTensor infers again what
+depends on the change.  Here facts are kept by assumption, the rules of an op are looked up once, and operands are
+inferred only if a rule reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FA
 
 
 class _Rules:
-    """What PyTensor's registries hold for one assumption, by the class of an op.
+    """PyTensor's rules for one assumption, by op class.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class _Rules:
         self.begin()
 
     def begin(self) -> None:
-        """Read the registries anew."""
+        """Read the registries again."""
         key = self.key
         self.stronger = [strong for strong, weaker in IMPLIES.items() if key in weaker]
         self.weaker = list(IMPLIES.get(key, ()))
@@ -66,21 +66,21 @@ class _Rules:
         return found
 
     def of_client(self, op_class: type) -> Any:
-        """Return what a client tells of its input, if there is a rule."""
+        """Return the rule by which a client determines a fact about its input, if there is one."""
         if op_class not in self._of_client:
             registered = (CLIENT_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
             self._of_client[op_class] = next((rule for rule in registered if rule is not None), None)
         return self._of_client[op_class]
 
 
-#: By the names of assumptions, which no two of them share.
+#: Rules by the name of the assumption; names are unique.
 _rules: dict[str, _Rules] = {}
-#: How many entries the registries had when they were read.
+#: The number of entries in the registries when they were read.
 _sizes: list[int] = []
 
 
 def _renew_rules() -> None:
-    """Read the registries anew if one has grown."""
+    """Read the registries again if one has grown."""
     registries: tuple[Any, ...] = (
         ASSUMPTION_INFER_REGISTRY,
         CLIENT_INFER_REGISTRY,
@@ -102,7 +102,7 @@ class _Facts:
     known : dict of Variable to FactState
         States other than unknown.
     unknown : set of Variable
-        Where the rules infer nothing.
+        Variables for which the rules infer nothing.
     """
 
     __slots__ = ("known", "rules", "unknown")
@@ -115,7 +115,7 @@ class _Facts:
 
 
 class LeanAssumptions(AssumptionFeature):
-    """PyTensor's AssumptionFeature, with the same answers."""
+    """PyTensor's AssumptionFeature, made faster; its answers are the same."""
 
     fgraph: Any
 
@@ -172,11 +172,11 @@ class LeanAssumptions(AssumptionFeature):
         return facts
 
     def _forget_unknown(self) -> None:
-        """Forget that nothing is known about what depends on a change."""
+        """Drop unknown states that depend on a change."""
         clients = self.fgraph.clients
         seen = self._stale
         todo = list(seen)
-        for var in todo:  # it grows meanwhile
+        for var in todo:  # it grows during the iteration
             for client, _ in clients.get(var, ()):
                 for out in client.outputs:
                     if out not in seen:
@@ -187,7 +187,7 @@ class LeanAssumptions(AssumptionFeature):
         self._stale = set()
 
     def _state(self, facts: _Facts, var: Variable) -> FactState:
-        """Return a fact, where nothing in the graph has changed since unknown ones were forgotten."""
+        """Return a fact, if nothing in the graph has changed since unknown states were dropped."""
         state = facts.known.get(var)
         if state is None:
             if var in facts.unknown:
@@ -214,7 +214,7 @@ class LeanAssumptions(AssumptionFeature):
                     todo += missing
                     continue
             todo.pop()
-            unknown.add(top)  # what a rule sees that asks for it meanwhile
+            unknown.add(top)  # the state that a rule reads if it queries the fact during inference
             state = self._infer(facts, top, node, rules)
             if state is not UNKNOWN:
                 known[top] = state

@@ -52,7 +52,7 @@ def _is_constant_class(variable_class: type) -> bool:
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Tell whether PyTensor might find a value for `var`; False is certain."""
+    """Return whether PyTensor might find a value for `var`; False is certain."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)

@@ -1,9 +1,9 @@
-"""PyTensor's algebra of long sums and products, in less time, with a guard of ``local_greedy_distributor``.
+"""PyTensor's algebra of long sums and products, made faster by a guard for ``local_greedy_distributor``.
 
-PyTensor puts a factor into each term of a sum, simplifies all the terms, and drops them unless operations are saved.
-In a recurrence that is unrolled, sums have hundreds of terms, and nearly all trials are dropped.  The guard counts what
-simplifying may save at most, term by term, without simplifying; `Distributions` keeps the counts while a graph is
-rewritten, since a sum is a factor of many products.
+PyTensor distributes a factor over the terms of a sum, simplifies them all, and drops the result unless it saves
+operations.  In an unrolled recurrence, sums have hundreds of terms, and nearly all trials are dropped.  The guard
+counts the most that simplifying may save, term by term, without simplifying; `Distributions` keeps the counts while a
+graph is rewritten, since a sum is a factor of many products.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Term = tuple[list[Variable], list[Variable]]
 def may_save(
     terms: Sequence[Term], factors: list[Variable], divisors: list[Variable], out_type: Any, least: float = 0
 ) -> bool:
-    """Tell whether PyTensor may find that to distribute factors and divisors saves more than `least` operations.
+    """Return whether PyTensor may find that distributing factors and divisors saves more than `least` operations.
 
     Parameters
     ----------
     terms : sequence of (list of Variable, list of Variable)
         The factors and divisors of each term of a sum.
     factors, divisors : list of Variable
-        What would go into each term.
+        The factors and divisors to distribute over the terms.
     out_type : TensorType
         The type of the result.
     least : float
-        The number of operations.
+        The minimum number of operations.
     """
     if not _is_guarded(out_type):
         return True
@@ -56,7 +56,7 @@ def may_save(
 
 
 def _is_guarded(out_type: Any) -> bool:
-    """Tell whether it is known how PyTensor simplifies products of a type."""
+    """Return whether PyTensor's simplification of products is known for a type."""
     simplifiers = [simplifier for _, simplifier in rewriting.local_mul_canonizer.external_simplifiers]
     return out_type.dtype in ("float32", "float64") and simplifiers == [rewriting.check_for_x_over_absX]
 
@@ -66,9 +66,9 @@ def _is_absolute(var: Variable) -> bool:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
-    """Return how many operations PyTensor saves at most where it simplifies a quotient of products.
+    """Return the maximum number of operations that PyTensor saves when it simplifies a quotient of products.
 
-    It cancels what is in both, replaces ``x / abs(x)``, puts numbers together, and leaves out a factor of 1.
+    It cancels common factors and divisors, replaces ``x / abs(x)``, combines numbers, and drops a factor of 1.
     """
     saved = 0.0
     above = _numbers(num)
@@ -92,7 +92,7 @@ def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
 
 
 def _numbers(variables: list[Variable]) -> list[float]:
-    """Return the values of those of `variables` that are constants of one value."""
+    """Return the values of those `variables` that are constants with a single value."""
     return [
         float(var.unique_value)
         for var in variables
@@ -100,16 +100,16 @@ def _numbers(variables: list[Variable]) -> list[float]:
     ]
 
 
-#: How `get_num_denum` goes on at the operation of a node.
+#: How `get_num_denum` continues at a node.
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: The op, which is kept so that no other one gets its id, and its kind, by the ids of a canonizer and the op.
+#: By the ids of a canonizer and an op: the op, kept alive so that its id stays unique, and its kind.
 _kinds: dict[tuple[int, int], tuple[Any, int]] = {}
 
 
 def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
-    """Return the two lists of a canonizer's ``get_num_denum``, and the nodes between them and `var`."""
+    """Return the two lists of a canonizer's ``get_num_denum``, and the nodes between those variables and `var`."""
     lists: Term = ([], [])
     inner: list[Apply] = []
     todo = [(var, 0)]
@@ -150,7 +150,7 @@ def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
     return get_num_denum_once
 
 
-#: How many kinds are kept; all are forgotten when there are more.
+#: The maximum number of cached kinds; all are dropped beyond it.
 _MOST_KINDS = 100_000
 
 
@@ -164,7 +164,7 @@ def _kind_of(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
 
 
 class _Sum:
-    """What there is to save in the terms of a sum, and the nodes that tell this.
+    """The possible savings in the terms of a sum, and the nodes that determine them.
 
     Parameters
     ----------
@@ -183,21 +183,21 @@ class _Sum:
             read += inner
         self.read = [(node, list(node.inputs)) for node in read]
         self.terms: list[Term] = terms
-        #: How many operations are saved whatever the factor is.
+        #: The number of operations that are saved for any factor.
         self.saved = sum(_most_saved(num, denum) for num, denum in terms)
-        #: In how many terms a variable is a factor, and in how many a divisor.
+        #: The number of terms in which a variable is a factor, and in which it is a divisor.
         self.above = Counter(var for num, _ in terms for var in set(num))
         self.below = Counter(var for _, denum in terms for var in denum)
 
     def is_as_it_was(self) -> bool:
-        """Tell whether the nodes have the inputs that they had."""
+        """Return whether the nodes still have the same inputs."""
         for node, inputs in self.read:  # noqa: SIM110  a loop takes half as long as all() of a generator
             if node.inputs != inputs:
                 return False
         return True
 
     def may_take(self, factors: list[Variable], divisors: list[Variable], out_type: Any) -> bool:
-        """Tell whether to put one of the factors or divisors into each term may save an operation."""
+        """Return whether distributing one of the factors or divisors over the terms may save an operation."""
         terms = len(self.terms)
         if not terms:
             return False
@@ -217,13 +217,13 @@ class _Sum:
 
 
 class Distributions:
-    """Which products `local_greedy_distributor` may apply to, while one graph is rewritten."""
+    """The products to which `local_greedy_distributor` may apply, while one graph is rewritten."""
 
     def __init__(self) -> None:
         self._sums: dict[Variable, _Sum] = {}
 
     def may_apply(self, node: Apply) -> bool:
-        """Tell whether a factor of a product may go into another one, as PyTensor tries it; False is certain."""
+        """Return whether PyTensor may distribute a factor of a product over another factor; False is certain."""
         out_type = node.outputs[0].type
         if not _is_guarded(out_type):
             return True
@@ -274,12 +274,12 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
     return simplify_constants
 
 
-#: The sums and products of PyTensor: 0 and 1 alone are special numbers for them.
+#: PyTensor's canonizers of sums and products. Their only special numbers are 0 and 1.
 _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
 def _has_only_its_first_number(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
-    """Tell whether the first variable is the only number, where PyTensor puts it, and the rest is to be kept."""
+    """Return whether the first variable, where PyTensor puts numbers, is the only number, and the rest stays."""
     first = num[0]
     if first.owner is not None or not isinstance(first, TensorConstant) or first.type.dtype != out_type.dtype:
         return False

@@ -1,6 +1,6 @@
-"""PyTensor's own bookkeeping while graphs are rewritten, in less time: each function gives what PyTensor's gives.
+"""Faster versions of PyTensor's bookkeeping while graphs are rewritten; each function returns what PyTensor's returns.
 
-`patches` lists them. They help graphs of any size, and all rewriters.
+`patches` lists them. They speed up all rewriters, on graphs of any size.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from optdb.host.api.patching import Patch, Wrapper
 
 __all__ = ["patches"]
 
-#: To compare so many clients takes less than to look for fewer.
+#: Comparing this many clients takes less time than searching for a variable with fewer.
 _FEW_CLIENTS = 4
-#: How many scalar nodes are kept; all are forgotten when there are more.
+#: The maximum number of cached scalar nodes; all are dropped beyond it.
 _MOST_SCALAR_NODES = 4096
 
 
@@ -45,7 +45,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(execute)
     def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
         state = vars(self)
-        if state.get("profile"):  # PyTensor's keeps the times
+        if state.get("profile"):  # PyTensor's method records the times
             return execute(self, name, *args, **kwargs)
         features = self._features
         kept = state.get("_optdb_listeners")
@@ -62,14 +62,14 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
 
 
 class _FeatureListeners(tuple):
-    """The features of a graph when it last asked, and the methods of those that do something, by the event's name."""
+    """A graph's features at the last look-up, and the methods of those that handle an event, by the event's name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, ((None, {}),)  # a graph that is loaded or copied asks again, by PyTensor's own classes
+        return tuple, ((None, {}),)  # a graph that is loaded or copied looks them up again, by PyTensor's own classes
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., None]]:
-    """Return the methods of the features that do something at an event."""
+    """Return the methods of the features that handle an event."""
     does_nothing = getattr(Feature, name, None)
     return [
         getattr(feature, name)
@@ -101,7 +101,7 @@ def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
 
 
 def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> None:
-    """Schedule the merge of a node with those that compute the same, if there are some: PyTensor's ``process_node``."""
+    """Schedule merging a node with nodes that compute the same: PyTensor's ``process_node``."""
     seen = self.nodes_seen
     if node in seen:
         return
@@ -126,7 +126,7 @@ def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> Non
 
 
 def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
-    """Return the clients of one of the variables: the first that has few, or else the one that has the fewest."""
+    """Return the clients of the first variable that has few, or else of the variable that has the fewest."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
@@ -160,7 +160,7 @@ def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
 def _note_lengths(
     self: ShapeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
 ) -> None:
-    """Forget the shapes of what has changed: PyTensor's ``on_change_input``."""
+    """Drop the shapes of changed variables: PyTensor's ``on_change_input``."""
     if r is new_r:
         return
     self._stale.add(node)
@@ -180,13 +180,13 @@ def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
 
 
 class _Asking(threading.local):
-    """Whether this thread asks for the types of an elementwise op's outputs, and for nothing else."""
+    """Whether this thread only needs the types of an elementwise op's outputs."""
 
     for_types = False
 
 
 _asking = _Asking()
-#: The scalar op, which is kept so that no other one gets its id, and its node, by the ids and dtypes.
+#: By ids and dtypes: the scalar op, kept alive so that its id stays unique, and its node.
 _scalar_nodes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
 
@@ -232,7 +232,7 @@ def _where_ops_are_tracked(walk: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tracks_some(rewriter: FromFunctionNodeRewriter, fgraph: FunctionGraph) -> bool:
-    """Tell whether `rewriter`, which asks for the ops that it tracks before anything else, tracks one of a graph."""
+    """Return whether `rewriter`, which first tests for the ops that it tracks, tracks an op of the graph."""
     types = (rewriter._tracked_types, rewriter._tracked_op_pattern_types)
     tracked = rewriter._tracked_ops
     return any(

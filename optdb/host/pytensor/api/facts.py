@@ -25,7 +25,7 @@ class NoFacts(NamedTuple):
         return (LASTING,)
 
     def may_apply(self, op: Any) -> bool:
-        """Tell whether the rewriter may apply to a node of `op`."""
+        """Return whether the rewriter may apply to a node of `op`."""
         return True
 
 

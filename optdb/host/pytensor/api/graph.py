@@ -41,7 +41,7 @@ def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply, int]]:
 
 
 def is_output(client: Apply) -> bool:
-    """Tell whether a client is the graph's output instead of a node that computes something."""
+    """Return whether a client is the graph's output instead of a node that computes something."""
     return client.op.__class__ is Output
 
 

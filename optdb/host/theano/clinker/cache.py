@@ -30,9 +30,9 @@ __all__ = ["SharedModuleCache", "Wanted", "module_cache"]
 
 logger = logging.getLogger("optdb.clinker")
 
-#: The most locks that a process holds at a time; each is an open file.
+#: The maximum number of locks that a process holds at a time; each is an open file.
 MAX_LOCKS = 200
-#: The keys of a module take some kilobytes.
+#: The keys of a module take a few kilobytes.
 _MAX_KEY_BYTES = 1 << 26
 
 Tell = Callable[[int, int], None]
@@ -61,7 +61,7 @@ class Wanted:
 
 
 class SharedModuleCache(ModuleCache):
-    """Theano's cache of compiled modules, without a lock for all of them, and without reading all keys.
+    """Theano's cache of compiled modules, without a global lock, and without reading all keys.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class SharedModuleCache(ModuleCache):
         return self.module(Wanted(key, module_of(lnk)), lambda: lnk)
 
     def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
-        """Read all keys, as Theano does, but only if the arguments ask for a clean-up; look-ups do not need them."""
+        """Read all keys, as Theano does, but only if the arguments request a clean-up; look-ups need no keys."""
         if age_thresh_use is None and not delete_if_problem:
             return []
         return super().refresh(age_thresh_use, delete_if_problem, cleanup)
@@ -161,9 +161,9 @@ class SharedModuleCache(ModuleCache):
         modules : iterable of Wanted
             The needed modules.
         tell : callable, optional
-            Called with the number of modules done, and the number of missing ones.
+            Called with the number of finished modules and the number of missing ones.
         builder : ModuleBuilder, optional
-            What compiles them, instead of this cache's own builder.
+            Compiles the modules, instead of this cache's own builder.
         """
         missing = self.missing(modules)
         total = len(missing)
@@ -177,7 +177,7 @@ class SharedModuleCache(ModuleCache):
             self._build(claimed, locks, _counting_on(tell, done, total), builder or self._builder)
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
-        """Lock the modules that no other process compiles; drop those that another process has compiled by now."""
+        """Lock the modules that no other process is compiling; drop those that another process has compiled."""
         locks: dict[str, FileLock] = {}
         for name, wanted in list(missing.items()):
             if len(locks) == MAX_LOCKS:
@@ -193,7 +193,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """Wait until another process has built the first module or died, if a module is left."""
+        """If a module is left, wait until another process has built the first one or died."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -202,7 +202,7 @@ class SharedModuleCache(ModuleCache):
     def _build(
         self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
     ) -> None:
-        # Modules of the same code and flags, with other keys, are one in a translation unit.
+        # Modules with the same code and flags but other keys are compiled once in a translation unit.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
             wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)
@@ -235,7 +235,7 @@ class SharedModuleCache(ModuleCache):
         self._remember(wanted, target)
 
     def _compile_as_theano(self, wanted: Wanted, linker: Any) -> Path:
-        """Compile one module by Theano's command, for its error."""
+        """Compile one module with Theano's command, to get Theano's error."""
         compiler = wanted.translation.environment.compiler
         folder = self.store.stage().folder()
         try:
@@ -266,9 +266,9 @@ class SharedModuleCache(ModuleCache):
         return module
 
     def _load_or_discard(self, wanted: Wanted, path: Path) -> ModuleType | None:
-        """Load a module that was found; if its file is broken, remove it and return None.
+        """Load a module that was found; if its file is damaged, remove it and return None.
 
-        A machine that lost power, or a full disk, may have left a part of the file.
+        A power failure or a full disk may leave a partial file.
         """
         try:
             return self._load(wanted, path)
@@ -316,12 +316,12 @@ class SharedModuleCache(ModuleCache):
         return len(self._foreign) > before
 
 
-#: The caches by compiledir.
+#: The caches, by compiledir.
 _caches: dict[str, SharedModuleCache] = {}
 
 
 def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
-    """Return the cache of a compiledir, whether Theano has it for its own at present or not.
+    """Return the cache of a compiledir, whether or not Theano uses it at the moment.
 
     Parameters
     ----------
@@ -342,18 +342,18 @@ def _counting_on(tell: Tell | None, done: int, total: int) -> Tell | None:
 
 
 def _read_keys(path: Path) -> KeyData | None:
-    """Read a module's keys; return None if they cannot be read, as when an op's class is not imported."""
+    """Read a module's keys; return None if they cannot be read, for example because an op's class is not imported."""
     try:
         key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:
-        # Unpickling may raise any exception. Theano ignores such modules, too.
+        # Unpickling may raise any exception. Theano ignores such modules.
         logger.debug("keys of %s were not read: %s", path, error)
         return None
     return key_data if isinstance(key_data, KeyData) else None
 
 
 def load(path: Path) -> ModuleType:
-    """Load a compiled module, under the name that Theano gives it.
+    """Load a compiled module under the name that Theano gives it.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class _Postponed(Exception):
 
 
 class _Request:
-    """A request to optimize the inner function of a Scan now and link it later."""
+    """A request to optimize the inner function of a Scan now and to link it later."""
 
     def __init__(self, op: Scan | None) -> None:
         self.op = op
@@ -49,7 +49,7 @@ class _Request:
 
 
 class Collector(threading.local):
-    """The state of a thread's compilation. Nested compilations share the state of the outermost one."""
+    """The state of a thread's compilation. Nested compilations share the outermost one's state."""
 
     def __init__(self) -> None:
         self.nodes = NodeLinker()
@@ -61,10 +61,10 @@ class Collector(threading.local):
         self._postponed: dict[int, _Request] = {}  # by the op's id
         self._request: _Request | None = None
         self._is_collecting = False
-        #: The functions that are linked, the innermost last; None for one without tiers.
+        #: The functions that are being linked, innermost last; None for a function without tiers.
         self._links: list[TieredLink | None] = []
 
-    # Wrapped around Theano's linkers.
+    # Wrappers of Theano's linkers
 
     def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
         """Build all modules that a linker's graph needs, then let the linker make its thunks.
@@ -98,7 +98,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers: one inside of another as the outer one, others by flag or linker."""
+        """Return whether a function has tiers: an inner function like the outer one, others by flag or linker."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -130,7 +130,7 @@ class Collector(threading.local):
             except NoCode:
                 continue
             except Exception:
-                # Theano raises the same error when it makes this node's thunk, and names the node.
+                # Theano raises the same error when it makes this node's thunk, and its message names the node.
                 continue
 
     def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
@@ -146,7 +146,7 @@ class Collector(threading.local):
         compute_map: dict[Variable, list[Any]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a node's thunk, see `NodeLinker.make_c_thunk`; compute small test values in Python."""
+        """Make a node's thunk, see `NodeLinker.make_c_thunk`; small test values are computed in Python."""
         if not self._depth:
             if is_quick_in_python(node, storage_map):
                 return node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
@@ -156,7 +156,7 @@ class Collector(threading.local):
         changing = None if link is None or has_unsafe_halves(node) else link.thunk(node, *rest)
         return changing or self.nodes.make_c_thunk(node, *rest)
 
-    # Wrapped around Scan.
+    # Wrappers of Scan
 
     def _collect_scan(self, node: Apply) -> None:
         op = node.op
@@ -171,7 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call.
+        """Make the thunk of a Scan; during the call it is the current Scan for `scan_function`.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class Collector(threading.local):
 
 
 def _finish(request: _Request) -> Any:
-    """Link a postponed function: the rest of Theano's ``orig_function``."""
+    """Link a postponed function: run the rest of Theano's ``orig_function``."""
     start = time.time()
     maker = request.maker
     assert maker is not None, "a request is postponed when it has a maker"
@@ -267,7 +267,7 @@ def _has_usual_thunk(op: Any) -> bool:
 
 
 def _storage(node: Apply) -> dict[Variable, list[Any]]:
-    """Return storage for a node whose thunk is discarded."""
+    """Return storage for a node whose thunk will be discarded."""
     variables = (*node.inputs, *node.outputs)
     return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
 
@@ -280,7 +280,7 @@ def has_c_thunks(linker: Any) -> bool:
 
 
 def no_recycling_of(linker: Any) -> Sequence[Variable]:
-    """Return the variables whose storage a linker forbids its thunks to reuse."""
+    """Return the variables whose storage the thunks of a linker must not reuse."""
     return [] if isinstance(linker, VM_Linker) else linker.no_recycling
 
 

@@ -1,10 +1,10 @@
 """Joins the source code of many modules in translation units.
 
-Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. The code of
-each is in a namespace of its own, the macros that it defines are restored after it, and its init function has a unique
-name: so the modules of a unit do not see each other. Two kinds of support code precede the namespaces, once, and only
-modules with the same such code share a unit: declarations of functions of C libraries, and the support code of ops and
-types from outside of Theano, which may contain anything. A module whose own part includes a file or has a pragma is
+Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. Each
+module's code has its own namespace, macros that it defines are restored after it, and its init function has a unique
+name, so that the modules of a unit do not see each other. Two kinds of support code precede the namespaces once, and
+only modules with identical such code share a unit: declarations of C library functions, and support code of ops and
+types outside of Theano, which may contain anything. A module whose own part includes a file or has a pragma is
 compiled alone.
 """
 
@@ -22,9 +22,9 @@ from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
 __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
-#: A longer module is compiled alone: sharing gains little, and inlining has limits for large units.
+#: Longer modules are compiled alone: sharing gains little, and GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
-#: The longest text of an op, in characters: a fused op has its whole code in its name.
+#: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
 MAX_OP_CHARS = 80
 
 #: The headers that modules of tensors begin with, in this order.
@@ -37,7 +37,7 @@ COMMON_HEADERS = (
 #: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: Takes the compiler as long as all the others. Theano's code of tensors uses it to print, where an op is debugged.
+#: Takes the compiler as long as all other headers. Theano's tensor code uses it only to print debug output.
 _STREAM_HEADER = "<iostream>"
 
 #: The headers of code that uses nothing of ``<iostream>``.
@@ -61,7 +61,7 @@ _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Environment:
-    """The compiler's flags, and the code that precedes the own code of a module.
+    """The compiler's flags, and the code that precedes a module's own code.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Environment:
     includes : tuple of str
         Headers, in Theano's order, each with its brackets or quotes.
     prelude : tuple of str
-        Support code of ops and types that does not belong to one node.
+        Support code of ops and types that is not specific to one node.
     """
 
     compiler: Any
@@ -95,11 +95,11 @@ class Translation:
     source : str
         Theano's complete code.
     own_code : str
-        The part that is this module's own; '' if it has to be compiled alone.
+        The part that only this module has; '' if it has to be compiled alone.
     environment : Environment
         The flags and the code that precedes the own part.
     ops : tuple of str
-        The ops that the module computes, for people.
+        The ops that the module computes, for messages.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Translation:
     environment: Environment
     ops: tuple[str, ...] = ()
 
-    # Computed on demand, for modules that have to be compiled.
+    # Computed on demand, and only for modules that have to be compiled.
 
     @functools.cached_property
     def can_share(self) -> bool:
@@ -117,12 +117,12 @@ class Translation:
 
     @functools.cached_property
     def body(self) -> str:
-        """The module's text in a unit: its own part, with calls of functions that the unit's modules share."""
+        """The module's text in a unit: its own part, which calls functions that the unit's modules share."""
         return self._outlined if self.can_share else self.source
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The own part with these calls; '' if its directives have effects outside of it."""
+        """The own part with calls of shared functions; '' if its directives have effects outside of it."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -164,7 +164,7 @@ def module_of(linker: Any) -> Translation:
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:
-    """Return a module's code without its includes and the support code before it; '' if the source lacks them."""
+    """Return a module's code without its includes and the support code before it; '' if the source lacks either."""
     heading = "//////////////////////\n////  Support Code\n//////////////////////\n"
     _, separator, body = source.partition(heading)
     is_complete = bool(separator)
@@ -175,7 +175,7 @@ def _own_part(source: str, prelude: Sequence[str]) -> str:
 
 
 def _prelude(linker: Any) -> tuple[str, ...]:
-    """Return the support code of ops and types that has to precede the namespaces."""
+    """Return the support code of ops and types that must precede the namespaces."""
     texts: dict[str, None] = {}
     for owner in (*(var.type for var in linker.variables), *(node.op for node in linker.node_order)):
         try:
@@ -200,7 +200,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes; for all modules with only common and harmless headers one of two tuples."""
+    """Return a module's includes: one of two tuples if all headers are common or harmless."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -214,7 +214,7 @@ def _may_print(code: str) -> bool:
 
 
 def is_contained(body: str) -> bool:
-    """Return whether the effects of a module's preprocessor directives can be undone after it."""
+    """Return whether the effects of a module's preprocessor directives can be undone after its code."""
     pragmas = len(_PRAGMA.findall(body))
     directives = [name for name in _DIRECTIVE.findall(body) if name != "pragma"]
     return _CONTAINED.issuperset(directives) and pragmas == len(_OPENMP.findall(body))
@@ -234,9 +234,9 @@ def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_mo
     parallel : int
         How many units are compiled at the same time.
     min_effort : int
-        The least effort of a unit: smaller ones cost more in reading the headers than they gain.
+        The minimum effort of a unit: in smaller ones, reading the headers costs more than parallelism gains.
     max_modules : int
-        The most modules in one unit: if a unit does not compile, its modules are compiled again, alone.
+        The maximum number of modules in a unit: if a unit does not compile, its modules are compiled again, one by one.
 
     Returns
     -------
@@ -274,7 +274,7 @@ def unit_text(modules: Sequence[Translation]) -> str:
     Parameters
     ----------
     modules : sequence of Translation
-        Modules of one environment that can share a unit; or a single one, whose source code is the text.
+        Modules of one environment that can share a unit, or a single module, whose source code is then the text.
     """
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source

@@ -74,7 +74,7 @@ def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
 
 
 def has_c_thunks(function: Function) -> bool:
-    """Tell whether the nodes of a function may be computed by C code."""
+    """Return whether the nodes of a function may be computed by C code."""
     linker = function.maker.linker
     return not isinstance(linker, PerformLinker) and getattr(linker, "c_thunks", None) is not False
 

@@ -49,7 +49,7 @@ class DeclaredLengths(Op):
         output_storage[0][0] = x
 
     def admits(self, shape: Sequence[Any]) -> bool:
-        """Tell whether a shape has the declared lengths."""
+        """Return whether a shape has the declared lengths."""
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:

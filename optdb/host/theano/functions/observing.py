@@ -1,7 +1,7 @@
 """Observes what Theano compiles: each graph before it is optimized, the function, and where time goes.
 
-`observe` puts a stopwatch (Theano's ``ProfileStats``) into each function that is compiled meanwhile, which Theano fills
-as it compiles and as the function is called. Nothing is printed at exit, as the flag ``profile`` would do.
+`observe` adds a stopwatch (Theano's ``ProfileStats``) to each function that is compiled in its block. Theano fills it
+while it compiles and calls the function. Nothing is printed at exit, unlike with the flag ``profile``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optdb.trace_log import CompilerRun, compiler_runs
 
 __all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
 
-#: The longest text of an op, in characters: a fused op has its whole code in its name.
+#: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
 MAX_OP_CHARS = 400
 
 
@@ -40,15 +40,15 @@ class NodeSnapshot:
     op : str
         The op; the name of the variable for an input.
     types : tuple of str
-        Of the outputs.
+        The types of the outputs.
     inputs : tuple of int
         The indices, in the snapshot, of the nodes that compute its inputs; constants are left out.
     is_input : bool
         Whether it is an input of the graph.
     line : str
-        Where in the user's code it comes from; empty if that is not known.
+        The line of the user's code that made it; empty if that is not known.
     node : Apply or None
-        The node itself, for graphs that live on.
+        The node itself, for graphs that are kept.
     """
 
     op: str
@@ -81,17 +81,17 @@ class ObservedFunction:
     before : GraphSnapshot
         The graph that was given to be compiled, updates included.
     profile : ProfileStats
-        What Theano measures: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
+        Theano's measurements: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
     around : object
         The value of the context manager that the optimization ran in.
     function : Function or None
         The function; None if compiling it failed.
     link_span : tuple of float
-        When the function was linked, from and to, by `time.perf_counter`.
+        Start and end of linking, by `time.perf_counter`.
     compilers : sequence of CompilerRun
-        All compilers that ran under observation, those of other functions, too.
+        All compilers that ran under observation, including those of other functions.
     first_call_seconds : float or None
-        How long the first call took that raised nothing; None if there was none.
+        Duration of the first call that did not raise; None if there was none.
     inputs : dict
         The inputs of the function's graph in that call.
     """
@@ -107,11 +107,11 @@ class ObservedFunction:
 
     @property
     def name(self) -> str:
-        """The function's name, by default where it was compiled."""
+        """The function's name, by default the line that compiled it."""
         return getattr(self.function, "name", None) or "function"
 
     def phases(self) -> list[tuple[str, float]]:
-        """Return the optimizer's phases, with seconds, in their order."""
+        """Return the optimizer's phases in order, with their seconds."""
         optimizer, profile = getattr(self.profile, "optimizer_profile", None) or (None, None)
         if not isinstance(optimizer, SeqOptimizer) or profile is None:
             return []
@@ -120,7 +120,7 @@ class ObservedFunction:
     def link_times(self) -> list[tuple[str, float]]:
         """Return the seconds of each compiler, of loading C code, and of the rest of linking.
 
-        Compilers run side by side: their time is that in which at least one of them runs.
+        Compilers run in parallel: their total is the time during which at least one of them runs.
         """
         begin, end = self.link_span
         runs: dict[str, list[tuple[float, float]]] = {}
@@ -133,7 +133,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the first call on the host, of the last recorded one on a device; None if unknown."""
+        """Return the memory of the first call on the host or the last recorded call on a device; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -147,10 +147,10 @@ class ObservedFunction:
         return self.first_call_seconds is not None
 
     def node_times(self) -> dict[Apply, tuple[float, int]]:
-        """Return seconds and number of calls, by node of the compiled graph; nodes that were not timed are left out."""
+        """Return the seconds and calls of each node of the compiled graph; nodes that were not timed are left out."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists the nodes of each function; a device that repeats them as one plan leaves their counts at 0.
+        # Theano lists the nodes of each function; a device that replays them as one plan leaves their counts at 0.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 
@@ -164,7 +164,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _node_of(key: Any) -> Apply:
-    """Return the node of a key of Theano's profile, which is a node, or a graph and a node."""
+    """Return the node of a key of Theano's profile; the key is a node, or a graph and a node."""
     return key[-1] if isinstance(key, tuple) else key
 
 
@@ -194,7 +194,7 @@ def snapshot(outputs: Iterable[Variable]) -> GraphSnapshot:
 
 
 def _line_of(node: Apply) -> str:
-    """Return the line that made a node, as Theano has recorded it: the innermost frame of the user's."""
+    """Return the line that made a node, as recorded by Theano: the innermost frame of the user's code."""
     for out in node.outputs:
         for trace in getattr(out.tag, "trace", None) or ():
             if trace:
@@ -208,14 +208,14 @@ def observe(
     see: Callable[[ObservedFunction], None],
     around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Iterator[None]:
-    """Observe each function that is compiled meanwhile, functions inside of others among them.
+    """Observe each function that is compiled in the block, including inner functions.
 
     Parameters
     ----------
     see : callable
         Called with each function when its compilation begins.
     around : callable
-        Makes a context manager to optimize a graph in; its value becomes the attribute ``around``.
+        Makes a context manager in which a graph is optimized; its value becomes the attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:
@@ -223,9 +223,9 @@ def observe(
         def initialize_observed(self: FunctionMaker, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> None:
             profile = kwargs.get("profile")
             if profile is not None and profile is not False:
-                initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
+                initialize(self, inputs, outputs, *args, **kwargs)  # the user has passed a profile of their own
                 return
-            # Inner functions of Scan need this class; it works for all others.
+            # Inner functions of Scan need this class; it works for all other functions.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
             seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats, compilers=runs)
             see(seen)
@@ -259,7 +259,7 @@ def _keeping_function(create: Callable[..., Function]) -> Callable[..., Function
 
 
 class _FirstCall:
-    """Computes a function as it does, and keeps the inputs that it is called with."""
+    """Calls a function, and records the inputs of the first call."""
 
     def __init__(self, function: Function) -> None:
         self.compute = function.fn
@@ -290,7 +290,7 @@ def _noting_first_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wanted(inputs: Any, outputs: Any) -> list[Variable]:
-    """Return all variables that a function computes: its outputs, and the next values of its inputs."""
+    """Return all variables that a function computes: its outputs, and the updates of its inputs."""
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     wanted = [getattr(out, "variable", out) for out in outputs]
     updates = [getattr(spec, "update", None) for spec in inputs]

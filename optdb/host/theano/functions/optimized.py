@@ -178,7 +178,7 @@ _PLAIN: Plain = {
 
 
 def _has_abstract(node: Apply) -> bool:
-    """Tell whether a convolution is one that a user may write."""
+    """Return whether a convolution is one that a user may write."""
     op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp

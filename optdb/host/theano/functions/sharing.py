@@ -47,7 +47,7 @@ def version(container: Container) -> int:
 
 
 def has_unmarked_writer(container: Container) -> bool:
-    """Tell whether a function of Theano's own linkers may overwrite the variable's value in place, at any time."""
+    """Return whether a function of Theano's own linkers may overwrite the variable's value in place, at any time."""
     return getattr(container, "optdb_written", False)
 
 

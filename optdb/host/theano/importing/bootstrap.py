@@ -1,23 +1,23 @@
 """Makes Theano importable here, and calls back once it is imported.
 
-`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finders
+`start` is called by ``import optdb``. It imports nothing: it installs an import hook, and the finders
 that translate the modules of Theano and of libraries on top of it (see `optdb.host.theano.importing.compat`). The steps
 in `AROUND` run when any module imports Theano, in this order:
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
-3. ``theano.configdefaults``: three of Theano's flags are amended as they are declared, so that
-   a BLAS is found by linking where the user named none, ``mode`` takes the names TOPO and
+3. ``theano.configdefaults``: three of Theano's flags are changed as they are declared:
+   a BLAS is found by linking if the user named none, ``mode`` accepts the names TOPO and
    OPENCL, and ``linker`` the name opencl;
-4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
-5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and nothing warns where there is
-   none to be found; ``theano.tensor.nnet.corr`` and ``corr3d``: there, without a BLAS, no OpenMP;
-   ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
+4. ``theano.gof.cmodule``: C code is compiled with a header of ours if Python or NumPy require it;
+5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and there is no warning if
+   no BLAS can be found; ``theano.tensor.nnet.corr`` and ``corr3d``: no OpenMP without a BLAS;
+   ``theano.tensor.inc_code``: other C code if NumPy lacks functions that it uses;
 6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
    the rest of optdb (see `optdb.composition`);
-7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
-8. modules that start a compiler: they ask it once, and each build has a lock of its own (see ``clinker``);
-9. modules that import large packages: these are imported when they are used (see ``compat.deferring``).
+7. ``theano.scan_module.scan_perform_ext``, later: its C code is changed so that it compiles;
+8. modules that start a compiler: they query it once, and each build has its own lock (see ``clinker``);
+9. modules that import large packages: these are imported on first use (see ``compat.deferring``).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = ["UnsupportedHost", "finish", "prepare", "start"]
 
 
 def start(compose: Callable[[], None]) -> None:
-    """Install the import hook and the translation; where Theano is imported already, catch up with it.
+    """Install the import hook and the translation; if Theano is already imported, run the missed steps.
 
-    A second call, as by a reload of optdb, does nothing, so that it keeps what the user has turned on or off since.
+    A second call, for example when optdb is reloaded, does nothing, so that the user's settings are kept.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def start(compose: Callable[[], None]) -> None:
 
 
 def prepare() -> None:
-    """Make sure that Theano can work here, before its code runs.
+    """Ensure that Theano can work here, before its code runs.
 
     Raises
     ------
     UnsupportedHost
-        Where it cannot.
+        If it cannot.
     """
     support.check()
 
@@ -100,10 +100,10 @@ def finish() -> None:
 
 
 def default_ldflags() -> str:
-    """Return the linker flags of the BLAS that Theano is to use, '' for none.
+    """Return the linker flags of the BLAS that Theano is to use, or '' for none.
 
-    Stands in for Theano's function of nearly the same name, which asks NumPy for the BLAS
-    it was built with; since version 1.22 NumPy does not tell.
+    Replaces Theano's function of nearly the same name, which asks NumPy for the BLAS
+    it was built with; NumPy no longer reports it since version 1.22.
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
@@ -121,7 +121,7 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        # Theano checks the folder when it is first asked for, and raises this.
+        # Theano checks the folder on first use, and raises this error.
         if "compiledir" not in str(error):
             raise
         raise UnusableCompiledir(str(error)) from error
@@ -135,7 +135,7 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
 
 
 def _compiler() -> str:
-    """Return the compiler that Theano's flags name, as far as its import has come."""
+    """Return the compiler named by Theano's flags, at any stage of Theano's import."""
     defaults = sys.modules.get("theano.configdefaults")
     return getattr(getattr(defaults, "config", None), "cxx", "")
 
@@ -148,7 +148,7 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Make C code compile with today's Python and NumPy, and cache the answers of the compiler."""
+    """Make C code compile with current versions of Python and NumPy, and cache the compiler's answers."""
     with deferring.deferred(module):
         yield
     ccode.install(module)
@@ -163,10 +163,10 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
         if name == "blas.ldflags":
-            # Only the default is replaced: Theano calls it when nothing else gives a value.
+            # Only the default is replaced: Theano uses it if no value is given elsewhere.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # The modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.
+            # Modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
@@ -185,13 +185,13 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     flags.warn_without_section(configparser)
 
 
-#: What Theano's flag ``mode`` takes besides Mode objects.
+#: The names that Theano's flag ``mode`` accepts.
 _MODES = ("Mode", "DebugMode", "FAST_RUN", "NanGuardMode", "FAST_COMPILE", "DEBUG_MODE")
 _OUR_MODES = ("TOPO", "OPENCL")
 
 
 def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
-    """Let Theano's check of modes pass optdb's names, and list these, too, where it refuses one."""
+    """Make Theano's check of modes accept optdb's names, and list them in its error."""
 
     def check_mode(value: object) -> object:
         if value in _OUR_MODES:
@@ -205,7 +205,7 @@ def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object
 
 
 def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
-    """Let Theano's check of a flag for its GPU back-end say which of optdb's flags is meant."""
+    """Make Theano's check of a flag for its GPU back-end name the flag of optdb to use instead."""
 
     def check_device(value: str) -> object:
         wanted_flags.check_gpu_backend(name, value)
@@ -215,13 +215,13 @@ def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str],
 
 
 def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[object], object]:
-    """Let a check of names, which has a fixed list of them, pass some more."""
+    """Make a check against a fixed list of names accept more names."""
     return lambda value: value if value in names else check(value)
 
 
 @contextmanager
 def _blas_headers(module: ModuleType) -> Iterator[None]:
-    """Complete the functions for where there is no BLAS."""
+    """Define the missing BLAS functions if there is no BLAS."""
     with _without_warning_of_fallback():
         yield
     blas_fallback.install(module)
@@ -235,10 +235,10 @@ def _without_openmp(op_class: str, module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _without_warning_of_fallback() -> Iterator[None]:
-    """Leave out the warning that there is no BLAS, unless the user chose to have none."""
+    """Suppress the warning that there is no BLAS, unless the user chose to have none."""
     from theano.configdefaults import config
 
-    # Read the value first: whether it is the default is known only then.
+    # Read the value first: only then is it known whether it is the default.
     ldflags = config.blas.ldflags
     if ldflags or not _parameter(config.blas, "ldflags").is_default:
         yield
@@ -263,7 +263,7 @@ def _inc_code(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
-    """Make scan's C code compile."""
+    """Change Scan's C code so that it compiles."""
     from theano.gof import cmodule
 
     with ccode.compiling_scan(cmodule), hooks.around_extension(module):

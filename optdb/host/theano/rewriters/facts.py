@@ -67,7 +67,7 @@ class Facts:
     before: LocalOptimizer | None = None
 
     def may_apply(self, op: PureOp) -> bool:
-        """Tell whether the rewriter, which declares to track `op`, may apply to a node of it."""
+        """Return whether the rewriter, which declares to track `op`, may apply to a node of it."""
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:

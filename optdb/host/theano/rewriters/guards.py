@@ -1,8 +1,8 @@
 """Guards: necessary conditions, cheap to test, for Theano's rewriters to apply to a node.
 
-Of a hundred attempts one changes something. Some of Theano's rewriters take long to find out that they do not apply:
-they build a unification, decompose a product, or catch an exception for each operand. A guard first tests a
-necessary condition. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
+About one attempt in a hundred changes something. Some of Theano's rewriters take long to find that they do not apply:
+they build a unification, decompose a product, or catch an exception for each operand. A guard tests a necessary
+condition first. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.host.theano.speedups.algebra import get_num_denum, has_unknown_simpli
 
 Guard = Callable[[Apply], bool]
 
-#: Scalar ops that have an inverse, or are their own.
+#: Scalar ops that have an inverse, or are their own inverse.
 INVERTIBLE = tuple(
     getattr(scalar.basic, name)
     for name in ("Deg2Rad", "Rad2Deg", "Cosh", "ArcCosh", "Tanh", "ArcTanh", "Sinh", "ArcSinh", "Conj", "Neg", "Inv")
@@ -36,7 +36,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return the guard of a pattern: whether the ops that compute a node match it; None if it may look elsewhere."""
+    """Return a pattern's guard, which matches the ops that compute a node; None if the pattern may look elsewhere."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -44,7 +44,7 @@ def of_pattern(rewriter: PatternSub) -> Guard | None:
 
 
 def _resembles(pattern: Any, var: Variable) -> bool:
-    """Tell whether the ops that compute `var` match a pattern of PatternSub's."""
+    """Return whether the ops that compute `var` match a pattern of PatternSub."""
     if isinstance(pattern, (list, tuple)):
         owner = var.owner
         return (
@@ -58,11 +58,11 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
-# Loops, in what is asked most: each takes half as long as any() of a generator.
+# The guards that are called most use loops, which take half as long as any() of a generator.
 
 
 def has_constant_of_another_dtype(node: Apply) -> bool:
-    """Tell whether an input is a constant of another dtype than the output's."""
+    """Return whether an input is a constant of a dtype other than the output's."""
     dtype = node.outputs[0].type.dtype
     for var in node.inputs:  # noqa: SIM110
         if isinstance(var, Constant) and var.type.dtype != dtype:
@@ -71,24 +71,24 @@ def has_constant_of_another_dtype(node: Apply) -> bool:
 
 
 def _scalar_op_of(var: Variable) -> Any:
-    """Return the scalar op that `var` is computed by, in an elementwise op or a reduction; None if there is none."""
+    """Return the scalar op of the elementwise op or reduction that computes `var`; None if there is none."""
     owner = var.owner
     return None if owner is None else getattr(owner.op, "scalar_op", None)
 
 
 def begins_with_switch(node: Apply) -> bool:
-    """Tell whether the first input is a switch."""
+    """Return whether the first input is a switch."""
     owner = node.inputs[0].owner
     return owner is not None and isinstance(getattr(owner.op, "scalar_op", None), scalar.Switch)
 
 
 def begins_with_invertible(node: Apply) -> bool:
-    """Tell whether the first input is computed by an op that has an inverse."""
+    """Return whether the first input is computed by an op that has an inverse."""
     return isinstance(_scalar_op_of(node.inputs[0]), INVERTIBLE)
 
 
 def has_fill(node: Apply) -> bool:
-    """Tell whether an input is a fill."""
+    """Return whether an input is a fill."""
     for var in node.inputs:
         owner = var.owner
         if owner is not None and isinstance(getattr(owner.op, "scalar_op", None), scalar.Second):
@@ -97,7 +97,7 @@ def has_fill(node: Apply) -> bool:
 
 
 def has_alloc(node: Apply) -> bool:
-    """Tell whether an input is an Alloc, or a DimShuffle of one."""
+    """Return whether an input is an Alloc, or a DimShuffle of one."""
     for var in node.inputs:
         owner = var.owner
         if owner is None:
@@ -110,7 +110,7 @@ def has_alloc(node: Apply) -> bool:
 
 
 def has_switch_with_zero(node: Apply) -> bool:
-    """Tell whether an input is a switch with a branch that is zero."""
+    """Return whether an input is a switch with a branch that is zero."""
     for var in node.inputs:
         if var.owner is not None and isinstance(_scalar_op_of(var), scalar.Switch):
             _, left, right = var.owner.inputs
@@ -120,7 +120,7 @@ def has_switch_with_zero(node: Apply) -> bool:
 
 
 def is_decided_switch(node: Apply) -> bool:
-    """Tell whether the condition is a constant, or both branches are one, or the condition asks about a branch."""
+    """Return whether a switch's condition is constant or tests one of the branches, or both branches are the same."""
     if len(node.inputs) != 3:
         return True
     cond, left, right = node.inputs
@@ -130,7 +130,7 @@ def is_decided_switch(node: Apply) -> bool:
 
 
 def may_be_useless(node: Apply) -> bool:
-    """Tell whether there is one input, or both are the same, or one of AND and OR is a constant."""
+    """Return whether there is one input, both inputs are the same, or an input of AND or OR is a constant."""
     if len(node.inputs) != 2:
         return len(node.inputs) == 1
     first, second = node.inputs
@@ -140,12 +140,12 @@ def may_be_useless(node: Apply) -> bool:
     return has_constant and isinstance(_scalar_op_of(node.outputs[0]), (scalar.AND, scalar.OR))
 
 
-#: Ops whose results are lengths, or may be.
+#: Ops whose results are or may be lengths.
 _LENGTHS = (Shape, Shape_i, Subtensor, tt.Join, opt.MakeVector)
 
 
 def compares_length(node: Apply) -> bool:
-    """Tell whether an input is compared with itself, or what may be a length, or a sum of them, with a constant."""
+    """Return whether an input is compared with itself, or a possible length or a sum of lengths with a constant."""
     if len(node.inputs) != 2:
         return True
     first, second = node.inputs
@@ -160,7 +160,7 @@ def compares_length(node: Apply) -> bool:
 
 
 def has_sigmoid_as_factor(node: Apply) -> bool:
-    """Tell whether a factor, of inputs that are products, is a sigmoid."""
+    """Return whether a factor of a product of products is a sigmoid."""
     pending = list(node.inputs)
     while pending:
         var = pending.pop()
@@ -173,7 +173,7 @@ def has_sigmoid_as_factor(node: Apply) -> bool:
 
 
 def may_take_all(node: Apply) -> bool:
-    """Tell whether each index is a slice that begins with the first element and leaves none out up to its end."""
+    """Return whether each index is a slice that may start at the first element with step 1; the stop is not tested."""
     if not isinstance(node.op, Subtensor):
         return True
     operands = iter(node.inputs[1:])
@@ -189,14 +189,14 @@ def may_take_all(node: Apply) -> bool:
 
 
 def _may_be(part: Any, number: int) -> bool:
-    """Tell whether a part of a slice may be `number`, or is left out; one that is not a constant is neither."""
+    """Return whether a part of a slice may be `number` or absent; False for parts that are not constants."""
     if isinstance(part, Constant):
         part = part.data
     return part is None or not (isinstance(part, Variable) or part != number)
 
 
 def may_have_length_one(node: Apply) -> bool:
-    """Tell whether Reshape's shape may have a constant 1 in it."""
+    """Return whether the shape operand of a Reshape may contain a constant 1."""
     if not isinstance(node.op, tt.Reshape):
         return True
     shape = node.inputs[1]
@@ -207,24 +207,24 @@ def may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-#: How many multiplications Theano counts for a division, where it looks for operations to save.
+#: The number of multiplications for which Theano counts a division when it looks for operations to save.
 _DIVISION = 1.5
 
 
 def may_distribute(node: Apply) -> bool:
-    """Tell whether a factor or divisor may go into a sum that is another one, and save an operation."""
+    """Return whether distributing a factor or divisor over another factor that is a sum may save an operation."""
     num, denum = get_num_denum(opt.local_mul_canonizer, node.outputs[0])
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Each one meets those after it. No factor is left where Theano comes to the divisors.
+    # Each factor is combined with those after it. No factor is left when Theano reaches the divisors.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 
 def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
-    """Tell whether one of `factors` may be a sum that takes a later one, or a divisor, in.
+    """Return whether one of `factors` may be a sum over which a later factor, or a divisor, is distributed.
 
-    Theano counts the operation that goes away, and those that each term gets or loses.
+    Theano counts the operation that is saved, and those that each term gains or loses.
     """
     for i, factor in enumerate(factors):
         if factor.owner is None:
@@ -247,7 +247,7 @@ def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type)
 
 
 def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
-    """Return the factors and divisors of the terms of a sum; nothing for what is none."""
+    """Return the factors and divisors of the terms of a sum; an empty list if `var` is not a sum."""
     pos, neg = get_num_denum(opt.local_add_canonizer, var)
     if len(pos) == 1 and not neg:
         return []
@@ -255,9 +255,9 @@ def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> float:
-    """Return how many operations Theano saves at most where it simplifies a product.
+    """Return the maximum number of operations that Theano saves when it simplifies a product.
 
-    It cancels what is in both, puts numbers together, leaves out a factor of 1, and knows ``x / abs(x)`` and the
+    It cancels common factors and divisors, combines numbers, drops a factor of 1, and knows ``x / abs(x)`` and the
     softmax, whose divisor is a DimShuffle.
     """
     canonizer = opt.local_mul_canonizer
@@ -279,7 +279,7 @@ def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> f
 
 
 def has_zero_operand(node: Apply) -> bool:
-    """Tell whether an input is zero, or may be found to be."""
+    """Return whether an input is zero, or may turn out to be."""
     for var in node.inputs:  # noqa: SIM110
         if _may_be_constant(var) if var.owner is not None else _is_zero(var):
             return True
@@ -287,17 +287,17 @@ def has_zero_operand(node: Apply) -> bool:
 
 
 def is_no_product_of_some_axes(node: Apply) -> bool:
-    """Tell whether a reduction is a sum, or folds all axes.
+    """Return whether a reduction is a sum, or reduces all axes.
 
-    Theano 1.0.5 takes a factor out of a product as its power to the number of all elements, also where only some axes
-    are multiplied: ``(2 * x).prod(axis=1)`` is a wrong number then. So this guard rejects what the rewriter applies to.
+    Theano 1.0.5 raises a factor that it takes out of a product to the total element count, even if only some axes are
+    reduced: ``(2 * x).prod(axis=1)`` is then wrong. This guard therefore rejects nodes to which the rewriter applies.
     """
     op = node.op
     return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim
 
 
 def _is_zero(var: Variable) -> bool:
-    """Tell whether `var` is a constant that Theano's get_scalar_constant_value takes for 0."""
+    """Return whether `var` is a constant that Theano's get_scalar_constant_value evaluates to 0."""
     if not isinstance(var, Constant):
         return False
     value = getattr(var.tag, "unique_value", None)
@@ -306,7 +306,7 @@ def _is_zero(var: Variable) -> bool:
     return np.size(value) == 1 and bool(value == 0)
 
 
-#: Ops that Theano's get_scalar_constant_value sees through to their first input.
+#: Ops for which Theano's get_scalar_constant_value returns the value of their first input.
 _PASSED_THROUGH = (
     tt.Alloc,
     DimShuffle,
@@ -317,16 +317,16 @@ _PASSED_THROUGH = (
     tt.ScalarFromTensor,
     tt.TensorFromScalar,
 )
-#: Scalar ops that it computes.
+#: Scalar ops that get_scalar_constant_value computes.
 _COMPUTED = tt.basic.get_scalar_constant_value_elemwises
 
 
-#: The number of nodes in a row that it looks at.
+#: The maximum depth to which get_scalar_constant_value looks.
 _MAX_DEPTH = 10
 
 
 def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
-    """Tell whether Theano's get_scalar_constant_value may find a number: all that it looks at has to be one."""
+    """Return whether Theano's get_scalar_constant_value may find a number: all variables that it reads must be one."""
     needed = _looked_at(var) if depth else None
     if needed is None:
         return isinstance(var, Constant)
@@ -337,7 +337,7 @@ def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
 
 
 def _looked_at(var: Variable) -> Sequence[Variable] | None:
-    """Return the variables whose values decide that of `var`; None if no node's operands do."""
+    """Return the variables that determine the value of `var`; None if it does not follow from a node's operands."""
     owner = var.owner
     if owner is None:
         return None

@@ -68,7 +68,7 @@ def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> i
 
 
 def _completes_rank(op: Any) -> bool:
-    """Tell whether `op` is a DimShuffle that only adds broadcastable dimensions on the left, as Elemwise does."""
+    """Return whether `op` is a DimShuffle that only adds broadcastable dimensions on the left, as Elemwise does."""
     if not isinstance(op, DimShuffle):
         return False
     rank = len(op.input_broadcastable)
@@ -110,7 +110,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
 
 
 def knows_simplifiers(canonizer: Canonizer) -> bool:
-    """Tell whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
+    """Return whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
     for reason, simplifier in canonizer.external_simplifiers:
         if reason not in _KNOWN_SIMPLIFIERS or not simplifier.__module__.startswith("theano."):
             return False
@@ -147,7 +147,7 @@ def simplify_constants(
 
 
 def _is_number(v: Any) -> bool:
-    """Tell whether `v` is what Theano's canonizer puts together: a scalar constant, or a bare number."""
+    """Return whether `v` is what Theano's canonizer puts together: a scalar constant, or a bare number."""
     if isinstance(v, Constant):
         return Canonizer.get_constant(v) is not None
     return not isinstance(v, Variable)
@@ -184,7 +184,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Tell whether a user of the expression is a further step of it, so that it is that step's turn."""
+    """Return whether a user of the expression is a further step of it, so that it is that step's turn."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -212,7 +212,7 @@ def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
 
 
 def has_unknown_simplifiers() -> bool:
-    """Tell whether sums or products are simplified by functions other than those that Theano registers."""
+    """Return whether sums or products are simplified by functions other than those that Theano registers."""
     return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
 
 

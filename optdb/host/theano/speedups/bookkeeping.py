@@ -1,7 +1,7 @@
-"""The FunctionGraph's own bookkeeping, without the work that grows with the graph.
+"""FunctionGraph's own bookkeeping, without work that grows with the graph.
 
 These functions replace methods of Theano's FunctionGraph while graphs are
-optimized (see :mod:`optdb.host.api.session`).  They do what the originals do, call
+optimized (see :mod:`optdb.host.api.session`).  They behave as the originals, call
 the features in the same order, and raise the same errors; they leave out the
 copy of the set of all variables for each import, the search of all inputs for
 each leaf, the calls of features that do nothing at an event, and the sorting
@@ -42,16 +42,16 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """What is remembered of a graph while sessions run.
+    """Data kept about a graph while sessions run.
 
     Attributes
     ----------
     listeners : dict
-        Name of an event to the features at that time, and the methods of those that do something at it.
+        Event name to the features at that time, and the methods of those that handle the event.
     order : list of Apply, or None
-        The nodes as `io_toposort` sorts them; None since the graph has changed.
+        The nodes as `io_toposort` sorts them; None after the graph has changed.
     by_op : dict, or None
-        What `nodes_by_op` returns; None since the graph has changed.
+        What `nodes_by_op` returns; None after the graph has changed.
     """
 
     __slots__ = ("by_op", "listeners", "order")
@@ -62,10 +62,10 @@ class _Watched:
         self.by_op: NodesByOp | None = None
 
 
-#: Op class, to the id of an op, to the nodes of that op.
+#: Op class to op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
-#: Holds each graph until the last session ends, so that each event costs a plain look-up.
+#: Keeps each graph alive until the last session ends, so that each event costs a plain look-up.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -73,14 +73,14 @@ _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Forget the graphs: their events are not seen between sessions, and a feature may hold the graph it listens to."""
+    """Forget all graphs: their events are not seen between sessions, and a feature may hold the graph it listens to."""
     _watched.clear()
 
 
 def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
     """Call the features that implement the event `name`, in order.
 
-    Under profiling Theano's own method runs, which keeps the time of each.
+    Under profiling Theano's own method runs, because it records the time of each feature.
     """
     watched = _watched[self]
     if name != "validate":
@@ -92,8 +92,8 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Return the listeners to call with `fgraph` and the event's arguments after a change.
 
-    A replacement makes these calls itself: with the arguments in a tuple and a dictionary, they would take half as long
-    again.
+    The caller calls them itself: passing the arguments on as a tuple and a dictionary would make the calls 50 %
+    slower.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -114,7 +114,7 @@ def _keep_times(event: str, fgraph: FunctionGraph, *args: Any, **kwargs: Any) ->
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
-    """Return the bound methods of the features that do something at `name`."""
+    """Return the bound methods of the features that handle the event `name`."""
     does_nothing = getattr(toolbox.Feature, name, None)
     methods = []
     for feature in features:
@@ -126,14 +126,14 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
 
 @contextmanager
 def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
-    """Answer ``fgraph.toposort()`` by `order` until the block exits.
+    """Make ``fgraph.toposort()`` return the result of `order` until the block exits.
 
     Parameters
     ----------
     fgraph : FunctionGraph
     order : callable
-        Returns the nodes of `fgraph` in topological order, or None where it
-        does not know at the moment.
+        Returns the nodes of `fgraph` in topological order, or None if it
+        does not know the order at the moment.
     """
     before = _kept_orders.get(fgraph)
     _kept_orders[fgraph] = order
@@ -146,7 +146,7 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 
 
 def toposort(self: FunctionGraph) -> list[Apply]:
-    """Return the nodes in topological order; sort only where no feature maintains an order.
+    """Return the nodes in topological order; sort only if no feature maintains an order.
 
     A destroy handler that maintains an order includes its own orderings, but
     not those of other features.
@@ -192,10 +192,10 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Make the users of `variables` use them again after a replacement that raised.
+    """Reconnect the users of `variables` after a replacement that raised.
 
-    Theano exchanges a node's input before it imports the ancestors of the new one.
-    If the import raises, its history does not contain that change.
+    Theano changes a node's input before it imports the ancestors of the new one.
+    If the import raises, the graph's history does not contain that change.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None
@@ -214,7 +214,7 @@ def _orders(feature: Any, fgraph: FunctionGraph) -> bool:
 
 
 def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reason: Any = None) -> None:
-    """Bring a node, and what it needs, into the graph; operands first."""
+    """Import a node and its ancestors into the graph, operands first."""
     new_nodes = nodes_outside(self, apply_node.outputs)
     if check:
         for node in new_nodes:
@@ -250,7 +250,7 @@ def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
 
 
 def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-    """Import a node whose operands `fgraph` has; notify no feature."""
+    """Import a node whose operands are in `fgraph`; notify no feature."""
     variables = fgraph.variables
     fgraph.__setup_node__(node)
     fgraph.apply_nodes.add(node)
@@ -311,7 +311,7 @@ def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
 def _exchange(
     fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
 ) -> None:
-    """Replace input `i` of `node` by `new`, and prune what this leaves without users."""
+    """Replace input `i` of `node` by `new`, and prune what is then unused."""
     old = used[i]
     used[i] = new
     if old is new:
@@ -327,13 +327,13 @@ def _exchange(
 def remove_client(
     self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
 ) -> None:
-    """Remove a user of `r`, and from the graph what has no user then."""
+    """Remove a user of `r`, and prune from the graph what is then unused."""
     todo: list[tuple[Variable, Apply | str, int]] = [(r, *client_to_remove)]
     reason_text = None
     while todo:
         var, user, slot = todo.pop()
         users = var.clients
-        # `list.remove` would compare nodes, which Theano's classes make slow.
+        # `list.remove` would compare nodes, which is slow because Theano's classes define equality.
         for index, (node, i) in enumerate(users):
             if i == slot and (node is user or (node.__class__ is str and node == user)):
                 del users[index]
@@ -370,7 +370,7 @@ def keep_for_revert(
     new_r: Variable,
     reason: Any = None,
 ) -> None:
-    """Keep what undoes a change, if changes are recorded."""
+    """Record how to undo a change, if changes are recorded."""
     history = self.history[fgraph]
     if history is not None:
         history.append(functools.partial(fgraph.change_input, node, i, r, reason=("Revert", reason)))
@@ -379,8 +379,8 @@ def keep_for_revert(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    If it is not, Theano's method finds its caller by ``inspect``, which reads the files of all modules. The frame's
-    function name suffices here.
+    If it is not, Theano's method finds its caller with ``inspect``, which reads the files of all modules. The function
+    name of the frame suffices here.
     """
     began = time.time()
     try:

@@ -217,7 +217,7 @@ def _shuffle_of(var: Variable) -> DimShuffle:
 
 
 def _is_shuffled(var: Variable, before: Variable) -> bool:
-    """Tell whether `var` is a DimShuffle of the variable before."""
+    """Return whether `var` is a DimShuffle of the variable before."""
     node = var.owner
     return node is not None and type(node.op) is DimShuffle and node.inputs[0] is before
 

@@ -40,7 +40,7 @@ def is_scan_pass(rewriter: Any) -> bool:
 
 
 def has_scan(fgraph: FunctionGraph) -> bool:
-    """Tell whether a graph has a Scan, not counting those in the inner graphs of others."""
+    """Return whether a graph has a Scan, not counting those in the inner graphs of others."""
     return any(issubclass(cls, Scan) for cls in nodes_by_op(fgraph))
 
 
@@ -118,7 +118,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Tell whether an output of a Scan may be a sum of products over the steps, of which the last is used."""
+    """Return whether an output of a Scan may be a sum of products over the steps, of which the last is used."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(

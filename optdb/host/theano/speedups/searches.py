@@ -42,7 +42,7 @@ def _where_terms_are(apply: Callable[..., tuple[Any, ...]]) -> Callable[..., tup
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Tell whether a sum has a term that is a sum without other users, or a product such a factor.
+    """Return whether a sum has a term that is a sum without other users, or a product such a factor.
 
     Where there is none at the beginning, nothing is fused, and none comes about.
     """

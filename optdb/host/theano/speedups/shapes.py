@@ -1,10 +1,10 @@
 """Lazy shape inference.
 
 Theano's ShapeFeature builds a symbolic shape for every variable that enters
-the graph, and reconciles two with every replacement; most of them are never
-read.  :class:`LazyShapeFeature` records a *promise* instead, which holds the
-promises that it depends on at that moment.  So a shape that is read later is
-the one that Theano would have built then, built by Theano's own rules.
+the graph, and merges two shapes at every replacement; most are never read.
+:class:`LazyShapeFeature` records a *promise* instead, which refers to the
+promises that it depends on at that moment.  A shape that is read later is
+therefore the one that Theano would have built then, built by Theano's rules.
 
 Flow::
 
@@ -33,7 +33,7 @@ _UNKNOWN = object()
 
 
 class _Promise:
-    """A shape to be computed; ``value`` holds it afterwards."""
+    """A shape that is computed on demand and then kept in ``value``."""
 
     __slots__ = ("value",)
 
@@ -41,11 +41,11 @@ class _Promise:
         self.value: Any = _UNKNOWN
 
     def needed(self) -> list[_Promise]:
-        """Return the promises whose values this one takes."""
+        """Return the promises whose values this one needs."""
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        """Return the value, once the needed promises have theirs."""
+        """Return the value; the needed promises must have theirs."""
         raise NotImplementedError
 
 
@@ -58,7 +58,7 @@ class _Given(_Promise):
         self.value = value
 
 
-#: The shape of each 0-d tensor: nothing has to be worked out for it.
+#: The shape of all 0-d tensors, which needs no computation.
 _NO_LENGTHS = _Given(())
 
 
@@ -92,7 +92,7 @@ class _Inferred(_Promise):
         node, inputs = self.node, self.inputs
         input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
         shapes = feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
-        self.inputs = []  # a computed promise needs no other ones
+        self.inputs = []  # a computed promise depends on no others
         return shapes
 
 
@@ -114,7 +114,7 @@ class _Output(_Promise):
 
 
 class _Merged(_Promise):
-    """The shape of a variable that is known to have the shape of another one, too."""
+    """The shape of a variable that is known to have the shape of another one."""
 
     __slots__ = ("other", "other_var", "promise", "var")
 
@@ -138,10 +138,10 @@ class _Merged(_Promise):
 
 
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
-    """Return the shape `merged` of `var`, with the lengths from `shape` that `merged` takes from `var` itself.
+    """Return the shape `merged` of `var`; lengths that `merged` reads from `var` itself are taken from `shape`.
 
-    A reshape to the shape of its own input, say, is replaced by that input. Its lengths are then read from the shape
-    of the very variable whose shape is wanted: they say nothing, and put in place of that shape they close a cycle.
+    For example, a reshape to the shape of its own input is replaced by that input. Its lengths are then read from the
+    shape of the variable whose shape is computed: they carry no information, and using them would create a cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -156,7 +156,7 @@ def _depends_on(length: Variable, var: Variable) -> bool:
 
 
 class _Shapes(dict):
-    """``shape_of``: a dictionary of promises that reads as one of shapes."""
+    """``shape_of``: a dictionary of promises that reads as a dictionary of shapes."""
 
     def __init__(self, feature: LazyShapeFeature) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class _Shapes(dict):
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
-        """Return the shape of `var` for another shape that is being worked out, and that it may wait for."""
+        """Return the shape of `var`, which the shape that is being computed may have to wait for."""
         return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
 
     def _inferred(self) -> dict:
@@ -190,7 +190,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """The ``shape_of`` of one call of Theano's methods: its inputs, and other shapes on demand."""
+    """The ``shape_of`` of one call of a Theano method: its inputs' shapes, and other shapes on demand."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -206,13 +206,13 @@ class LazyShapeFeature(ShapeFeature):
     Attributes
     ----------
     fgraph : FunctionGraph or None
-        Whose shapes it keeps.
+        The graph whose shapes the feature maintains.
 
     Notes
     -----
-    Where a variable that is itself a length is replaced, Theano exchanges it
-    in the shapes that it has built. ``_renamed`` remembers that for the shapes
-    that are built later from older ones.
+    When a variable that is itself a length is replaced, Theano replaces it
+    in the shapes that it has built. ``_renamed`` records the replacement for
+    shapes that are built later from older ones.
     """
 
     def __init__(self) -> None:
@@ -236,13 +236,13 @@ class LazyShapeFeature(ShapeFeature):
         super().on_detach(fgraph)
         self.fgraph = None
 
-    # -- events: recorded, not computed
+    # -- events: recorded only
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         if isinstance(node.op, Shape_i):
             self._asking.setdefault(node.inputs[0], {})[node] = None
         shapes = self.shape_of
-        if node.outputs[0] in shapes:  # it was taken out, and comes back
+        if node.outputs[0] in shapes:  # the node was removed, and is imported again
             return
         for var in node.inputs:
             self.init_r(var)
@@ -275,7 +275,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule that a length of a replaced variable is taken from its replacement."""
+        """Schedule taking a length that is a replaced variable from its replacement."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
@@ -288,8 +288,8 @@ class LazyShapeFeature(ShapeFeature):
         self.scheduled[node] = new
 
     def _rename(self, old: Variable, new: Variable) -> None:
-        """Where `old` is a length in a shape, `new` is from now on."""
-        # A client that takes a copy of `old` leaves it where it is; the copy in a shape would close a cycle.
+        """Replace the length `old` by `new` in all shapes."""
+        # If a client of `old` takes a copy of it, `old` stays: the copy in a shape would create a cycle.
         if not _may_be_length(old) or _uses(new, old):
             return
         self._renamed.pop(new, None)
@@ -302,15 +302,15 @@ class LazyShapeFeature(ShapeFeature):
                 if length is old:
                     self.set_shape_i(var, k, new)
 
-    # -- what Theano's methods call
+    # -- called by Theano's methods
 
     def init_r(self, r: Variable) -> None:
-        """Make sure that `r` has a shape or a promise of one."""
+        """Ensure that `r` has a shape or a promise of one."""
         if r not in self.shape_of:
             self.shape_of[r] = _NO_LENGTHS if _has_no_lengths(r) else _Leaf(r)
 
     def update_shape(self, r: Variable, other_r: Variable) -> None:
-        """Note that `r` has the shape of `other_r`."""
+        """Record that `r` has the shape of `other_r`."""
         promise, other_promise = self.shape_of.promise(r), self.shape_of.promise(other_r)
         again = isinstance(promise, _Merged) and promise.other is other_promise
         if promise is not other_promise and not again:
@@ -319,9 +319,9 @@ class LazyShapeFeature(ShapeFeature):
     # -- promises
 
     def keep(self, promise: _Promise) -> Any:
-        """Return the value of `promise`, after computing those that it needs."""
+        """Return the value of `promise`, after computing the promises that it needs."""
         if promise.value is _UNKNOWN:
-            # A function's shapes may be asked for long after it was optimized, as when it is pickled.
+            # Shapes may be computed long after the function was optimized, for example when it is pickled.
             with shape_test_values():
                 self._work_out(promise)
         return promise.value
@@ -345,10 +345,10 @@ class LazyShapeFeature(ShapeFeature):
             todo.pop()
 
     def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
-        """Return the promise of the shape of `var`, or one that does not wait for what is being worked out.
+        """Return the promise of the shape of `var`, or one that does not wait for the shape being computed.
 
-        A node may tell a length by the shape of a variable that later replaced its output, and so took the node's
-        lengths over. That variable had its own shape when the node was made.
+        A node may read a length from the shape of a variable that later replaced the node's output and so took over the
+        node's lengths. That variable had a shape of its own when the node was made.
         """
         while self._waits(promise):
             promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
@@ -359,7 +359,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape that was built earlier, with the lengths that stand for its own now."""
+        """Return a shape that was built earlier, with replaced lengths exchanged for their replacements."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))
@@ -370,7 +370,7 @@ class LazyShapeFeature(ShapeFeature):
         return length
 
     def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
-        """Run one of Theano's methods with `shape_of` in place of its own; return it with the new entries."""
+        """Run one of Theano's methods with `shape_of` instead of its own; return it with the new entries."""
         shapes = self.shape_of
         scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:
@@ -380,7 +380,7 @@ class LazyShapeFeature(ShapeFeature):
         return dict(scratch)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle as Theano's own feature, with everything worked out."""
+        """Pickle as Theano's own feature, with all shapes computed."""
         stock = ShapeFeature.__new__(ShapeFeature)
         for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
             if hasattr(self, name):

@@ -1,8 +1,8 @@
 """Convolutions as matrix products: windows of the images are laid out as columns, a few images at a time (im2col).
 
-The abstract ops of a graph without a compiler and the CorrMM ops, which have C code alone, share three functions: the
+The abstract ops of a graph without a compiler, and the CorrMM ops, which only have C code, share three functions: the
 forward pass, and the gradients of the filters and of the images. Groups are a batch axis of the products. Unshared
-convolutions and integers stay with ``perform``.
+convolutions and integers use ``perform``.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from optdb.host.theano.vectorized.registry import Compute, computes
 
 __all__ = ["Geometry"]
 
-#: How many elements of columns are laid out at once; more than one image where they are small.
+#: The number of column elements that are laid out at once; small images are laid out several at a time.
 _COLUMNS = 1 << 19
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The attributes of a convolution that determine which elements meet."""
+    """The attributes of a convolution that determine which elements are multiplied."""
 
     dimensions: int
     border_mode: Any
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
-    #: Whether the filters are flipped, as in a convolution; not in a correlation.
+    #: Whether the filters are flipped, as in a convolution but not in a correlation.
     flips: bool
-    #: Where products are computed.
+    #: The dtype in which products are computed.
     dtype: str
 
     @classmethod
     def of(cls, node: Apply) -> Geometry | None:
         """Return the geometry of a node; None if its columns cannot be laid out here."""
-        op: Any = node.op  # of one of several classes with the same attributes
+        op: Any = node.op  # an instance of one of several classes with the same attributes
         dtype = node.outputs[0].type.dtype
         if getattr(op, "unshared", False) or not dtype.startswith("float"):
             return None
@@ -67,15 +67,15 @@ class Geometry:
         )
 
     def pads(self, kernel: Sequence[int]) -> list[tuple[int, int]]:
-        """Return how many zeros are put before and after each dimension, for filters of that size."""
+        """Return the number of zeros before and after each dimension, for filters of a given size."""
         return list(border_mode_to_pad(self.border_mode, self.dimensions, self.extent(kernel)))
 
     def extent(self, kernel: Sequence[int]) -> tuple[int, ...]:
-        """Return over how many elements a dilated filter reaches."""
+        """Return the number of elements that a dilated filter spans in each dimension."""
         return tuple((size - 1) * dilation + 1 for size, dilation in zip(kernel, self.dilation, strict=True))
 
     def flipped(self, kernel: np.ndarray) -> np.ndarray:
-        """Return filters as a correlation takes them."""
+        """Return the filters in the orientation of a correlation."""
         backwards: tuple[slice | EllipsisType, ...] = (..., *(slice(None, None, -1),) * self.dimensions)
         return kernel[backwards] if self.flips else kernel
 
@@ -94,7 +94,7 @@ def forward(geometry: Geometry, images: np.ndarray, kernel: np.ndarray) -> np.nd
 
 
 def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return the gradient of the filters, of a size, from the gradient of the output."""
+    """Return the gradient of filters of a given size from the gradient of the output."""
     windows = _windows(geometry, _padded(images, geometry.pads(size), geometry.dtype), size)
     _assert_same(windows.shape[2 + len(size) :], top.shape[2:])
     grouped = _grouped_top(geometry, top)
@@ -109,7 +109,7 @@ def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, siz
 
 
 def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, inside: Sequence[int]) -> np.ndarray:
-    """Return the gradient of images, of a size, from the gradient of the output."""
+    """Return the gradient of images of a given size from the gradient of the output."""
     size = kernel.shape[2:]
     pads = geometry.pads(size)
     channels = kernel.shape[1] * geometry.groups
@@ -122,7 +122,7 @@ def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, insi
     for chunk in _chunks(windows):
         columns = np.matmul(weights, grouped[chunk]).reshape(windows[chunk].shape)
         for offset in np.ndindex(*size):
-            # One offset at a time: within it, no two windows share an element.
+            # One offset at a time: at the same offset, no two windows share an element.
             at: tuple[slice | int, ...] = (slice(None), slice(None), *offset)
             windows[chunk][at] += columns[at]
     whole = (slice(None), slice(None))
@@ -266,12 +266,12 @@ def _assert_output(geometry: Geometry, images: Sequence[int], kernel: np.ndarray
 
 
 def _lengths(inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return the lengths that a node has as a vector, or as one number for each dimension."""
+    """Return the lengths that a node takes as a vector, or as one number for each dimension."""
     return tuple(int(length) for part in inputs for length in np.atleast_1d(part))
 
 
 def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the only size that filters can have where they move by one element."""
+    """Return the only possible size of the filters if the stride is 1."""
     if geometry.border_mode == "full":
         reach = [above - length + 1 for length, above in zip(images, top, strict=True)]
     else:
@@ -284,6 +284,6 @@ def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[in
 
 
 def _size_of_images(geometry: Geometry, kernel: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the only size that images can have where filters move by one element."""
+    """Return the only possible size of the images if the stride is 1."""
     bounds = zip(top, geometry.extent(kernel), geometry.pads(kernel), strict=True)
     return tuple(above + reach - 1 - before - after for above, reach, (before, after) in bounds)

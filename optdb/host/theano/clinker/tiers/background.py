@@ -23,35 +23,35 @@ __all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
 
 _Result = TypeVar("_Result")
 
-#: How often a waiting thread looks at its jobs. An interrupt in a method of `threading.Condition` may leave its lock
-#: locked.
+#: How often a waiting thread polls its jobs. It polls because an interrupt in a method of `threading.Condition` may
+#: leave the condition's lock held.
 SECONDS_BETWEEN_LOOKS = 0.01
 
-#: How long the end of the process waits for threads that release their locks.
+#: How long process exit waits for threads to release their locks.
 SECONDS_FOR_END = 2.0
 
 QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", "dropped"
 
 
 class Job:
-    """Something that is built once for all nodes that need it.
+    """A build that is done once for all nodes that need it.
 
     Parameters
     ----------
     name : str
-        What identifies it.
+        Unique name of the job.
     ops : tuple of str
-        The ops that need it, for people.
+        The ops that need it, for messages.
     """
 
-    #: Characters of code; longer jobs begin first where nothing else is known.
+    #: Characters of code. Longer jobs start first if nothing else is known.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
         self.name = name
         self.ops = ops
         self.state = QUEUED
-        #: Why the job failed, if that is not the compiler's fault.
+        #: Why the job failed, if the compiler is not the cause.
         self.reason = ""
         self._lock = threading.Lock()
         self._waiting: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -63,19 +63,19 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk, which has ``seconds``, to those that wait for the job. The job does not keep it alive."""
+        """Add a thunk, which has ``seconds``, to the thunks that wait for the job. The job does not keep it alive."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
 
     def requeue(self) -> None:
-        """Make the job wait again, in a child process whose parent may hold the lock."""
+        """Queue the job again in a forked child, where the parent may hold the lock."""
         self._lock = threading.Lock()
         if self.state == RUNNING:
             self.state = QUEUED
 
     def drop_text(self) -> None:
-        """Drop what only the build needs."""
+        """Drop data that only the build needs."""
 
     def _thunks(self) -> list[Any]:
         with self._lock:
@@ -83,7 +83,7 @@ class Job:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the function of a node that waits for the job still exists, or is being linked."""
+        """Whether the function of a waiting node still exists or is being linked."""
         return self._claims > 0 or bool(self._thunks())
 
     @property
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long the nodes that wait for the job have computed in Python."""
+        """How long the waiting nodes have computed in Python."""
         return sum(thunk.seconds for thunk in self._thunks())
 
 
@@ -124,7 +124,7 @@ class ModuleJob(Job):
 
 
 class ExtensionJob(Job):
-    """The build of a module that Theano compiles for itself, by a program.
+    """The build, by a program, of a module that Theano compiles for itself.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class ExtensionJob(Job):
         The program's environment.
     """
 
-    #: About what the headers and the code of `scan_perform` come to, beside modules.
+    #: Roughly the size of the headers and the code of `scan_perform`, on the scale of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
 
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:
@@ -146,7 +146,7 @@ class ExtensionJob(Job):
 
 
 class _Inline(Executor):
-    """Runs what is submitted at once, in place of a pool of threads."""
+    """Runs what is submitted immediately, instead of in a pool of threads."""
 
     def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         future: Future[_Result] = Future()
@@ -155,7 +155,7 @@ class _Inline(Executor):
 
 
 class BackgroundBuilder(ModuleBuilder):
-    """Compiles one translation unit at a time, by the server.
+    """Compiles one translation unit at a time, with the compiler server.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class BackgroundBuilder(ModuleBuilder):
     def build(
         self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Any = None
     ) -> None:
-        """Compile modules, which can share a unit; see `ModuleBuilder.build`."""
+        """Compile modules that can share a unit; see `ModuleBuilder.build`."""
         modules = list(modules)
         library = self._compile(modules, self._precompiled([modules], _Inline()))
         if library is not None:
@@ -196,7 +196,7 @@ class Background:
     Parameters
     ----------
     run : callable, optional
-        Runs a command with an environment while a condition holds, as `CompilerServer.run` does.
+        Runs a command with an environment as long as a condition holds, like `CompilerServer.run`.
     """
 
     def __init__(self, run: Callable[..., bool] | None = None) -> None:
@@ -206,18 +206,18 @@ class Background:
         self._jobs: dict[str, Job] = {}
         self._threads: set[threading.Thread] = set()
         self._is_ending = False
-        #: How many jobs are over; who remembers the number knows whether to look at jobs again.
+        #: The number of jobs that are over. Callers compare it with an earlier value to decide whether to poll jobs.
         self.finished = 0
-        #: Whether jobs wait for threads which a fork has left behind.
+        #: Whether jobs wait for threads that do not exist after a fork.
         self.is_stalled = False
         os.register_at_fork(after_in_child=self._after_fork)
 
     def module(self, wanted: Wanted) -> Job:
-        """Return the job that builds a module, for one thunk, which has to be added to it."""
+        """Return the job that builds a module for one thunk; the caller must add the thunk to it."""
         return self._job(wanted.module_hash, lambda: ModuleJob(wanted))
 
     def extension(self, name: str, command: Sequence[str], env: dict[str, str]) -> Job:
-        """Return the job that builds an extension, for one thunk, which has to be added to it."""
+        """Return the job that builds an extension for one thunk; the caller must add the thunk to it."""
         return self._job(name, lambda: ExtensionJob(name, command, env))
 
     def _job(self, name: str, make: Callable[[], Job]) -> Job:
@@ -225,19 +225,19 @@ class Background:
             job = self._jobs.get(name)
             if job is None or job.state == FAILED:
                 job = self._jobs[name] = make()
-            # Under the lock: a thread that looks for work drops jobs that nothing needs.
+            # Under the lock, because a thread that looks for work drops jobs that nothing needs.
             job.claim()
             return job
 
     def start(self) -> None:
-        """Start the threads for the queued jobs, one for each processor."""
+        """Start threads for the queued jobs, one for each processor."""
         with deferred_interrupts, self._lock:
             self.is_stalled = False
             queued = sum(job.state == QUEUED for job in self._jobs.values())
             if self._is_ending or not queued:
                 return
             if not self._threads:
-                # After the cache has registered its own function, which is called later for that.
+                # After the cache has registered its own exit function: exit functions run in reverse order.
                 module_cache()
                 atexit.unregister(self.end)
                 atexit.register(self.end)
@@ -272,7 +272,7 @@ class Background:
         return not left
 
     def end(self) -> None:
-        """Kill the compilers and release all locks, at the end of the process."""
+        """Kill the compilers and release all locks at process exit."""
         with self._lock:
             self._is_ending = True
             threads = list(self._threads)
@@ -282,7 +282,7 @@ class Background:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _after_fork(self) -> None:
-        """Queue again, in a child process, what threads of the parent build."""
+        """Queue again, in a child process, the jobs that the parent's threads build."""
         self._lock = threading.RLock()
         self._server.forget()
         self._threads = set()
@@ -307,7 +307,7 @@ class Background:
                 self._server.close()
 
     def _take(self) -> list[Job]:
-        """Return the jobs that this thread does next; none if there are none, and the thread ends."""
+        """Return the next jobs for this thread; an empty list ends the thread."""
         with self._lock:
             for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
                 job.state = DROPPED
@@ -317,12 +317,12 @@ class Background:
             for job in taken:
                 job.state = RUNNING
             if not taken:
-                # Under the same lock: `start` counts on this thread for later jobs until then.
+                # Under the same lock, because `start` relies on this thread for new jobs until it is discarded.
                 self._threads.discard(threading.current_thread())
             return taken
 
     def _build(self, jobs: list[Job]) -> None:
-        """Build jobs; those whose result is missing afterwards failed, unless they were cancelled."""
+        """Build jobs; those without a result afterwards have failed, unless they were cancelled."""
         done: set[Job] = set()
         otherwise = FAILED
         try:
@@ -330,7 +330,7 @@ class Background:
         except Cancelled:
             otherwise = QUEUED
         except Exception as error:
-            # As when the disk is full. The functions go on in Python, and say why.
+            # For example, the disk is full. The functions continue in Python, and report the reason.
             for job in jobs:
                 job.reason = str(error)
         with self._lock:
@@ -342,7 +342,7 @@ class Background:
             self.finished += 1
 
     def _build_extension(self, job: ExtensionJob) -> set[Job]:
-        # Twice: Theano writes several files, and one that another process is about to write breaks its import.
+        # Try twice: Theano writes several files, and importing fails while another process is writing one of them.
         is_built = any(self.run(job.command, lambda: job.is_needed, job.env) for _ in range(2))
         return {job} if is_built else set()
 
@@ -357,21 +357,21 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The part of the remaining code, for each processor, that one compiler gets: later units are chosen by what nodes
-#: have taken by then.
+#: The fraction of the remaining code per processor that one compiler gets. Later units are chosen with newer
+#: measurements of the nodes' times.
 _SHARE = 0.6
 
-#: Characters of code up to which a unit is not divided: the headers take a quarter of its time then.
+#: Characters of code below which a unit is not divided: reading the headers takes a quarter of its compile time.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 
 def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
-    """Return the jobs to be done next by one compiler: those of the slowest nodes, and then the longest.
+    """Return the jobs that one compiler does next: those of the slowest nodes first, then the longest jobs.
 
     Parameters
     ----------
     queued : sequence of Job
-        What is left.
+        The remaining jobs.
     processors : int
         How many compilers run at once.
     """

@@ -1,11 +1,11 @@
 """Rewrites the syntax tree of a module of Theano, or of a library on top of it (see `libraries`).
 
 The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
-NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators on possible
-numbers become calls of `promotion.OPERATORS`, and so do NumPy's functions of two operands.
+NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators whose operands
+may be numbers become calls of `promotion.OPERATORS`, and so do NumPy's binary functions.
 
-A library's modules have redirections of their own in addition. In these, every name that is used as an index may be a
-list of slices, where in Theano only few are.
+A library's modules have additional redirections. In these modules, any name that is used as an index may be a list of
+slices; in Theano's modules only a few may.
 
 Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. Its
 first statement (`call_for_helpers`) puts them there, so that the code also runs as ``__main__``. Line numbers do not
@@ -63,10 +63,10 @@ REDIRECTED = {
     "unittest": f"{HERE}.unittest",
 }
 
-#: Modules that are slow to import and that few programs use. SciPy imports them on first use; so is SciPy itself.
+#: Modules that are slow to import and that few programs use. SciPy and its submodules are imported on first use.
 LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
-#: SciPy, for Theano's modules that use few of its functions.
+#: Replacement of SciPy for Theano's modules, which use few of its functions.
 _SCIPY = f"{HERE}.scipy"
 
 #: Removed attributes of objects whose type the source does not reveal. Nothing else in Theano has these names.
@@ -89,7 +89,7 @@ RENAMED_IN_TESTS = {
     "assert_": "assertTrue",
 }
 
-#: NumPy's functions of two operands whose result type depends on both.
+#: NumPy's binary functions whose result type depends on both operands.
 BINARY_UFUNCS = frozenset(
     [
         "add",
@@ -125,14 +125,14 @@ BINARY_UFUNCS = frozenset(
     ]
 )
 
-#: Attributes that are never NumPy numbers: comparisons of them are not translated.
+#: Attributes that are never NumPy numbers; comparisons of them are not translated.
 _PLAIN_ATTRIBUTES = frozenset(
     ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
 )
 
 #: NumPy's names of integer types.
 _INTEGERS = frozenset([f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)])
-#: Theano's names for types of NumPy's scalars that it has looked up.
+#: Theano's names for NumPy scalar types that it has looked up.
 _SCALAR_TYPES = frozenset(["ctor", "py_type"])
 
 _PLAIN_CALLS = frozenset(
@@ -177,7 +177,7 @@ def translate(source: bytes | str, filename: str, promoting: bool, library: Libr
 
 @contextlib.contextmanager
 def ignoring_warnings_of_syntax() -> Iterator[None]:
-    """Silence what the parser and the compiler warn of, such as ``x is 0``: a user cannot mend a library's source."""
+    """Silence warnings of the parser and the compiler, such as for ``x is 0``: users cannot fix a library's source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -215,7 +215,7 @@ def _first_statement(tree: ast.Module) -> int:
     return len(tree.body)
 
 
-#: The functions of `builtins` that replace other calls than those of `_Translator.CONVERSIONS`.
+#: Functions of `builtins` that replace calls other than those in `_Translator.CONVERSIONS`.
 _REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_index", "to_scalar")
 
 
@@ -242,7 +242,7 @@ def _helper(name: str) -> str:
 class _Translator(ast.NodeTransformer):
     """Rewrites one module; see the module's docstring."""
 
-    #: Built-in functions that accepted arrays with one element, or printed NumPy's scalars like Python's.
+    #: Built-in functions that accepted arrays with one element, or that printed NumPy's scalars as Python's.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",
@@ -318,7 +318,7 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # The targets a.b and a[b] would be evaluated twice. An assignment to an element casts to its type anyway.
+        # The targets a.b and a[b] would be evaluated twice. Assigning to an element casts to its type in any case.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -339,7 +339,7 @@ class _Translator(ast.NodeTransformer):
         if not node.args:
             return node
         if any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
-            # Such as np.maximum(*operands).
+            # For example np.maximum(*operands).
             return self._ufunc_call(node) if self._is_binary_ufunc(function) else node
         if len(node.args) == 1 and not node.keywords:
             if isinstance(function, ast.Name) and function.id in self.CONVERSIONS:
@@ -351,7 +351,7 @@ class _Translator(ast.NodeTransformer):
         return node
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
-        """Rewrite the call of a method, or of a function of NumPy."""
+        """Rewrite a call of a method or of a NumPy function."""
         if self.library is not None and self.library.decodes_text and function.attr == "decode":
             return _call("decode", [function.value, *node.args], node, node.keywords)
         if ((function.attr == "fill" and len(node.args) == 1) or function.attr == "itemset") and not node.keywords:
@@ -425,7 +425,7 @@ def _formats_numbers(node: ast.expr) -> bool:
 
 
 def _may_be_scalar_type(node: ast.expr) -> bool:
-    """Return whether an expression may be a type of NumPy's integers: one by name, or what Theano calls such types."""
+    """Return whether an expression may be a NumPy integer type: a type's name, or Theano's name for such a type."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "getattr" and _is_numpy(node.args[0])
     if isinstance(node, ast.Name):
@@ -448,7 +448,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether an expression can be neither a NumPy number nor a Python number beside one."""
+    """Return whether an expression can be neither a NumPy number nor a Python number combined with one."""
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
     if isinstance(node, ast.Attribute):

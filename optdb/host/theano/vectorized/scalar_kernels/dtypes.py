@@ -26,10 +26,10 @@ def promoted_in_c(dtype: str) -> str:
 
 
 def is_real_float(dtype: str) -> bool:
-    """Tell whether a dtype is a float of some size."""
+    """Return whether a dtype is a float of some size."""
     return dtype.startswith("float")
 
 
 def is_inexact(dtype: str) -> bool:
-    """Tell whether a dtype is a float or a complex number of some size."""
+    """Return whether a dtype is a float or a complex number of some size."""
     return dtype.startswith(("float", "complex"))

@@ -1,4 +1,4 @@
-"""NumPy's functions that raise an error by now, or give another type or shape, as Theano knows them."""
+"""NumPy functions that now raise an error or return another type or shape, with the behavior that Theano expects."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ cast = _Cast()
 
 
 def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) -> Any:
-    """Make an array; ``copy=False`` copies where it must."""
-    # Not None before NumPy 2, where it means False.
+    """Make an array; ``copy=False`` copies only if necessary."""
+    # Not None before NumPy 2, where None means False.
     copy = bool(copy) or (None if NUMPY_2 else False)
     return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, to_dtype(dtype))
 
 
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
-    """Return an array, without a copy where there is one."""
+    """Return an array, without a copy if the value is one already."""
     return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, to_dtype(dtype))
 
 
@@ -58,11 +58,11 @@ def ones(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
 
 
 def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
-    """Make an array of anything."""
+    """Make an uninitialized array."""
     return numpy.empty(shape, to_dtype(dtype), order)
 
 
-#: What abstract types stood for.
+#: The concrete types that abstract types meant.
 _OF_ABSTRACT: dict[type, type] = {
     **dict.fromkeys((numpy.number, numpy.inexact, numpy.floating), numpy.float64),
     numpy.complexfloating: numpy.complex128,
@@ -73,7 +73,7 @@ _OF_ABSTRACT: dict[type, type] = {
 
 
 def to_dtype(dtype: Any) -> Any:
-    """Return what NumPy takes for a type: where an object names one, as Theano's variables do, that one."""
+    """Return a dtype argument for NumPy: an object's dtype if it has one, as Theano's variables do."""
     if isinstance(dtype, type):
         return _OF_ABSTRACT.get(dtype, dtype)
     if dtype is None or isinstance(dtype, str | numpy.dtype):
@@ -83,7 +83,7 @@ def to_dtype(dtype: Any) -> Any:
 
 
 def _of_iterable(stack: Any) -> Any:
-    """Make a function that puts arrays together take any iterable of them."""
+    """Make a function that joins arrays take any iterable of arrays."""
 
     @functools.wraps(stack)
     def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:
@@ -107,17 +107,17 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
     except ValueError as error:
         if dtype is not None or "inhomogeneous" not in str(error):
             raise
-        # Lists of different lengths are objects.
+        # Lists of different lengths become object arrays.
         return convert(value, object)
 
 
 def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
-    """Return an array of an integer type; numbers out of its range wrap around, as far as in NumPy 1."""
+    """Return an array of an integer type; out-of-range numbers wrap around if they do in NumPy 1."""
     elements = numpy.asarray(value, object)
     numbers = [int(element) for element in elements.ravel()]
     wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
     if isinstance(value, numpy.ndarray):
-        # An op has computed these in Python, without C's limit of 64 bits.
+        # An op has computed these numbers in Python, without C's limit of 64 bits.
         wide, numbers = numpy.dtype("uint64"), [number % 2**64 for number in numbers]
     elif wide.kind == "u":
         numbers = [number + 2**64 if -(2**63) <= number < 0 else number for number in numbers]
@@ -146,7 +146,7 @@ def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) ->
 
 
 def _highest(dtypes: list[Any]) -> Any:
-    """Return the first of NumPy's types, smallest first, that each of some casts to."""
+    """Return the smallest of NumPy's types to which all given types can be cast."""
     if not dtypes:
         return None
     if dtypes.count(dtypes[0]) == len(dtypes):
@@ -159,7 +159,7 @@ def _highest(dtypes: list[Any]) -> Any:
 
 
 def issubsctype(first: Any, second: Any) -> bool:
-    """Whether a scalar type, or that of an array, is a subclass of another."""
+    """Whether a scalar type, or the type of an array, is a subclass of another."""
     return issubclass(_scalar_type(first), _scalar_type(second))
 
 
@@ -189,15 +189,15 @@ def _scalar_type(value: Any) -> Any:
 
 
 def asscalar(value: Any) -> Any:
-    """Return the element of an array with one."""
+    """Return the only element of an array."""
     return value.item()
 
 
-# By value, which NumPy 1 does itself.
+# Promotion by value, as in NumPy 1
 
 
 def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
-    """Whether a cast loses nothing, of a scalar by its value."""
+    """Whether a cast loses nothing; scalars are judged by value."""
     if isinstance(from_, bool | int | float | complex | numpy.generic) or (
         isinstance(from_, numpy.ndarray) and not from_.ndim
     ):
@@ -206,17 +206,17 @@ def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
 
 
 def result_type(*operands: Any) -> Any:
-    """Return the type that arrays, scalars and types promote to, of scalars by their values."""
+    """Return the type that arrays, scalars and types promote to; scalars promote by value."""
     return promotion.result_type(operands)
 
 
 def where(condition: Any, *choices: Any) -> Any:
-    """Choose by a condition."""
+    """Choose elements by a condition."""
     return numpy.where(condition, *(promotion.convert(*choices) if choices else ()))
 
 
 def clip(value: Any, lowest: Any, highest: Any, out: Any = None, **options: Any) -> Any:
-    """Limit values; the limits' types count by value."""
+    """Limit values; the limits promote by value."""
     value = value if isinstance(value, numpy.ndarray | numpy.generic) else numpy.asarray(value)
     lowest = promotion.convert(value, lowest)[1]
     highest = promotion.convert(value, highest)[1]
@@ -224,7 +224,7 @@ def clip(value: Any, lowest: Any, highest: Any, out: Any = None, **options: Any)
 
 
 def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *rest: Any, **options: Any) -> Any:
-    """Return the different elements; where each was, as a vector where there is no axis."""
+    """Return the distinct elements; without an axis, the inverse is a vector."""
     result = numpy.unique(value, return_index, return_inverse, *rest, **options)
     if not return_inverse:
         return result
@@ -233,7 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A function of NumPy's that gives floating types, of integers, too; otherwise like the function itself.
+    """A NumPy function that returns floating types for integers as well; otherwise like the function itself.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ trunc = _FloatingUfunc(numpy.trunc)
 
 
 def _floating(value: Any) -> Any:
-    """Return integers in the floating type that NumPy computes their functions in."""
+    """Convert integers to the floating type in which NumPy computes functions of them."""
     array = numpy.asarray(value)
     if array.dtype.kind not in "biu":
         return value
@@ -267,14 +267,14 @@ def _floating(value: Any) -> Any:
 
 
 def angle(value: Any, deg: bool = False) -> Any:
-    """Return the angle of a complex number; of an integer alone, as float64."""
+    """Return the angle of a complex number; for integers alone, as float64."""
     if isinstance(value, numpy.integer | numpy.bool_):
         value = numpy.float64(value)
     return numpy.angle(value, deg)
 
 
 def in1d(first: Any, second: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each element of a flattened array is among those of another."""
+    """Whether each element of a flattened array occurs in another array."""
     return numpy.isin(numpy.ravel(first), second, assume_unique=assume_unique, invert=invert)
 
 
@@ -285,7 +285,7 @@ def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 
 
 def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "") -> Any:
-    """Make an array of text, or of bytes."""
+    """Make an array from text or bytes."""
     if sep:
         return numpy.fromstring(string, dtype, count, sep=sep)
     return numpy.frombuffer(string, dtype, count).copy()
