@@ -1,8 +1,8 @@
-"""Optimizer databases: Theano's own, under one roof.
+"""Optimizer databases: all of Theano's.
 
 A database maps names and tags to rewriters; a :class:`Query` picks some of
-them when a function is compiled.  ``compile_db()`` is the database of which
-every Theano mode is a query.
+them when a function is compiled.  ``compile_db()`` is the database that
+every Theano mode queries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "visiting_members_once",
 ]
 
-#: What Theano registers the shape feature as, and the rewriters that fail without it.
+#: The name under which Theano registers the shape feature, and the rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 
 
@@ -43,14 +43,14 @@ def compile_db() -> SequenceDB:
 
 
 def database_names(db: DB) -> list[str]:
-    """Return the names of the databases that a database holds."""
+    """Return the names of the databases inside a database."""
     return sorted({member.name for members in db.__db__.values() for member in members if isinstance(member, DB)})
 
 
 def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
     """Return a replacement of ``EquilibriumDB.query``, which is `query`.
 
-    Theano's walks through linked lists of the members several times, and asks each one for its hash each time.
+    Theano's method walks linked lists of the members several times, and hashes each member each time.
     """
 
     @functools.wraps(query)
@@ -66,7 +66,7 @@ def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callabl
 
 
 def _selected(db: DB, query: Query) -> list[Any]:
-    """Return the members that a query selects, in the order in which ``DB.__query__`` has them."""
+    """Return the members that a query selects, in the order of ``DB.__query__``."""
     selected: dict[Any, Any] = {}
     for tag in query.include:
         selected.update(_elements(db.__db__[tag]))
@@ -80,7 +80,7 @@ def _selected(db: DB, query: Query) -> list[Any]:
 
 
 def _elements(members: OrderedSet) -> dict[Any, Any]:
-    """Return a dictionary with the elements of `members` in their order, which knows their hashes."""
+    """Return a dictionary with the elements of `members` in order; it caches their hashes."""
     return members._OrderedSet__map
 
 
@@ -106,7 +106,7 @@ def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
 
 
 class _Index(NamedTuple):
-    """Node rewriters by what they track, as an EquilibriumOptimizer keeps them."""
+    """Node rewriters by the ops that they track, as stored in an EquilibriumOptimizer."""
 
     rewriters: list[LocalOptimizer]
     tracks: list[tuple[Any, ...] | None]
@@ -114,7 +114,7 @@ class _Index(NamedTuple):
     tracked: dict[Any, list[LocalOptimizer]]
 
 
-#: The index of each database's last query: it takes a hash of each op that is tracked, which is most of a query.
+#: The index of each database's last query. Hashing each tracked op takes most of a query's time.
 _indexes: WeakKeyDictionary[DB, _Index] = WeakKeyDictionary()
 
 

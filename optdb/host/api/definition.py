@@ -1,14 +1,14 @@
-"""What defines an op of Theano: its ``__props__``, and what they leave out.
+"""What defines an op of Theano: its ``__props__``, and attributes that they omit.
 
 Two ops with equal ``__props__`` are equal to Theano, which may replace one
-by the other. Not every class lists there all that its instances differ in
+by the other. Not every class lists all attributes in which its instances differ
 (``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
-``Elemwise.nfunc_spec``), and some compare themselves without ``__props__``. So
-an op is described here by all of its attributes, save those that only name it
-and those that follow from the others. Ops around an
+``Elemwise.nfunc_spec``), and some classes compare themselves without ``__props__``.
+Here an op is therefore described by all of its attributes, except names and
+attributes that follow from others. Ops with an
 inner graph are described by that graph.
 
-Data flows one way: an op goes in, :class:`Definition` comes out. Two ops are
+Data flows one way, from an op to its :class:`Definition`. Two ops are
 the same if their definitions are equal.
 """
 
@@ -38,12 +38,12 @@ from optdb.host.api.graph import MetaObject, PureOp, Variable
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """The graph inside of an op.
+    """The inner graph of an op.
 
     Parameters
     ----------
     inputs, outputs : sequence of Variable
-        Its ends.
+        Its inputs and outputs.
     hint : hashable
         A cheap digest: equal for equal graphs, and different for most others.
     """
@@ -55,7 +55,7 @@ class InnerGraph:
 
 @dataclass(frozen=True)
 class Definition:
-    """All that defines an op besides its class.
+    """Everything that defines an op besides its class.
 
     Parameters
     ----------
@@ -72,37 +72,37 @@ class Definition:
     label: str | None
 
 
-#: Classes that compare themselves, without ``__props__``, by what their attributes hold.
+#: Classes that compare instances by the contents of their attributes, without ``__props__``.
 _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 
-#: Classes whose attribute ``name`` is for the reader alone.
+#: Classes whose attribute ``name`` is only for readers.
 _NAMED = (Elemwise, ScalarOp, IfElse)
 
-#: Attributes that follow from the others, set for each op, or when its thunk is made.
+#: Attributes that follow from others; they are set for each op, or when its thunk is made.
 _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
 
 
 def declared(cls: type[PureOp]) -> tuple[str, ...] | None:
-    """Return the names of the props that define a class's ops, None if it does not say."""
+    """Return the names of the props that define a class's ops; None if the class does not declare them."""
     if has_props(cls):
         return cls.__props__
     return () if issubclass(cls, _SELF_COMPARING) else None
 
 
 def has_props(cls: type[PureOp]) -> bool:
-    """Return whether a class declares ``__props__``, itself or by a parent."""
+    """Return whether a class or one of its parents declares ``__props__``."""
     return getattr(cls, "__props__", None) is not None
 
 
 @functools.cache
 def hashes_itself(cls: type[PureOp]) -> bool:
-    """Return whether a class says how its ops are hashed, instead of leaving it to ``__props__``."""
+    """Return whether a class defines how its ops are hashed, instead of using ``__props__``."""
     method = identity.own_hash(cls)
     return method is not None and method.__module__ != MetaObject.__module__
 
 
 def definition(op: PureOp) -> Definition:
-    """Describe an op whose class declares what defines it."""
+    """Return the definition of an op whose class declares what defines it."""
     special = _SPECIAL.get(type(op))
     if special is not None:
         return special(op)
@@ -112,7 +112,7 @@ def definition(op: PureOp) -> Definition:
     rest = {
         name: value
         for name, value in vars(op).items()
-        # Names between underscores are notes for documentation tools.
+        # Dunder names are metadata for documentation tools.
         if name not in names and name not in derived and not name.startswith("__") and not (named and name == "name")
     }
     return Definition(tuple([getattr(op, name) for name in names]), rest, getattr(op, "name", None) if named else None)
@@ -124,7 +124,7 @@ def _derived(cls: type) -> frozenset[str]:
 
 
 def _composite(op: Composite) -> Definition:
-    # Its name is made from its graph; the output types come with the graph, too.
+    # Its name is derived from its graph, and the output types are part of the graph.
     kinds = frozenset(Counter(type(node.op) for node in op.fgraph.apply_nodes).items())
     return Definition((), {"graph": InnerGraph(op.inputs, op.outputs, (op.nin, op.nout, kinds))}, None)
 
@@ -134,7 +134,7 @@ def _scan(op: Scan) -> Definition:
     info["destroy_map"] = dict(op.info.get("destroy_map") or {})  # __eq__ adds an empty one
     rest = {
         "info": info,
-        # The mode may be named, or be the default: what the name stands for may change.
+        # The mode may be a name or the default, and the meaning of a name may change.
         "mode": get_mode(op.mode),
         "output_types": op.output_types,
         "graph": InnerGraph(op.inputs, op.outputs, op._hash_inner_graph),
@@ -145,12 +145,12 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
-#: What the destroy handler asks an op for. An op without them gets them by being changed alone.
+#: Attributes that the destroy handler reads. An op without them can only get them by being changed.
 _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
 
 
 def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
-    """Return the attributes that an op's definition is read from.
+    """Return the attributes from which an op's definition is read.
 
     Parameters
     ----------
@@ -166,18 +166,18 @@ def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
 
 
 def has_inner_graph(cls: type) -> bool:
-    """Return whether a class's ops are described by the graph inside of them."""
+    """Return whether a class's ops are described by their inner graphs."""
     return cls in _SPECIAL
 
 
-#: What Theano itself notes at variables: neither tells one graph from another.
+#: Attributes that Theano itself adds to variables' tags. They do not distinguish graphs.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
-#: The same at arrays of uninitialized memory, such as a Scan's results before its first step.
+#: The same for arrays of uninitialized memory, such as a Scan's results before its first step.
 _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 
 def carries_notes(graph: InnerGraph) -> bool:
-    """Return whether a variable of an inner graph has notes of other code in its ``tag``."""
+    """Return whether a variable of an inner graph has attributes of other code in its ``tag``."""
     return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
 
 
@@ -189,18 +189,18 @@ def _has_own_notes_alone(var: Variable) -> bool:
 
 
 def _begins_empty(var: Variable) -> bool:
-    """Return whether a variable is an array of uninitialized memory, in which some elements may be set."""
+    """Return whether a variable is an array of uninitialized memory, some elements of which may be set."""
     while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
         var = var.owner.inputs[0]
     return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
 
 
 def keeps_test_values() -> bool:
-    """Return whether graphs are made with test values, which their inner graphs carry."""
+    """Return whether graphs are made with test values, which inner graphs then contain."""
     return config.compute_test_value != "off"
 
 
-#: Classes whose constructor makes of the same arguments the same op, and nothing else of it,
+#: Classes whose constructor returns the same op for the same arguments, without side effects,
 #: as long as the settings that it reads are the same.
 _REPEATABLE: dict[type, Callable[[], Any]] = {
     DimShuffle: lambda: None,
@@ -210,17 +210,17 @@ _REPEATABLE: dict[type, Callable[[], Any]] = {
 
 
 def settings(cls: type) -> Any:
-    """Return what a class's constructor reads besides its arguments.
+    """Return the settings that a class's constructor reads besides its arguments.
 
     Returns
     -------
     object
-        Hashable. None if it reads nothing.
+        Hashable; None if the constructor reads no settings.
 
     Raises
     ------
     KeyError
-        If it is not known what that is.
+        If it is not known which settings it reads.
     """
     return _REPEATABLE[cls]()
 

@@ -1,12 +1,12 @@
 """Constant folding: nodes whose inputs are all constants, computed in Python.
 
-Theano folds a node by compiling it, which on a cold cache calls the C compiler
-once per folded op.  Here ``Op.perform`` computes the value; the compiled way
-remains for the ops that have no ``perform``.  Theano's guard is kept: an op
-says by ``do_constant_folding`` whether it may be folded (Alloc, for one,
-looks at its users).
+Theano folds a node by compiling it, which on a cold cache runs the C compiler
+once per folded op.  Here ``Op.perform`` computes the value; ops without
+``perform`` are still compiled.  Theano's guard is kept: an op
+decides with ``do_constant_folding`` whether it may be folded (Alloc, for example,
+inspects its users).
 
-Flow: the rewrite engine hands in a replacement that is not in the graph yet,
+Flow: the rewrite engine passes a replacement that is not in the graph yet,
 and gets back the same replacement with its constant parts computed.
 """
 
@@ -29,15 +29,15 @@ from optdb.host.theano.vectorized.plug import by_perform
 
 __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
 
-#: Values of folded nodes, by op and inputs. Constants are never written to, so that
+#: Values of folded nodes, by op and inputs. Constants are never written to, so
 #: several of them may share one array.
 _values: dict[Hashable, list[Any]] = {}
-#: The largest input, in elements, of a node whose values are cached.
+#: The maximum number of elements of the inputs of a node whose values are cached.
 _SMALL = 8
-#: The largest input, in elements, of a node that ``perform`` computes sooner than its function of arrays is made.
+#: The maximum number of input elements for which ``perform`` is faster than making a function of whole arrays.
 _FEW = 64
 
-#: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
+#: NumPy's ufuncs take up to 31 inputs; an op with more only has C code.
 MAX_PY_INPUTS = 31
 
 
@@ -47,7 +47,7 @@ def _transform(node: Apply) -> list[Constant] | bool:
 
 
 def patches() -> list[Patch]:
-    """Return the patch by which every caller folds constants without a compiler."""
+    """Return the patch that makes every caller fold constants without a compiler."""
     return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
 
 
@@ -62,7 +62,7 @@ def is_folding_pass(rewriter: Any) -> bool:
 
 
 def is_broadcast(node: Apply) -> bool:
-    """Return whether `node` only arranges the axes of its input."""
+    """Return whether `node` only rearranges the axes of its input."""
     return isinstance(node.op, DimShuffle)
 
 
@@ -72,7 +72,7 @@ def fold_node(node: Apply) -> list[Constant] | None:
     Returns
     -------
     list of Constant, or None
-        One per output, with the outputs' types and stack traces; None where
+        One per output, with the outputs' types and stack traces; None if
         the node is not to be folded.
     """
     for var in node.inputs:
@@ -91,7 +91,7 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 
 def _value(node: Apply) -> list[Any]:
-    """Return the values of the outputs of `node`; cache those of small constants for the session."""
+    """Return the output values of `node`; those of small constants are cached for the session."""
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
@@ -107,7 +107,7 @@ def _data(node: Apply) -> list[Any]:
 
 
 def _key(node: Apply) -> Hashable | None:
-    """Return the op and the values of its inputs, where these are a few numbers."""
+    """Return the op and its input values if these are a few numbers; None otherwise."""
     parts: list[Hashable] = [node.op]
     for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
@@ -117,7 +117,7 @@ def _key(node: Apply) -> Hashable | None:
         return None
     try:
         hash(parts[0])
-    except TypeError:  # an unhashable op is not remembered
+    except TypeError:  # unhashable ops are not cached
         return None
     return tuple(parts)
 
@@ -133,7 +133,7 @@ def _evaluate(node: Apply) -> list[Any]:
 
 
 def _shuffled(node: Apply) -> Any:
-    """Compute a DimShuffle; its thunk would get parameters that take longer to make, and that only C code reads."""
+    """Compute a DimShuffle directly; its thunk would first make parameters that only C code reads."""
     storage: list[Any] = [None]
     op: Any = node.op
     op.perform(node, _data(node), [storage], None)
@@ -143,7 +143,7 @@ def _shuffled(node: Apply) -> Any:
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
     storage_map: dict[Variable, list[Any]] = {
-        # a constant's data belongs to every graph that holds the constant
+        # A constant's data is shared by every graph that contains the constant.
         var: [np.copy(data) if i in destroyed else data]
         for i, (var, data) in enumerate(zip(node.inputs, _data(node), strict=True))
     }
@@ -164,9 +164,9 @@ def _is_small(node: Apply) -> bool:
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
-    Only nodes outside `fgraph` are looked at, operands before their users, so
+    Only nodes outside `fgraph` are visited, operands before their users, so
     that a whole constant expression collapses at once.  Their inputs are
-    changed in place; the graph itself is not touched.
+    changed in place; the graph itself is not changed.
     """
     folded: dict[Variable, Constant] = {}
     for node in nodes_outside(fgraph, replacements):
@@ -176,8 +176,8 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
                 inputs[i] = folded[var]
         try:
             constants = fold_node(node)
-        except Exception:  # an op's perform may raise anything
-            # The node enters the graph as it is. The engine visits it there like
+        except Exception:  # an op's perform may raise any exception
+            # The node enters the graph unfolded. The engine visits it there like
             # every other node, and reports the error.
             continue
         if constants is not None:
@@ -189,7 +189,7 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
 
 
 def tell_shapes(fgraph: FunctionGraph, constants: Any) -> None:
-    """Make the shape feature know folded constants, which no import announces."""
+    """Add the shapes of folded constants to the shape feature, which no import event does."""
     shape_feature = getattr(fgraph, "shape_feature", None)
     if shape_feature is None:
         return

@@ -21,8 +21,8 @@ from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.bookkeeping import import_one
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the dtype of its output. The inputs of a scalar graph are in the first slots, and
-#: each step puts its output in the next one.
+#: An op, the slots of its inputs, and the dtype of its output. The inputs of a scalar graph occupy the first slots, and
+#: each step writes its output to the next slot.
 Step = tuple[Any, tuple[int, ...], str]
 
 __all__ = [
@@ -55,13 +55,13 @@ def scalar_op_of(node: Apply) -> ScalarOp:
 
 
 def is_cheap(op: Any) -> bool:
-    """Return whether a scalar op takes a few instructions, so that computing it again costs less than storing it."""
+    """Return whether a scalar op takes a few instructions, so that recomputing it costs less than storing it."""
     return type(op) in _CHEAP
 
 
 def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
-    """Return an op that takes `steps`, from scalars like `inputs` to the output of the last one."""
-    # Others may construct ops where the op cache is installed.
+    """Return an op that executes `steps`, from scalars like `inputs` to the output of the last step."""
+    # If the op cache is installed, another metaclass may construct ops.
     if type(Composite) is MetaObject and config.compute_test_value == "off":
         plain = _PlainSteps([var.type.dtype for var in inputs])
         if plain.take_all(steps):
@@ -74,16 +74,16 @@ def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
 
 
 class _PlainSteps:
-    """The steps of a Composite, each once, and none of them a Composite itself.
+    """The steps of a Composite without duplicates; no step is itself a Composite.
 
-    Theano makes the nodes of the steps, copies them twice, because others may use them and for the op's own
-    FunctionGraph, and merges the equal ones of the last copy.  Here the steps are merged, and their nodes are made
-    twice, of known types: no test values are asked for.
+    Theano makes the nodes of the steps, copies them twice (because others may use them, and for the op's own
+    FunctionGraph), and merges equal nodes of the last copy.  Here the steps are merged, and their nodes are made
+    twice with known types; no test values are computed.
 
     Parameters
     ----------
     dtypes : list of str
-        Those of the inputs.
+        The dtypes of the inputs.
     """
 
     def __init__(self, dtypes: list[str]) -> None:
@@ -93,7 +93,7 @@ class _PlainSteps:
         self._last = -1
 
     def take_all(self, steps: Sequence[Step]) -> bool:
-        """Take `steps`; return False where it takes Theano to make their nodes."""
+        """Add `steps`; return False if only Theano can make their nodes."""
         slot_of = list(range(self._count))
         for op, slots, dtype in steps:
             slot = self._take(op, tuple([slot_of[slot] for slot in slots]), dtype)
@@ -160,14 +160,14 @@ class _PlainSteps:
 
 
 def _makes_plain_nodes(op: Any) -> bool:
-    """Return whether the node of a scalar op has the inputs that it is given, and is an Apply of `op` itself."""
+    """Return whether the node of a scalar op has the given inputs, and is an Apply of `op` itself."""
     return type(op).make_node in (ScalarOp.make_node, Abs.make_node)
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar variable of the dtype of `var`, with the first of its test values where they are asked for.
+    """Return a scalar variable of the dtype of `var`; its test value, if enabled, is the first element of the array's.
 
-    Where its test value has no elements, the scalar's is 0: only the rewriter sees it.
+    If that test value has no elements, the scalar's is 0: only the rewriter sees it.
     """
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
@@ -181,7 +181,7 @@ def _scalar_like(var: Variable) -> Variable:
 
 
 def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
-    """Apply a scalar op of one output; a Composite is spelled out, step by step."""
+    """Apply a scalar op with one output; a Composite is expanded step by step."""
     if not isinstance(op, Composite):
         return op(*inputs, return_list=True)[0]
     replacements = dict(zip(op.inputs, inputs, strict=True))
@@ -192,13 +192,13 @@ def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
 
 
 def forget() -> None:
-    """Forget which ops have C code, and the ops."""
+    """Clear the cache of ops with C code, which keeps the ops alive."""
     has_c_code.cache_clear()
 
 
 @functools.lru_cache(maxsize=256)
 def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
-    """Return whether a scalar op of one output has C code for inputs and an output of these dtypes."""
+    """Return whether a scalar op with one output has C code for inputs and an output of these dtypes."""
     inputs = [get_scalar_type(dtype).make_variable() for dtype in dtypes]
     if _makes_plain_nodes(op):
         node = Apply(op, inputs, [get_scalar_type(output_dtype).make_variable()])

@@ -1,10 +1,10 @@
 """Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
 The code above this folder follows the newer API of the Theano family, in
-which the graph knows the users of a variable.  Theano 1.0.5 keeps them on the
+which the graph stores the users of a variable.  Theano 1.0.5 stores them on the
 variable; only :func:`clients` depends on that.
 
-Data flows one way: these names are imported from Theano and handed on.
+Data flows one way: these names are imported from Theano and re-exported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OpT = TypeVar("OpT", bound=PureOp)
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return `starts` and all that `following` reaches from them, in the order of discovery."""
+    """Return `starts` and everything reachable from them through `following`, in the order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:
@@ -64,18 +64,18 @@ def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dic
 
 
 def op_classes() -> Iterable[type[PureOp]]:
-    """Return all classes of ops that exist now, parents before children."""
+    """Return all existing op classes, parents before children."""
     return reachable([PureOp], type.__subclasses__)
 
 
 def op_of(node: Apply, kind: type[OpT]) -> OpT:
-    """Return the op of a node, which is of a known class."""
+    """Return the op of a node whose op class is known."""
     assert isinstance(node.op, kind), node.op
     return node.op
 
 
 def owner_of(var: Variable) -> Apply:
-    """Return the node that computes a variable, which is neither an input nor a constant."""
+    """Return the node that computes a variable that is neither an input nor a constant."""
     assert var.owner is not None, var
     return var.owner
 
@@ -83,9 +83,9 @@ def owner_of(var: Variable) -> Apply:
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:
     """Return the ``(node, input index)`` pairs that use `var` in `fgraph`.
 
-    Where the graph's own output is the user, `node` is a marker that
-    :func:`is_output` recognizes. `Function.copy(swap=...)` puts inputs into a graph that no node uses, and does not
-    import them: these have no clients.
+    If the graph's own output is the user, `node` is a marker that
+    :func:`is_output` recognizes. `Function.copy(swap=...)` adds unused inputs to a graph without
+    importing them: these have no clients.
     """
     return getattr(var, "clients", [])
 
@@ -107,15 +107,15 @@ def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
-    """Keep each stack trace of a variable once.
+    """Remove duplicate stack traces of variables.
 
-    Rewriters add the traces of what they replace to those of what they offer,
-    which may have them already: a constant that many nodes share, or a
-    variable that was offered before.
+    Rewriters add the traces of the replaced variables to those of the replacements,
+    which may already have them: for example a constant that many nodes share, or a
+    variable that was returned before.
     """
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
-        if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or one that is not in a list
+        if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or a trace that is not in a list
             continue
         once = {id(trace): trace for trace in traces}
         if len(once) < len(traces):
@@ -131,9 +131,9 @@ def io_toposort(
     orderings: dict[Apply, list[Apply]] | None = None,
     clients: dict | None = None,
 ) -> list[Apply]:
-    """Return the nodes between `inputs` and `outputs` in the order in which Theano's function gives them.
+    """Return the nodes between `inputs` and `outputs` in the order of Theano's function.
 
-    Theano's pushes each operand's node again for each of its users; here finished nodes are not pushed.
+    Theano's function pushes each operand's node once per user; here finished nodes are not pushed.
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)
@@ -157,9 +157,9 @@ def io_toposort(
 
 
 def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
-    """Return what `outputs` are computed from, in the order in which Theano's ``graph.inputs`` finds it.
+    """Return the inputs and constants of `outputs`, in the order of Theano's ``graph.inputs``; stop at blockers.
 
-    Theano's searches the list of the blockers for each variable. The search stops at a blocker.
+    Theano's function searches the list of blockers for each variable.
     """
     seen = set()
     blocked = set(blockers or ())

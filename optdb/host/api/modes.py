@@ -1,4 +1,4 @@
-"""Modes: how a name or a Mode object chooses optimizer and linker."""
+"""Modes: how a name or a Mode object selects optimizer and linker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _known_names() -> set[str]:
-    """Return the names of all modes; Theano makes some of them when they are first asked for."""
+    """Return the names of all modes; Theano creates some of them on first use."""
     return {"Mode", "DebugMode", "DEBUG_MODE", "NanGuardMode", *predefined_modes}
 
 
@@ -40,7 +40,7 @@ def _check_name(mode: Any) -> None:
 
 
 def check_mode_names() -> None:
-    """Let Theano raise `optdb.flags.UnknownMode`, which lists all modes, for a name that no mode has, from now on."""
+    """Make Theano raise `optdb.flags.UnknownMode`, which lists all modes, for unknown mode names from now on."""
     _patches.install()
 
 
@@ -69,8 +69,8 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
     optdb.flags.UnknownMode
         If no mode has that name.
     TypeError
-        If it is something else, or a mode that brings its own machinery
-        (DebugMode) and has no query to go by.
+        If it is something else, or a mode with its own machinery
+        (DebugMode) and no query.
     """
     _check_name(mode)
     mode = get_mode(mode)
@@ -80,7 +80,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
 
 
 def with_tiers(linker: Any) -> VM_Linker:
-    """Return a copy of a linker whose functions compute in Python while their C code is built.
+    """Return a copy of a linker whose functions run in Python while their C code is built.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def with_tiers(linker: Any) -> VM_Linker:
     Raises
     ------
     ValueError
-        If functions of this linker cannot begin in Python.
+        If functions of this linker cannot start in Python.
     """
     found = predefined_linkers[linker] if isinstance(linker, str) else linker
     if not isinstance(found, VM_Linker):
@@ -104,16 +104,16 @@ def with_tiers(linker: Any) -> VM_Linker:
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Compile each function with a mode of some class within a context of its own, from now on.
+    """Compile each function whose mode is of some class within its own context from now on.
 
-    The inner functions of a Scan, copies of a function and unpickled ones are compiled in the same way.
+    The inner functions of a Scan, copies of functions, and unpickled functions are compiled in the same way.
 
     Parameters
     ----------
     kind : type
-        The class of the modes; instances of its subclasses count.
+        The class of the modes, including its subclasses.
     scope : callable
-        Returns the context. It may install patches on `FunctionMaker`, and is not entered again within itself.
+        Returns the context. It may install patches on `FunctionMaker`, and is not entered recursively.
     """
     running = threading.local()
 
@@ -127,7 +127,7 @@ def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[
                 running.inside = True
                 try:
                     with scope():
-                        # Through the class again: the scope's patches stand above this one.
+                        # Look the method up on the class again, because the scope's patches are above this one.
                         return getattr(FunctionMaker, name)(self, *args, **kwargs)
                 finally:
                     running.inside = False

@@ -187,7 +187,7 @@ from theano.tensor.type_other import (
     SliceType,
 )
 
-#: Linear algebra by LAPACK. These ops have no C code, and change none of their inputs.
+#: LAPACK linear algebra. These ops have no C code, and change none of their inputs.
 LINEAR_ALGEBRA = (
     *(VectorAllocDiag, Cholesky, CholeskyGrad, Det, Eig, Eigh, EighGrad, Eigvalsh, EigvalshGrad, Expm, ExpmGrad),
     *(MatrixInverse, MatrixPinv, QRFull, QRIncomplete, SVD, Solve, TensorInv, TensorSolve, lstsq),
@@ -195,6 +195,6 @@ LINEAR_ALGEBRA = (
 
 
 def disconnected() -> Variable:
-    """Return the gradient for an input that no number of the result depends on."""
+    """Return the gradient for an input that no element of the result depends on."""
     gradient: Variable = DisconnectedType()()
     return gradient

@@ -1,8 +1,8 @@
-"""Patches of Theano's attributes, installed while a part of optdb is on, each with its reason and how to undo it.
+"""Patches of Theano's attributes, installed while a part of optdb is on, each with its reason and a way to undo it.
 
-Theano's files stay as they are. Several patches may stand on one attribute (``FunctionMaker.create`` has four), and
-they come and go in any order: an attribute's patches form a stack, and removing one from the middle rebuilds those
-above it on the value below it. `groups` lists them all; ``python -m optdb doctor --patches`` prints them.
+Theano's files are not changed. An attribute may have several patches (``FunctionMaker.create`` has four), and
+they are installed and removed in any order: an attribute's patches form a stack, and removing one from the middle
+rebuilds those above it on the value below it. `groups` lists them; ``python -m optdb doctor --patches`` prints them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Patch:
     owner : object
         A class, an object or a module of the host.
     name : str
-        The attribute; the owner need not define it itself.
+        The attribute, which may be inherited.
     value : object
-        The attribute's value while the patch is installed and no other one is above it.
+        The attribute's value while the patch is installed and is the topmost one.
     reason : str
-        Why Theano's own does not do, as half a sentence.
+        Why Theano's own value is unsuitable, as half a sentence.
     """
 
     def __init__(self, owner: Any, name: str, value: Any, reason: str) -> None:
@@ -42,11 +42,11 @@ class Patch:
         self.installed = False
 
     def over(self, beneath: Any) -> Any:
-        """Return what to put on the attribute, whose value is `beneath` otherwise."""
+        """Return the new value of the attribute, given the value `beneath` this patch."""
         return self.value
 
     def install(self) -> None:
-        """Put the value in place, above other patches; installing twice is the same as once."""
+        """Set the value, on top of other patches; installing twice has no further effect."""
         with _lock:
             if self.installed:
                 return
@@ -54,7 +54,7 @@ class Patch:
             self.installed = True
 
     def uninstall(self) -> None:
-        """Take the value away; patches that were installed before or after this one stay."""
+        """Remove the value; patches that were installed before or after this one remain."""
         with _lock:
             if not self.installed:
                 return
@@ -63,14 +63,14 @@ class Patch:
 
 
 class Wrapper(Patch):
-    """A patch that calls what it replaces.
+    """A patch that calls the value that it replaces.
 
     Parameters
     ----------
     owner, name, reason
-        As of a `Patch`.
+        See `Patch`.
     wrap : callable
-        Takes the attribute's value below this patch, and returns the new one. It is called again when a patch below
+        Takes the attribute's value below this patch, and returns the new value. It is called again when a patch below
         is removed.
     """
 
@@ -83,7 +83,7 @@ class Wrapper(Patch):
 
 
 class _Stack:
-    """The patches on one attribute, the lowest first, with the value that each one stands on and its own."""
+    """The patches on one attribute, lowest first, each with the value beneath it and its own value."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner = owner  # kept alive: stacks are found by the owner's id
@@ -100,7 +100,7 @@ class _Stack:
         setattr(self.owner, self.name, self.values[-1])
 
     def remove(self, patch: Patch) -> None:
-        if patch not in self.patches:  # a value that other code has set on top of it stays
+        if patch not in self.patches:  # a value that other code has set on top of it remains
             return
         was_ours = self._is_ours()
         at = self.patches.index(patch)
@@ -130,11 +130,11 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Return whether the attribute has the value that this stack has set, or its original one."""
+        """Return whether the attribute's value was set by this stack or is the original one."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Take a value that other code has set for the host's own; it may call the value below it."""
+        """Treat a value that other code has set as the host's own; it may call the value below it."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()
@@ -155,18 +155,18 @@ def _stack_of(owner: Any, name: str) -> _Stack:
 
 
 class PatchGroup:
-    """Patches that are installed and taken away together.
+    """Patches that are installed and removed together.
 
     Parameters
     ----------
     title : str
-        Their purpose, by which `groups` lists them.
+        Their purpose; `groups` lists the groups by title.
     in_force : str
         When they are installed.
     undo : str
-        What takes them away.
+        What removes them.
     patches : iterable of Patch
-        Installed in this order, and taken away in the opposite one.
+        The patches in installation order; they are removed in reverse order.
     """
 
     def __init__(self, title: str, in_force: str, undo: str, patches: Iterable[Patch] = ()) -> None:
@@ -178,16 +178,16 @@ class PatchGroup:
 
     @property
     def installed(self) -> bool:
-        """Whether the patches are in place."""
+        """Whether the patches are installed."""
         return bool(self.patches) and self.patches[0].installed
 
     def install(self) -> None:
-        """Put all patches in place that are not there yet."""
+        """Install all patches that are not installed yet."""
         for patch in self.patches:
             patch.install()
 
     def uninstall(self) -> None:
-        """Take all patches away."""
+        """Remove all patches."""
         for patch in reversed(self.patches):
             patch.uninstall()
 
@@ -196,13 +196,13 @@ _groups: list[PatchGroup] = []
 
 
 def groups() -> list[PatchGroup]:
-    """Return the groups of all modules that are imported, by title."""
+    """Return the groups of all imported modules, by title."""
     return sorted(_groups, key=lambda group: group.title)
 
 
 @contextmanager
 def applied(*patches: Patch) -> Iterator[None]:
-    """Install patches for the time of a block."""
+    """Install patches for the duration of a block."""
     for patch in patches:
         patch.install()
     try:
@@ -213,14 +213,14 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """The result of turning something on; as a context manager it turns it off at the end.
+    """The result of turning something on; as a context manager it turns it off at exit.
 
     Parameters
     ----------
     turn_off : callable
-        Called at the end of a ``with`` block, unless it was on before.
+        Called at the end of a ``with`` block, unless `was_on`.
     was_on : bool
-        Whether it was.
+        Whether it was already on.
     """
 
     def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:

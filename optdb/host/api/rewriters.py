@@ -1,9 +1,9 @@
-"""Rewriters: Theano's, and plain functions in the newer ``(fgraph, node)`` shape.
+"""Rewriters: Theano's, and plain functions with the newer signature ``(fgraph, node)``.
 
 A *node rewriter* (Theano: LocalOptimizer) looks at one Apply node and offers
 replacements for its outputs; a *graph rewriter* (Theano: Optimizer) changes a
-whole FunctionGraph.  :func:`transform_of` gives every node rewriter the same
-call, whichever way it was written.
+whole FunctionGraph.  :func:`transform_of` gives all node rewriters the same
+call signature.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FunctionNodeRewriter(LocalOptimizer):
     ----------
     function : callable
         Returns the replacements of ``node.outputs`` (a list of Variables, or
-        a dict from old Variables to new ones), or None or False where it does
+        a dict from old Variables to new ones), or None or False if it does
         not apply.
     tracks : sequence of Op classes or Op instances, optional
         The ops to call it for; None for all.
@@ -69,7 +69,7 @@ class FunctionNodeRewriter(LocalOptimizer):
     Raises
     ------
     TypeError
-        If `function` cannot be called with ``(fgraph, node)``, or `tracks` is no list.
+        If `function` cannot be called with ``(fgraph, node)``, or `tracks` is not a list.
     ValueError
         If `tracks` is empty or holds something other than ops.
     """
@@ -92,10 +92,10 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Theano's call: the graph is taken from the node.
+        """Rewrite a node, as Theano calls it: the graph is taken from the node.
 
-        Theano's one-pass optimizers call every rewriter for every node; its own
-        rewriters ask for the op once more, but a function that tracks ops need not.
+        Theano's one-pass optimizers call every rewriter for every node, so its own
+        rewriters test the op again; a function that tracks ops need not.
         """
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
@@ -113,36 +113,36 @@ class FunctionNodeRewriter(LocalOptimizer):
 
 
 class GraphRewriter(Optimizer):
-    """A rewriter that changes a whole graph of a device, by :func:`replace_all`: a subclass defines `rewrite`."""
+    """A rewriter that changes a whole graph for a device with :func:`replace_all`; subclasses define `rewrite`."""
 
     def rewrite(self, fgraph: FunctionGraph) -> Any:
-        """Change a graph; variables made meanwhile have no test values, as those of a device cannot.
+        """Change a graph; new variables have no test values, as device variables cannot have them.
 
         Parameters
         ----------
         fgraph : FunctionGraph
-            The graph, with Theano's feature that undoes replacements which break it.
+            The graph, which has Theano's feature that reverts invalid replacements.
 
         Returns
         -------
         object
-            What Theano's ``profile_optimizer`` keeps, if anything.
+            What Theano's ``profile_optimizer`` records, if anything.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define rewrite(fgraph)")
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Attach what validates replacements.
+        """Attach the feature that validates replacements.
 
         Parameters
         ----------
         fgraph : FunctionGraph
-            The graph, which gets Theano's feature for it.
+            The graph, to which Theano's feature is attached.
         """
         fgraph.attach_feature(ReplaceValidate())
 
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
-        """Change a graph: Theano's call.
+        """Change a graph, as Theano calls it.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class GraphRewriter(Optimizer):
         return self.rewrite(fgraph)
 
     def replace(self, fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]]) -> None:
-        """Replace all first variables by the second ones, as `replace_all` does; the reason is the rewriter.
+        """Replace the first variable of each pair by the second, as `replace_all` does; the reason is the rewriter.
 
         Parameters
         ----------
@@ -170,12 +170,12 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace all first variables by the second ones, at once; these get the stack traces of those.
+    """Replace the first variable of each pair by the second, at once; new variables get the old ones' stack traces.
 
     Raises
     ------
     InconsistencyError
-        If that breaks the graph, which stays as it was.
+        If that makes the graph invalid. The graph is then unchanged.
     """
     if not pairs:
         return
@@ -218,7 +218,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
-    """Return `rewriter`'s transformation as a function of a node of a graph, whichever way it was written."""
+    """Return `rewriter`'s transformation as a function of a node of a graph, whatever its signature."""
     if isinstance(rewriter, FunctionNodeRewriter):
         rewrite = rewriter.rewrite
         return lambda node: rewrite(node.fgraph, node)
@@ -226,9 +226,9 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
-    """Return the tracks of a rewriter, or a group of them; None where it may work on more ops than it tracks.
+    """Return the tracks of a rewriter or a group of rewriters; None if it may apply to ops that it does not track.
 
-    Theano's passes ask no rewriter what it tracks. The tracks of Theano's own
+    Theano's passes do not use a rewriter's tracks. The tracks of Theano's own
     functions are right.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
@@ -243,9 +243,9 @@ def trusted_tracks(rewriter: Any) -> list[Any] | None:
 
 
 def report_failure(error: Exception, navigator: Any, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-    """Treat a rewriter's failure as ``config.on_opt_error`` demands.
+    """Handle a rewriter's failure according to ``config.on_opt_error``.
 
-    'warn' logs it, 'raise' raises it, 'pdb' stops there, 'ignore' goes on;
-    an AssertionError is always raised, as Theano does.
+    'warn' logs it, 'raise' raises it, 'pdb' starts the debugger, 'ignore' continues;
+    an AssertionError is always raised, as in Theano.
     """
     NavigatorOptimizer.warn(error, navigator, pairs, rewriter, node)

@@ -1,4 +1,4 @@
-"""The scalar ops of the host, by name, for the generation of elementwise code."""
+"""The scalar ops of the host, by name, for generating elementwise code."""
 
 from __future__ import annotations
 

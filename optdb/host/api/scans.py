@@ -1,16 +1,16 @@
 """Sharing of Scan ops, which differ from other ops in two ways.
 
-The class is no child of ``Op`` and has no metaclass of Theano's, so that only
-``__new__`` can redirect its construction. Python calls ``__init__`` on the
-result once more, which must then do nothing.
+The class is not a subclass of ``Op`` and does not have Theano's metaclass, so that only
+``__new__`` can redirect its construction. Python then calls ``__init__`` on the
+result again, which must do nothing.
 
-A Scan also keeps the function that runs its loop, with that function's storage, as
-an attribute of the op, made by the first graph that needs it. Two compiled
-functions that share the op would share the storage (run in two threads, each
-would find the other's numbers in it) and the flags under which the first was
-compiled. So the thunks of each graph get an op of their own; the shared
-op keeps the last compiled function, for code that looks there. `inner_function`
-finds the function of one graph, and `thunk_around` runs a loop around another one.
+A Scan also stores the function that runs its loop, with that function's storage, as
+an attribute of the op, set by the first graph that needs it. Two compiled
+functions that share the op would share the storage (in two threads, each
+would find the other's values in it) and the flags under which the first was
+compiled. The thunks of each graph therefore get their own op; the shared
+op keeps the last compiled function, for code that reads it there. `inner_function`
+returns the function of one graph, and `thunk_around` runs a loop with another one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _share: Callable[[PureOp], PureOp] | None = None
 
 
 def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
-    """Return a Scan that is not initialized, or a shared one that is."""
+    """Return an uninitialized Scan, or a shared one that is initialized."""
     op = object.__new__(cls)
-    # Copies and pickles come without arguments; children have constructors of their own.
+    # Copying and unpickling pass no arguments; subclasses have their own constructors.
     if _share is None or cls is not Scan or not (args or kwargs):
         return op
     _stock_init(op, *args, **kwargs)
@@ -44,19 +44,19 @@ def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> PureOp:
 
 
 def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
-    """Initialize a child's instance; a Scan comes initialized from `_new`."""
+    """Initialize an instance of a subclass; `_new` has already initialized a Scan."""
     if type(self) is not Scan:
         _stock_init(self, *args, **kwargs)
 
 
-#: For each graph, the ops that its thunks run on, by the id of the op that is in the graph.
+#: For each graph, the ops used by its thunks, by the id of the op in the graph.
 _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
 def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_thunk)
     def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
-        """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
+        """Make a thunk that uses a copy of the op, shared by the graph's other nodes with this op."""
         scan_copy = _thunk_copy_of(self, node)
         thunk = make_thunk(scan_copy, node, *args, **kwargs)
         vars(self).update(vars(scan_copy))
@@ -76,10 +76,10 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 
 def _unshared(op: Scan) -> Scan:
-    """Return a copy of an op, which thunks may be made on."""
+    """Return a copy of an op for making thunks."""
     scan_copy = copy_to_change(op)
-    # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
-    # from them one by one, and fails where they are.
+    # Even equal Scans may differ in whether two of these lists are the same object. Making the thunk
+    # removes elements from them one by one, and fails if they are.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -90,7 +90,7 @@ def inner_function(node: Apply) -> Any:
     Parameters
     ----------
     node : Apply
-        Of a Scan. Other graphs that share the op have functions of their own.
+        A Scan's node. Other graphs that share the op have their own functions.
     """
     fgraph = getattr(node, "fgraph", None)
     scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
@@ -99,16 +99,16 @@ def inner_function(node: Apply) -> Any:
 
 
 def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
-    """Return a thunk that runs the loop of a node in Python, around another function than the op's.
+    """Return a thunk that runs the loop of a node in Python, with a function other than the op's.
 
     Parameters
     ----------
     function : object
-        It has of ``theano.Function`` what a Scan asks for, with the storage of its inputs and outputs.
+        Has the attributes of ``theano.Function`` that a Scan uses, with the storage of its inputs and outputs.
     node : Apply
-        Of a Scan. Its op, which may be shared, stays as it is.
+        A Scan's node. Its op, which may be shared, is not changed.
     storage_map, compute_map : dict
-        As ``Op.make_thunk`` takes them.
+        The arguments of ``Op.make_thunk``.
     """
     assert isinstance(node.op, Scan)
     scan_copy = _unshared(node.op)
@@ -116,8 +116,8 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# CPython does not find its way back to object.__new__, and then refuses arguments: so this one stays.
-# Without `share` it does what that does.
+# This patch stays installed: after `__new__` is restored, CPython does not use object.__new__ again and rejects
+# arguments. Without `share` it does what object.__new__ does.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",
@@ -136,7 +136,7 @@ _patches = PatchGroup(
 
 
 def install(share: Callable[[PureOp], PureOp]) -> None:
-    """Exchange each new Scan for what `share` returns for it."""
+    """Replace each new Scan by what `share` returns for it."""
     global _share
     _share = share
     _constructor.install()
@@ -144,7 +144,7 @@ def install(share: Callable[[PureOp], PureOp]) -> None:
 
 
 def uninstall() -> None:
-    """Make a new Scan in each construction again."""
+    """Make each construction create a new Scan again."""
     global _share
     _share = None
     _patches.uninstall()

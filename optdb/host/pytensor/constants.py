@@ -1,7 +1,7 @@
-"""What PyTensor finds out about constants, in less time: the value of a constant expression, and static shapes.
+"""Faster versions of PyTensor's inference about constants: values of constant expressions, and static shapes.
 
-Both answers are "unknown" nearly always, and PyTensor finds that out by walking, or by rewriting a copy of all that a
-shape depends on. Here the common unknown cases are recognized first; all others are PyTensor's to decide.
+Both results are nearly always "unknown". PyTensor finds this by walking, or by rewriting a copy of, everything that a
+shape depends on. Here the common unknown cases are recognized first; all other cases are left to PyTensor.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from optdb.host.api.patching import Patch, Wrapper
 
 __all__ = ["patches"]
 
-#: How deep PyTensor looks for a value.
+#: The maximum depth to which PyTensor searches for a value.
 _DEPTH = 10
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
 
 @functools.cache
 def _kind_of_scalar(op_class: type) -> int:
-    """Return what PyTensor does at an elementwise op to find a value."""
+    """Return how PyTensor evaluates an elementwise op."""
     if issubclass(op_class, scalar.Second):
         return _SECOND
     return _COMPUTED if issubclass(op_class, tensor._scalar_constant_value_elemwise_ops) else _OPAQUE
@@ -40,7 +40,7 @@ def _kind_of_scalar(op_class: type) -> int:
 
 @functools.cache
 def _kind_of_class(op_class: type) -> int:
-    """Return the same for an op that is not elementwise."""
+    """Return how PyTensor evaluates an op that is not elementwise."""
     if issubclass(op_class, (DimShuffle, tensor.Alloc)):
         return _FIRST
     return _OPAQUE if issubclass(op_class, (Dot, CAReduce)) else _UNKNOWN
@@ -52,7 +52,7 @@ def _is_constant_class(variable_class: type) -> bool:
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Return whether PyTensor might find a value for `var`; False is certain."""
+    """Return whether PyTensor may find a value for `var`; False is certain."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)
@@ -96,12 +96,12 @@ def _where_a_length_may_be(infer: Callable[..., Any]) -> Callable[..., Any]:
     return infer_static_shape
 
 
-#: A length that PyTensor has to infer.
+#: A length that only PyTensor can infer.
 _UNDECIDED = object()
 
 
 def _known_length(length: Any) -> Any:
-    """Return the value of an element of a shape, or None where it is certain that PyTensor cannot infer it."""
+    """Return the value of an element of a shape, or None if PyTensor certainly cannot infer it."""
     if isinstance(length, int):
         return length
     if isinstance(length, Constant):
@@ -117,7 +117,7 @@ def _known_length(length: Any) -> Any:
 
 
 def _axis_read(length: Variable) -> tuple[Variable, int] | None:
-    """Return the array and the axis whose length an expression reads, if it reads one."""
+    """Return the array and the axis whose length an expression reads; None if it reads none."""
     node = length.owner
     if type(node.op) is Shape_i:
         return node.inputs[0], node.op.i
@@ -136,7 +136,7 @@ class _LengthsOfTypes:
         self._found: dict[tuple[Variable, int], Any] = {}
 
     def of(self, var: Variable, axis: int) -> Any:
-        """Return a length, None where nothing tells it, or `_UNDECIDED`."""
+        """Return a length, None if it is unknown, or `_UNDECIDED`."""
         if not isinstance(var.type, TensorType) or axis >= var.type.ndim or -axis > var.type.ndim:
             return _UNDECIDED
         start = (var, axis % var.type.ndim)
@@ -150,7 +150,7 @@ class _LengthsOfTypes:
                 continue
             found[at] = None
             if at[0].type.shape[at[1]] is not None:
-                # PyTensor may infer more than the types say where an operand's length is known.
+                # PyTensor may infer more than the types imply if an operand's length is known.
                 return _UNDECIDED
             operands = _axes_of_operands(*at)
             if operands is None:
@@ -160,7 +160,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the axes of a node's operands that determine the length of its result's; None for other ops."""
+    """Return the axes of a node's operands that determine the length of the result's axis; None for other ops."""
     node = var.owner
     if node is None:
         return []

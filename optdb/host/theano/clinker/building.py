@@ -1,8 +1,8 @@
 """Runs the compiler on translation units, one per processor at a time.
 
-The command is Theano's for one module, with Theano's flags. Three differences do not change the generated code: debug
-symbols are omitted unless the flag ``cmodule.debug`` is set, headers that nearly all modules include are precompiled if
-enough units read them, and the inlining limit for large units is lifted, which a single module does not reach.
+The command and the flags are Theano's for one module. Three differences do not change the generated code: debug
+symbols are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules include are precompiled if
+enough units read them; and the inlining limit for large units, which a single module does not reach, is lifted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from optdb.host.theano.clinker.units import (
 
 __all__ = ["ModuleBuilder", "can_build", "plain", "processors", "seconds_for_headers"]
 
-#: From this number of units on, precompiling the headers takes less time than reading them.
+#: From this number of units on, precompiling the headers takes less time than reading them in each unit.
 MIN_UNITS_TO_PRECOMPILE = 8
 
 #: Characters of code that take about as long to compile as the headers of a unit.
@@ -52,7 +52,7 @@ Tell = Callable[[int, int], None]
 
 
 def can_build(module: Translation) -> bool:
-    """Return whether a module is for Theano's C++ compiler."""
+    """Return whether a module is compiled by Theano's C++ compiler."""
     return module.environment.compiler is cmodule.GCC_compiler
 
 
@@ -81,7 +81,7 @@ class ModuleBuilder:
         done : callable
             Called for each compiled module, with its shared library.
         tell : callable, optional
-            Called with the number of modules done, and the total.
+            Called with the number of finished modules and the total.
         """
         parallel = processors()
         units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
@@ -94,7 +94,7 @@ class ModuleBuilder:
                 unit = waiting.pop(future)
                 library = future.result()
                 if library is None and unit[0].can_share:
-                    # One module does not compile, or not with the others: compile each alone, as Theano does.
+                    # A module does not compile, alone or with the others: compile each one alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
                 if library is not None:
@@ -157,7 +157,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Return the precompiled headers by flags: existing ones, and new ones where enough units use them."""
+        """Return the precompiled headers by flags: existing ones, and new ones if enough units use them."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -175,7 +175,7 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers, unless another process is at it; return the header, or None if that fails."""
+        """Precompile the common headers unless another process is doing so; return the header, or None on failure."""
         with self._store.lock(f"headers-{folder.name}"):
             if (folder / "common.h.gch").exists():
                 return folder / "common.h"
@@ -196,12 +196,12 @@ class ModuleBuilder:
 
 
 def seconds_for_headers() -> float:
-    """Return the CPU seconds that the compiler takes for a module that only includes Theano's headers.
+    """Return the CPU seconds for compiling a module that only includes Theano's headers.
 
     Raises
     ------
     OSError, subprocess.CalledProcessError
-        If the compiler does not start, or fails.
+        If the compiler does not start or fails.
     """
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
@@ -215,11 +215,11 @@ def seconds_for_headers() -> float:
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-#: GCC limits the growth of large units by inlining; a single module stays below that size.
+#: GCC limits inlining in large units; a single module stays below that size.
 _LARGE_UNITS = ("--param", "large-unit-insns=10000000")
 
 
@@ -235,7 +235,7 @@ def _flags(environment: Environment) -> list[str]:
 
 
 def _described(unit: Sequence[Translation]) -> str:
-    """Return how many modules a unit has, and the ops that they are for."""
+    """Return a unit's number of modules and their ops, as text."""
     ops = list(dict.fromkeys(op for module in unit for op in module.ops))
     names = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more ops" if len(ops) > 3 else "")
     return f"{len(unit)} {'module' if len(unit) == 1 else 'modules'}: {names}"
@@ -246,7 +246,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def plain(module: Translation) -> Translation:
-    """Return the same module with Theano's unchanged code, to be compiled alone."""
+    """Return the same module with Theano's unchanged code, for compiling it alone."""
     return replace(module, own_code="")
 
 
@@ -269,7 +269,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to a counter, which is the size of a file; return the sum."""
+    """Add to a counter, which is the size of a file; return the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

@@ -16,10 +16,10 @@ from optdb.host.theano.clinker.units import module_of
 
 __all__ = ["Linked", "NodeLinker", "has_unsafe_halves"]
 
-#: The exceptions of an op that has no C code for a node.
+#: The exceptions of an op without C code for a node.
 NoCode = (NotImplementedError, MethodNotDefined)
 
-#: How many signatures are cached between functions.
+#: The maximum number of signatures that are cached between functions.
 MAX_REMEMBERED = 20_000
 
 
@@ -54,7 +54,7 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            # Another one: the traceback would keep the function, and all its storage, alive.
+            # A new exception: the traceback would keep the function, and all its storage, alive.
             self.no_code = type(error)(*error.args)
 
     @property
@@ -72,13 +72,13 @@ class Linked:
         node : Apply
             The node.
         no_recycling : sequence of Variable
-            As when this object was made.
+            The same as when this object was made.
         inputs, outputs : list of list
             Storage of its inputs and outputs.
         """
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
-        wanted = self.wanted  # None once another thread has the module
+        wanted = self.wanted  # None after another thread has loaded the module
         if self._module is None:
             assert wanted is not None, "the caller asks for code that has a key"
             self._module = module_cache().module(wanted, lambda: _linker_of(node, no_recycling))
@@ -90,7 +90,7 @@ class Linked:
         return _SharedCThunk(capsule, node, no_recycling, error, self._module)
 
     def _params(self, node: Apply) -> list[list[Any]]:
-        """Return the storage of an op's params, which its C code takes beside the inputs."""
+        """Return the storage of an op's params, which its C code takes in addition to the inputs."""
         if not self._takes_params:
             return []
         params = node.run_params()
@@ -98,7 +98,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that finds the part of the code that failed only after a failure.
+    """A C thunk that locates the failed part of the code only after a failure.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class _SharedCThunk(_CThunk):
         self.nodes: list[Apply] = []
 
     def find_task(self, failure_code: int) -> Any:
-        """Return the task that failed, as Theano's method does."""
+        """Return the task that failed, like Theano's method."""
         linker = _linker_of(self._node, self._no_recycling)
         self.init_tasks, self.tasks = linker.get_init_tasks()
         self.nodes = linker.node_order
@@ -151,7 +151,7 @@ class NodeLinker:
         node : Apply
             The node.
         no_recycling : sequence of Variable
-            As in Theano's linker.
+            The same as in Theano's linker.
         """
         key = signature(node, no_recycling)
         linked = None if key is None else self._cached.get(key)
@@ -168,7 +168,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a thunk as ``Op.make_c_thunk`` does, or return None if Theano has to make it.
+        """Make a thunk like ``Op.make_c_thunk``, or return None if Theano has to make it.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None]:
-        """Make a thunk of C code, as ``Op.make_c_thunk`` does.
+        """Make a thunk of C code, like ``Op.make_c_thunk``.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ def has_unsafe_halves(node: Apply) -> bool:
 
 
 def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
-    """Return Theano's linker for a graph of one node, as ``Op.make_c_thunk`` makes it."""
+    """Return Theano's linker for a graph of one node, made like in ``Op.make_c_thunk``."""
     graph = FunctionGraph(node.inputs, node.outputs)
     protected = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
     return CLinker().accept(graph, no_recycling=protected)

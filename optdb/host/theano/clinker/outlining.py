@@ -2,9 +2,9 @@
 
 Theano repeats the checks of an input and their error messages for each input of each node: most of a small module is
 error handling. `outline` replaces it by calls of cold functions that all modules of a translation unit share
-(`HELPERS`). The checks, their order and the errors stay the same, and the code that computes does not change. The
-patterns are those of Theano 1.0.5; `outline` leaves other text unchanged. It also outlines reference counting at the
-end of a call, and where a thunk is created or deleted, which is not time-critical.
+(`HELPERS`). The checks, their order, the errors, and the code that computes do not change. The
+patterns match Theano 1.0.5; `outline` leaves other text unchanged. It also outlines code that is not time-critical:
+reference counting at the end of a call, and creation and deletion of thunks.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ OPTDB_COLD static void set_output_error(PyArrayObject* array)
 }}
 """
 
-#: The code after an error is set: in a node's code, and in that of ParamsType.
+#: The code after an error is set, in a node's code and in ParamsType's.
 _FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
 
 _DEFAULT_ERROR = re.compile(
@@ -168,14 +168,14 @@ _STORE = re.compile(
 )
 
 
-#: Code that runs once for each thunk, on creation and deletion, or once for each module: optimized for size.
+#: Code that runs once per thunk, on creation and deletion, or once per module: optimized for size.
 _HOLD = re.compile(r"(?<!\{)Py_XINCREF\((storage_\w+)\);")
 _DROP = re.compile(r"Py_XDECREF\((this->storage_\w+)\);")
 _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: The end of each call, for each variable: one call replaces two tests of two reference counts each.
+#: The end of each call, per variable: one call replaces two tests of two reference counts each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )

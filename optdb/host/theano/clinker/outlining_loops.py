@@ -1,8 +1,8 @@
-"""Outlines what Elemwise and CAReduce do around their loops: checks of lengths, allocation, the order of loops.
+"""Outlines the code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
 
-Theano writes these parts out for each array and each of its axes, so a module grows by 200 lines with an input.
-`outline_loops` replaces them by calls of functions that all modules of a translation unit share (`LOOP_HELPERS`). The
-checks, their order and the errors stay the same, outputs are reused as before, and the loops themselves do not change.
+Theano generates this code for each array and each of its axes, so that a module grows by 200 lines per input.
+`outline_loops` replaces it by calls of functions that all modules of a translation unit share (`LOOP_HELPERS`). The
+checks, their order, the errors, the reuse of outputs, and the loops themselves do not change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["LOOP_HELPERS", "outline_loops"]
 
 _NAMESPACE = "optdb_outlined"
 
-#: They need `optdb.host.theano.clinker.outlining.HELPERS` before them, and <numpy/arrayobject.h>.
+#: Requires `optdb.host.theano.clinker.outlining.HELPERS` before it, and <numpy/arrayobject.h>.
 LOOP_HELPERS = f"""
 namespace {_NAMESPACE} {{
 OPTDB_COLD static void set_rank_error(void)
@@ -81,7 +81,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: Where a comparison begins: the others follow at once.
+#: The start of a comparison; the other comparisons follow directly.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(
@@ -113,7 +113,7 @@ _STRIDE = re.compile(r"int (\w+_stride_l(\d+)) = init_strides\[(\d+)\]")
 
 
 def outline_loops(body: str) -> str:
-    """Shorten the C code of a module of elementwise ops and reductions; other code stays as it is.
+    """Shorten the C code of a module of elementwise ops and reductions; other code does not change.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def outline_loops(body: str) -> str:
 
 
 def _with_shared_comparisons(body: str) -> str:
-    """Let all comparisons of lengths that follow each other fail in one place."""
+    """Make consecutive comparisons of lengths share one failure branch."""
     parts, end = [], 0
     while start := _COMPARISON_START.search(body, end):
         run: list[re.Match[str]] = []

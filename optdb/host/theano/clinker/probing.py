@@ -1,7 +1,7 @@
 """Caches Theano's queries of the compiler, and times the compiler that Theano starts.
 
 Theano queries the compiler three times: while it declares its flags (is there a g++, and which version), before it
-compiles the first module (the flags of ``-march=native``), and where it tries an op or a library by a small program.
+compiles the first module (the flags of ``-march=native``), and when it tries an op or a library with a small program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["remember_queries", "remember_trials", "time_compiler"]
 
 @contextmanager
 def remember_queries() -> Iterator[None]:
-    """Cache the answers of compilers that Theano's flags start in the block."""
+    """Cache the answers of compilers that are started in the block by Theano's flags."""
     from theano.misc import windows
 
     call, output = windows.call_subprocess_Popen, windows.output_subprocess_Popen
@@ -69,7 +69,7 @@ def remember_trials(cmodule: ModuleType) -> None:
     """
     compiler = cmodule.GCC_compiler
     compiler.compile_args = staticmethod(_remembering_march(cmodule, compiler.compile_args))
-    # Both are class methods of Theano's, called on GCC_compiler alone.
+    # Both are class methods in Theano, called only on GCC_compiler.
     compiler.try_compile_tmp = classmethod(_remembering_trial(cmodule, compiler.try_compile_tmp.__func__))
     compiler.try_flags = classmethod(_remembering_trial(cmodule, compiler.try_flags.__func__))
 
@@ -92,7 +92,7 @@ def _remembering_march(cmodule: ModuleType, compile_args: Callable[..., list[str
 
 
 def _machine_flags(cxxflags: str) -> list[str]:
-    """Return the user's flags that select a processor: PyMC3 adds other flags when it is imported."""
+    """Return the user's flags that select a processor; PyMC3 adds other flags when it is imported."""
     return [flag for flag in cxxflags.split() if flag.lstrip("-").startswith("m")]
 
 

@@ -1,9 +1,9 @@
-"""Shortens the C code by which a module takes its inputs and makes thunks.
+"""Shortens the C code with which a module takes its inputs and makes thunks.
 
-`share` follows `optdb.host.theano.clinker.outlining.outline`, whose functions the code calls already. Functions
+`share` runs after `optdb.host.theano.clinker.outlining.outline`, whose functions the code already calls. Functions
 that all modules of a unit share (`HELPERS`, `ARRAY_HELPERS`) take an input with its references, and make a thunk and
-a module. Most modules hold nothing but the storage of their variables, so one function makes all their thunks, and one
-deletes them. Other modules, and other text, stay as they are. Storing an output stays where it is, too: a shared
+a module. Most modules only hold the storage of their variables, so one function makes all their thunks, and one
+deletes them. Other modules and other text do not change. The code that stores an output is not shared: a shared
 function for it made the calls of small models take 1 to 3 % longer.
 """
 
@@ -99,7 +99,7 @@ OPTDB_COLD static PyObject* make_module(struct PyModuleDef* definition)
 }}
 """
 
-#: The check of an input or output, as `outline` leaves it, with the failure's code and label.
+#: The check of an input or output, as written by `outline`, with the failure's code and label.
 _CHECK = (
     rf"if \(!::{_NAMESPACE}::is_array_of\((?P=object), (?P<type>\w+)\)\) "
     rf'\{{ ::{_NAMESPACE}::set_array_error\((?P=object), (?P=type), "(?P=type)"\); '
@@ -119,7 +119,7 @@ _MODULE_INIT = re.compile(
     r"\s*PyObject \*m = PyModule_Create\(&moduledef\);\s*return m;\s*\}"
 )
 
-#: A struct of storage alone: its construction, its deletion, and the parts of the module that call them.
+#: A struct that only has storage: its construction, its deletion, and the code of the module that calls them.
 _STRUCT = re.compile(
     r"struct (?P<struct>__struct_compiled_op_\w+) \{"
     r"(?P<fields>\s*PyObject\* __ERROR;\s*(?:PyObject\* storage_\w+;\s*)*)"
@@ -144,7 +144,7 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The compiler does not know what `take` returns: one value for both names occupies one register.
+#: The compiler does not know what `take` returns; one value for both names occupies only one register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
@@ -154,14 +154,14 @@ def share(body: str) -> str:
     Parameters
     ----------
     body : str
-        What `outline` returns.
+        The result of `outline`.
 
     Returns
     -------
     str
         Equivalent code that needs `HELPERS`, and `ARRAY_HELPERS` where it has arrays, before it.
     """
-    # Each pattern begins with text that is rare: the compiler of C has more to do than these.
+    # Each pattern begins with rare text, so that matching takes less time than the C compiler saves.
     body = _TAKE.sub(_called("take", "!{array}") + _SAME, body)
     body = _TAKE_OUTPUT.sub(_called("take_output", "!{array} && {object} != Py_None"), body)
     body = _MODULE_INIT.sub(rf"\g<head> return ::{_NAMESPACE}::make_module(&moduledef); }}", body)
@@ -178,7 +178,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Make and delete the thunks of a module by shared functions, if its struct holds storage alone."""
+    """Make and delete the thunks of a module with shared functions, if its struct only has storage."""
     struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
     if struct is None or destructor is None or instantiate is None:
         return body

@@ -1,7 +1,7 @@
-"""Stores compiled modules atomically in Theano's compiledir, and finds them there by their content.
+"""Stores compiled modules atomically in Theano's compiledir, and finds them by content.
 
 Theano keeps a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and its keys
-(``key.pkl``). Theano names these folders at random. Here the name is a digest of the module's hash (of the source code,
+(``key.pkl``). Theano chooses random folder names. Here the name is a digest of the module's hash (of the source code,
 the flags and the versions), so that one file system look-up finds a module::
 
     compiledir/
@@ -11,7 +11,7 @@ the flags and the versions), so that one file system look-up finds a module::
             staging/         unfinished files, by process; renamed when they are complete
             headers/         precompiled headers
 
-The modules of one translation unit are one shared library, hard-linked into the folder of each.
+The modules of one translation unit share one library, which is hard-linked into each module's folder.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from optdb.host.theano.importing.support import UnusableCompiledir
 
 __all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 
-#: Digits of a module's hash in its folder's name.
+#: The number of digits of a module's hash in its folder's name.
 _DIGITS = 40
 
-#: How long processes wait after a clean-up before one of them starts the next.
+#: The minimum time between two clean-ups, over all processes.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
-#: How often a module is moved to its folder, which other processes may remove meanwhile.
+#: The number of attempts to move a module to its folder, which other processes may remove meanwhile.
 MAX_ATTEMPTS = 3
 
 
@@ -81,7 +81,7 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # By process: another thread of the parent may have held a lock at a fork.
+        # By process, because another thread of the parent may hold a lock during a fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
@@ -90,7 +90,7 @@ class ModuleStore:
         return self.compiledir / f"tmp{digest}" / f"{name}.{get_lib_extension()}"
 
     def is_own(self, folder: str) -> bool:
-        """Return whether this class named a folder, and not Theano."""
+        """Return whether a folder was named by this class instead of Theano."""
         return len(folder) == len("tmp") + _DIGITS
 
     def lock(self, name: str) -> FileLock:
@@ -98,7 +98,7 @@ class ModuleStore:
         return FileLock(self.folder / "locks" / f"{name}.lock")
 
     def stage(self) -> Stage:
-        """Return this process's stage for unfinished files; first remove those of dead processes."""
+        """Return this process's stage for unfinished files; first remove the stages of dead processes."""
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             if self._stage is None or not self._stage.is_ours():
                 self._remove_abandoned()
@@ -134,14 +134,14 @@ class ModuleStore:
         Raises
         ------
         UnusableCompiledir
-            If the folder is there without the library, and cannot be removed.
+            If the folder exists without the library and cannot be removed.
         """
         target = self.library(module.module_hash, module.name)
         for _ in range(MAX_ATTEMPTS):
             self._publish(module, library, target)
             if target.exists():
                 return target
-            # The folder holds the rest of a module that was partly removed.
+            # The folder holds the remains of a module that was partly removed.
             shutil.rmtree(target.parent, ignore_errors=True)
         raise UnusableCompiledir(f"{target.parent} has no {target.name}, and cannot be removed")
 
@@ -155,19 +155,19 @@ class ModuleStore:
         rename(draft, target.parent)
 
     def clean_up(self, max_age_s: float) -> None:
-        """Remove files of dead processes, and, once a day for all processes, modules that were not read for long.
+        """Remove files of dead processes and, once a day over all processes, modules that have not been read recently.
 
         Parameters
         ----------
         max_age_s : float
-            The age of a module's last access from which it is removed, in seconds.
+            Modules whose last access is longer ago are removed, in seconds.
         """
-        # Always, because a killed process may have been the last one to compile.
+        # Always, because the last process to compile may have been killed.
         self._remove_abandoned()
         stamp = self.folder / "cleaned"
         now = time.time()
         try:
-            # A stamp from the future is one of a clock that was put back.
+            # A stamp in the future means that the clock was set back.
             if 0 <= now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
                 return
         except FileNotFoundError:
@@ -175,7 +175,7 @@ class ModuleStore:
                 return
         try:
             stamp.touch()
-        except OSError:  # a full or read-only disk: another process cleans up later
+        except OSError:  # a full or read-only disk; another process cleans up later
             return
         for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
             with contextlib.suppress(FileNotFoundError):  # another process may remove it
@@ -195,18 +195,18 @@ class Stage:
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self._process = os.getpid()
-        # The lock exists before the folder, so that no process takes the folder for an abandoned one.
+        # Create the lock before the folder, so that no process considers the folder abandoned.
         self._lock = FileLock(Path(tempfile.mktemp(prefix=f"{self._process}-", suffix=".lock", dir=parent)))
         self._lock.acquire()
         self.root = self._lock.path.with_suffix("")
         self.root.mkdir()
 
     def is_ours(self) -> bool:
-        """Return whether this process created the stage, and not its parent before a fork."""
+        """Return whether this process created the stage, as opposed to its parent before a fork."""
         return self._process == os.getpid() and self.root.is_dir()
 
     def folder(self) -> Path:
-        """Create a folder in the stage, with a name that Theano would give to a module."""
+        """Create a folder in the stage, named as Theano would name a module's folder."""
         return Path(tempfile.mkdtemp(prefix="tmp", dir=self.root))
 
     def close(self) -> None:
@@ -227,14 +227,14 @@ def rename(draft: Path, target: Path) -> None:
 
 
 def _umask() -> int:
-    """Return the process's umask, which mkdtemp does not follow."""
+    """Return the process's umask, which mkdtemp ignores."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does; omit a key that cannot be pickled: the module is found by its content alone."""
+    """Pickle keys as Theano does; omit keys that cannot be pickled, since a module is found by content alone."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -247,12 +247,12 @@ def link(library: Path, target: Path) -> None:
     try:
         target.hardlink_to(library)
     except OSError:
-        # Some file systems have no hard links, or few for each file.
+        # Some file systems have no hard links, or allow few per file.
         shutil.copyfile(library, target)
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the locks of processes that are dead, and the folders of the same names."""
+    """Remove the locks of dead processes, and the folders of the same names."""
     for path in parent.glob("*.lock"):
         lock = FileLock(path)
         if lock.acquire(blocking=False):

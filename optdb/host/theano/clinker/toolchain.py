@@ -2,8 +2,8 @@
 
 At each start, Theano queries the compiler's version, the flags of ``-march=native``, and whether OpenMP and a BLAS
 work. `Toolchain.answer` caches the answers under a digest of their dependencies: the compiler's file, this machine's
-processor, and the environment variables that compilers read. An upgrade of the compiler, or another machine with the
-same home folder, has a cache of its own.
+processor, and the environment variables that compilers read. An upgraded compiler, or another machine with the
+same home folder, has a separate cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
 )
-#: A file of answers has some kilobytes.
+#: A file of answers takes a few kilobytes.
 _MAX_BYTES = 1 << 22
 #: The size of a compiler's temporary files for a small program.
 _TEMPORARY_BYTES = 1 << 20
@@ -96,9 +96,9 @@ class Toolchain:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Query the compiler in one process at a time; those that wait find the answers of the first."""
+        """Query the compiler in one process at a time; waiting processes find the first one's answers."""
         with self._mutex:
-            if self._is_asking:  # the answer to one question takes that to another
+            if self._is_asking:  # answering one question requires the answer to another
                 yield
                 return
             lock = FileLock(self._file.with_suffix(".lock"))
@@ -117,7 +117,7 @@ class Toolchain:
         except (OSError, ValueError):
             return {}
         answers = content.get("answers") if isinstance(content, dict) else None
-        # A damaged answer would be a flag of the compiler.
+        # A damaged answer would be passed to the compiler as a flag.
         if not isinstance(answers, dict) or content.get("digest") != _digest(answers):
             return {}
         return answers
@@ -169,7 +169,7 @@ def processor() -> str:
         return f"{platform.machine()} {platform.processor()} {platform.node()}"
     names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
     chosen = dict.fromkeys(line for line in lines if line.split("\t")[0].strip() in names)
-    # In virtual machines, /proc/cpuinfo lacks cache sizes that the compiler reads: the node's name covers them.
+    # In virtual machines, /proc/cpuinfo lacks cache sizes that the compiler uses, so the host name is included.
     return "\n".join([platform.machine(), platform.node(), *chosen])
 
 
@@ -192,8 +192,8 @@ def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
 
 
 def _compiler_has_room() -> bool:
-    """Return whether a compiler can write its temporary files; its answers may be wrong where it cannot."""
-    # Not `tempfile.gettempdir`, which passes over a folder on a full disk.
+    """Return whether a compiler can write its temporary files; otherwise its answers may be wrong."""
+    # Not `tempfile.gettempdir`, which skips a folder on a full disk.
     folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
     try:
         check_folder(folder, _TEMPORARY_BYTES)

@@ -1,6 +1,6 @@
-"""How many bytes the values of a call take over its nodes: liveness of the outputs of nodes.
+"""The memory of the values of a call, node by node: liveness of the nodes' outputs.
 
-Theano keeps symbolic shapes with a graph. They are evaluated for the shapes of a call's inputs; nothing else is
+Theano keeps symbolic shapes with a graph. They are evaluated for the input shapes of a call; nothing else is
 computed.
 """
 
@@ -24,13 +24,13 @@ from optdb.numpy_types import HostArray
 
 __all__ = ["CallMemory", "InputValue", "call_memory", "live_bytes"]
 
-#: The most elements of an input whose value may determine a length.
+#: The maximum number of elements of an input whose value may determine a length.
 _MAX_ELEMENTS = 16
 
 
 @dataclass(frozen=True)
 class InputValue:
-    """What is remembered of an input of a call.
+    """What is recorded about an input of a call.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class InputValue:
     nbytes : int
         Its size in bytes.
     value : numpy.ndarray or None
-        Its value, if that is a few integers, which may be lengths.
+        Its value if it consists of a few integers, which may be lengths.
     """
 
     shape: tuple[int, ...] | None
@@ -48,7 +48,7 @@ class InputValue:
 
     @staticmethod
     def of(value: Any) -> InputValue:
-        """Return what is remembered of a value."""
+        """Return what is recorded about a value."""
         shape = getattr(value, "shape", None)
         is_array = isinstance(value, (np.ndarray, np.generic))
         may_be_length = is_array and value.dtype.kind in "iub" and value.size <= _MAX_ELEMENTS
@@ -63,13 +63,13 @@ class CallMemory:
     Parameters
     ----------
     steps : sequence of (Apply, int)
-        The nodes in the order in which they run, each with the bytes of all values that are live while it runs.
+        The nodes in execution order, each with the bytes of all values that are live while it runs.
     arguments, shared, constants : int
-        What the call is given: arguments, shared variables, and the graph's constants. They are not in `steps`.
+        The bytes of arguments, shared variables, and the graph's constants. They are not included in `steps`.
     unknown : int
-        How many outputs of nodes have unknown sizes, and are left out.
+        The number of node outputs whose sizes are unknown and therefore left out.
     buffers : int or None
-        On a device, the bytes of the buffers that are assigned to values.
+        The bytes of the buffers assigned to values on a device; None on the host.
     separately : int
         The bytes of all values if none shared memory with another one.
     """
@@ -84,24 +84,24 @@ class CallMemory:
 
     @property
     def peak(self) -> int:
-        """The most bytes of values that are live at once."""
+        """The maximum of live bytes over the nodes."""
         return max((nbytes for _, nbytes in self.steps), default=0)
 
 
 def call_memory(function: Function, inputs: Mapping[Variable, InputValue]) -> CallMemory:
-    """Return the memory of a call of a function that the host computes.
+    """Return the memory of a call of a function that runs on the host.
 
     Parameters
     ----------
     function : Function
         The function.
     inputs : mapping
-        The inputs of its graph, as they were in the call.
+        The inputs of its graph in that call.
 
     Returns
     -------
     CallMemory
-        Values that the ops make for themselves, such as the iterations of a Scan, are not counted.
+        Memory that ops allocate internally, such as for the iterations of a Scan, is not included.
     """
     fgraph = function.maker.fgraph
     order = getattr(function.fn, "nodes", None) or fgraph.toposort()
@@ -133,17 +133,17 @@ def live_bytes(
     Parameters
     ----------
     order : sequence of Apply
-        The nodes in the order in which they run.
+        The nodes in execution order.
     outputs : iterable of Variable
         The outputs of the graph, which live until the end.
     sizes : mapping
-        The bytes of each output of each node; None where they are not known.
+        The bytes of each output of each node; None if unknown.
     frees : bool
-        Whether a value is freed after its last use. Otherwise each lives until the end.
+        Whether a value is freed after its last use. Otherwise it lives until the end.
 
     Notes
     -----
-    A view of an input, or an output that is written over one, has the memory of that input, which lives as long.
+    A view of an input, or an output that overwrites one, uses the memory of that input and extends its lifetime.
     """
     owner_of: dict[Variable, Variable] = {}
     begins: dict[Variable, int] = {}
@@ -173,7 +173,7 @@ def live_bytes(
 
 
 def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return the outputs that have the memory of an input, with that input's number."""
+    """Return the outputs that share memory with an input, each with the index of that input."""
     written = getattr(node.op, "destroy_map", None) or {}
     over = [(node.outputs[number], slots[0]) for number, slots in written.items() if slots]
     return [*over, *viewed_slots(node)]
@@ -236,14 +236,14 @@ class _Lengths:
         return value
 
     def _needed(self, var: Variable) -> list[Variable]:
-        """Return the variables whose values come first."""
+        """Return the variables whose values are needed first."""
         node = var.owner
         if node is None or not _may_be_length(var) or isinstance(node.op, (Shape, Shape_i)):
             return []
         return node.inputs
 
     def _computed(self, var: Variable) -> HostArray | None:
-        """Return a variable's value, if those that it needs are known; None otherwise."""
+        """Return a variable's value if the values that it depends on are known; None otherwise."""
         if isinstance(var, Constant):
             return np.asarray(var.data) if var.data is not None and _may_be_length(var) else None
         if var in self._inputs:
@@ -273,13 +273,13 @@ def _may_be_length(var: Variable) -> bool:
 
 
 def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostArray | None:
-    """Compute one output of a node from integers; None if its op refuses them."""
+    """Compute one output of a node from integers; None if its op rejects them."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     perform: Callable[..., Any] = node.op.perform
     inputs = [np.array(value, dtype=var.type.dtype) for var, value in zip(node.inputs, values, strict=True)]
     try:
         perform(node, inputs, storage)
     except Exception:
-        # An op whose inputs do not suit it raises in the call itself, too.
+        # An op that rejects its inputs raises in the call itself as well.
         return None
     return np.asarray(storage[number][0])

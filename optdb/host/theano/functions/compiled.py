@@ -35,18 +35,18 @@ __all__ = [
 
 
 class FunctionInTurn(Function):
-    """A function that is called by the thread whose turn it is; see `take_turns`."""
+    """A function that only one thread at a time may call; see `take_turns`."""
 
-    # As Theano has it, before `take_turns` goes around it.
+    # Theano's own, before `take_turns` wraps it.
     __call__ = Function.__call__
 
 
 def function_like(function: Function) -> Function:
-    """Return a function that takes arguments as another one does, and has storage of its own.
+    """Return a function with the arguments of another one, and with its own storage.
 
     The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
-    outputs. It has ``need_update_inputs = False``, so that it applies updates itself. Threads take turns before they
-    call the function. Values of inputs that are not shared are copied.
+    outputs. It has ``need_update_inputs = False``, so that it applies updates itself. Only one thread at a time calls
+    the function. Values of inputs that are not shared are copied.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -64,9 +64,9 @@ def function_like(function: Function) -> Function:
 
 
 def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
-    """Return a function with the arguments and storage of another one, which calls `compute` in place of its ``fn``.
+    """Return a function with the arguments and storage of another one, which calls `compute` instead of ``fn``.
 
-    The other function stays as it is: a call of it, even one from within `compute`, computes what it always does.
+    The other function is unchanged: calling it, even from within `compute`, runs its original ``fn``.
     """
     other = object.__new__(type(function))
     vars(other).update(vars(function), fn=compute)
@@ -80,9 +80,9 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return which outputs of a function's graph are next values: index of the output to index of the input.
+    """Return which outputs of a function's graph are updates: output index to input index.
 
-    The graph itself does not know if it is a copy.
+    The graph itself does not have this information if it is a copy.
     """
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
@@ -95,7 +95,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        It stays as it is.
+        The compiled function, which is not changed.
     backend : callable
         Makes the equivalent; `opencl_backend` returns one.
 
@@ -107,7 +107,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     Raises
     ------
     TypeError
-        If the backend is none, such as the name of a device.
+        If `backend` is not a backend, for example the name of a device.
     """
     if not callable(backend):
         raise TypeError(
@@ -118,7 +118,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
 
 
 def install_optimize_method() -> None:
-    """Let ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)``, from now on."""
+    """Make ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)`` from now on."""
     if not hasattr(Function, "optimize"):
         _conveniences.install()
 
@@ -132,18 +132,18 @@ _conveniences = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return a default of an input: what its container has, where that is not put back at each call."""
+    """Return an input's default; its value is None unless it is restored at each call."""
     return required, refeed, value if refeed else None
 
 
 @contextmanager
 def watching(see: Callable[[Any], None]) -> Iterator[None]:
-    """Call `see` with each function that is compiled meanwhile.
+    """Call `see` with each function that is compiled in the block.
 
     Parameters
     ----------
     see : callable
-        Called with the function, also with functions inside of others (loops of Scan).
+        Called with the function, including inner functions (loops of Scan).
     """
 
     def showing(create: Callable[..., Function]) -> Callable[..., Function]:
@@ -171,17 +171,17 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: Lets the threads that call a function wait for each other, if what computes it has a ``turn`` that returns a lock.
+#: Makes threads that call a function wait for each other if its ``fn`` has a ``turn``, which returns a lock.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Enter a context manager around the compilation of each function's nodes, from now on.
+    """Enter a context manager around the compilation of each function's nodes from now on.
 
     Parameters
     ----------
     surround : callable
-        Makes it. Functions inside of others (loops of Scan) are compiled within the outer one's.
+        Returns the context manager. Inner functions (loops of Scan) are compiled within the outer function's.
     """
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
@@ -197,17 +197,17 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 
 
 def compile_in_turn() -> None:
-    """Compile functions in one thread at a time, from now on.
+    """Compile functions in one thread at a time from now on.
 
-    Theano's graphs share constants, its rewriters keep state, and a compilation sets flags for the whole process and
-    puts them back. Two compilations at once raise errors, or leave a flag set. The lock is held while C code is built,
-    too. A function that a compilation needs in turn, such as a Scan's, is compiled by the thread that holds the lock.
+    Theano's graphs share constants, its rewriters have state, and a compilation sets flags for the whole process and
+    restores them. Two concurrent compilations raise errors, or leave a flag set. The lock is also held while C code
+    is built. A function that a compilation needs, such as a Scan's, is compiled by the thread that holds the lock.
     """
     _compilation.install()
 
 
 class _CompilationLock:
-    """A reentrant lock, which is free in a forked process whichever thread held it before."""
+    """A reentrant lock that is free in a forked process, whichever thread held it before."""
 
     def __init__(self) -> None:
         self._renew()
@@ -217,7 +217,7 @@ class _CompilationLock:
         self._lock = threading.RLock()
 
     def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the method, called with the lock held."""
+        """Return a method that calls `method` with the lock held."""
 
         @functools.wraps(method)
         def locked(*args: Any, **kwargs: Any) -> Any:
@@ -240,9 +240,9 @@ _compilation = PatchGroup(
 
 
 def copy_results_without_test_values() -> None:
-    """Insert the copies of results and next values without test values, from now on.
+    """Insert the copies of results and updates without test values from now on.
 
-    Theano adds these nodes to a finished graph, which may end on a device. No rewriter sees them.
+    Theano adds these nodes to a finished graph, which may end on a device. No rewriter processes them.
     """
     _copies.install()
 

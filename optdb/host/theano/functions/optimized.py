@@ -1,9 +1,9 @@
-"""Replaces the ops that Theano's optimizer chose for a processor by the plain ops that compute the same.
+"""Replaces ops that Theano's optimizer chose for a processor by equivalent plain ops.
 
-An optimized graph works in place and names ways of computing (a convolution by products of matrices) that are good
-for a processor. A device needs the plain ops: :func:`plain_copy` copies a graph, node by node, and exchanges each such
-op for the plain one. Without in-place ops, data dependencies alone order the nodes, and no node overwrites a buffer
-that the copy shares: an upload in the original may be the argument itself there.
+An optimized graph works in place and names implementations (such as convolution by matrix products) that are good
+for a processor. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each such
+op by the plain one. Without in-place ops, only data dependencies order the nodes, and no node overwrites a buffer
+that the copy shares: a value that the original uploads may be the argument itself in the copy.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ def plain_copy(
     more: Plain = MappingProxyType({}),
     in_place: Collection[Apply] = (),
 ) -> dict[Variable, Variable]:
-    """Copy nodes, with plain ops instead of those that work in place.
+    """Copy nodes, with plain ops instead of in-place ops.
 
-    An op that only works in place gets copies of what it overwrites.
+    An op that only works in place gets copies of the inputs that it overwrites.
 
     Parameters
     ----------
     nodes : iterable of Apply
         In topological order.
     replace : dict
-        Inputs of the graph to their replacements in the copy, of the same types. Others, and constants, are copied.
+        Inputs of the graph to replacements of the same types in the copy. Other inputs, and constants, are copied.
     more : mapping
-        Plain ops of a device.
+        Additional plain ops of a device.
     in_place : collection of Apply
-        Nodes that are to stay as they are: they overwrite what is in `replace`.
+        Nodes to be kept as they are: they overwrite variables in `replace`.
 
     Returns
     -------
@@ -90,16 +90,16 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return the variable that Theano copies, or makes a view of, for the caller of a function."""
+    """Return the variable of which Theano makes a copy or a view for a function's caller."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
 
 
 def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Variable]:
-    """Return variables of the values and types of a node's outputs, computed by a plain op; `more` as in `plain_copy`.
+    """Return variables with the values and types of a node's outputs, computed by a plain op; see `plain_copy`.
 
-    An op that only works in place gets copies of what it overwrites.
+    An op that only works in place gets copies of the inputs that it overwrites.
     """
     outputs = _plain_outputs(node, list(node.inputs), {**_PLAIN, **more})
     for old, new in zip(node.outputs, outputs, strict=True):
@@ -108,19 +108,19 @@ def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Varia
 
 
 def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace variables in the graph of a linker, which may have been copied or unpickled; nothing validates that."""
+    """Replace variables in a linker's graph, which may be a copy or unpickled; the result is not validated."""
     _let_change(fgraph)
     fgraph.replace_all(pairs, reason=reason)
 
 
 def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str) -> None:
-    """Replace an output alone, in a graph as for `replace_in_linked`."""
+    """Replace a single output of a graph, with the conditions of `replace_in_linked`."""
     _let_change(fgraph)
     fgraph.change_input("output", index, var, reason=reason)
 
 
 def _let_change(fgraph: FunctionGraph) -> None:
-    """Give a graph back what a pickle leaves out, and changes need."""
+    """Restore what a pickle omits from a graph and changes require."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):
@@ -130,14 +130,14 @@ def _let_change(fgraph: FunctionGraph) -> None:
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
-        # A ConvOp that is given lengths of 1 infers more of its result's type than the abstract convolution does.
+        # A ConvOp with given lengths of 1 infers a more specific result type than the abstract convolution.
         out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
     overwritten = {slot for slots in destroyed.values() for slot in slots}
     plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
-        # Not by the op itself: a caller's conversions have been done when the first node was made.
+        # Not by calling the op: its caller's conversions were done when the first node was made.
         return plain(node.op).make_node(*inputs).outputs
     for slot in overwritten:
         inputs[slot] = deep_copy_op(inputs[slot])
@@ -178,17 +178,17 @@ _PLAIN: Plain = {
 
 
 def _has_abstract(node: Apply) -> bool:
-    """Return whether a convolution is one that a user may write."""
+    """Return whether a convolution has an equivalent abstract op."""
     op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
-    # Theano's own rule for the shape of a gradient that was not given ignores dilation.
+    # Theano's rule for the shape of a gradient without a given shape ignores dilation.
     has_shape = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
     return has_shape or set(op.filter_dilation) == {1}
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
-    """Return what a convolution by products of matrices computes, or a gradient of one."""
+    """Return the result of a convolution by matrix products, or of one of its gradients."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
         border_mode=op.border_mode,
@@ -204,7 +204,7 @@ def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op
 
 
 def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
-    """Return the lengths of a gradient whose shape was not given, as the op infers them."""
+    """Return the lengths of a gradient without a given shape, as the op infers them."""
     node = op.make_node(*arrays)
     whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
     return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]
@@ -212,7 +212,7 @@ def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
 
 def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
     images, filters = inputs
-    # The op raises for other lengths than it was made for; an abstract convolution does not.
+    # The op raises for lengths other than its declared ones; an abstract convolution does not.
     images = declare_lengths(images, (op.bsize, *op.imshp))
     filters = declare_lengths(filters, (op.nkern, None, *op.kshp))
     return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)

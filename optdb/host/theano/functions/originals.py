@@ -1,4 +1,4 @@
-"""The graph that a user wrote, of a function that is compiled already, and the compilation of graphs made from it."""
+"""The original graph of a compiled function as the user wrote it, and the compilation of graphs made from it."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CallArgument:
-    """An input that a caller gives."""
+    """An input that the caller passes."""
 
     variable: Variable
-    #: None if it has none.
+    #: None if it has no name.
     name: str | None
     #: Whether a call has to give it.
     required: bool
-    #: The value if a call gives none.
+    #: The value if a call does not pass one.
     default: Any
-    #: Whether a float array of a wider type is taken, too.
+    #: Whether a float array of a wider type is accepted.
     allow_downcast: bool | None
 
 
 @dataclass(frozen=True)
 class Original:
-    """A compiled function's graph as it was before Theano's optimizer."""
+    """A compiled function's graph before Theano's optimizer."""
 
-    #: Of the function; None if it has none.
+    #: The function's name; None if it has none.
     name: str | None
     arguments: list[CallArgument]
     outputs: list[Variable]
-    #: Shared variable to its next value.
+    #: Shared variable to its update.
     updates: dict[SharedVariable, Variable]
     #: All shared variables, in the order of the function's inputs.
     shared: list[SharedVariable]
-    #: Whether the function returns one value and no list, and by which names.
+    #: Whether the function returns a single value instead of a list, and the names of the outputs.
     returns_one: bool
     output_keys: list[str] | None
     #: The optimizer that the function was compiled with.
@@ -74,12 +74,12 @@ class Original:
 def original_of(function: Function) -> Original:
     """Return the graph of a compiled function as the user wrote it.
 
-    Theano keeps it beside the optimized one, also in pickles.
+    Theano keeps it beside the optimized graph, also in pickles.
 
     Raises
     ------
     TypeError
-        If it is no compiled function, or has inputs that its calls update.
+        If it is not a compiled function, or has inputs that calls update.
     """
     if not isinstance(function, Function):
         raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
@@ -113,12 +113,12 @@ def compile_step(
     name: str,
     borrow: bool = True,
 ) -> Function:
-    """Compile a graph for the host without C code: a simulator computes it.
+    """Compile a graph for the host without C code, so that a simulator can compute it.
 
-    If `borrow`, results may be overwritten by the next call. Inputs that nothing depends on are taken all the same.
+    If `borrow`, results may be overwritten by the next call. Unused inputs are accepted.
     """
     return _function(
-        # Not borrowed: Theano compares the memory of each pair of a function's inputs where one is.
+        # Not borrowed: Theano compares the memory of each pair of inputs if one of them is.
         list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
@@ -130,9 +130,9 @@ def compile_step(
 
 
 def held_variable(var: Variable, name: str) -> SharedVariable:
-    """Return a new shared variable for values of a tensor variable: it has none yet, but an array without elements.
+    """Return a new shared variable for values of a tensor variable; initially it holds an empty array.
 
-    A function that gives its next value does not read the present one, and may overwrite it even if it raises.
+    A function that updates it does not read the current value, and may overwrite it even if the call raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)
@@ -141,6 +141,6 @@ def held_variable(var: Variable, name: str) -> SharedVariable:
 
 
 def int_scalar(name: str) -> TensorVariable:
-    """Return a new input: a whole number."""
+    """Return a new integer scalar input."""
     number: TensorVariable = tensor.lscalar(name)
     return number

@@ -1,8 +1,8 @@
-"""What Theano needs to work, versions, a compiler and a folder for compiled code, and the errors where it lacks that.
+"""Theano's requirements (versions, a compiler and a folder for compiled code), and the errors if they are not met.
 
 `problems` compares the installed versions with `REQUIREMENTS`; `check` raises
 `UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
-that the check imports no package that might fail. `writing_compiledir` names the folder and the cure where compiled
+that the check imports no package that might fail. `writing_compiledir` reports the folder and the cure if compiled
 code cannot be written.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from optdb.host.theano.importing.compat.versions import PYTHON_WITHOUT_DISTUTILS, version_text
 
-#: Installs Theano where pip alone cannot build it.
+#: The command that installs Theano if pip alone cannot build it.
 INSTALL_THEANO = "python -m optdb install-theano"
 
 
@@ -71,7 +71,7 @@ _NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return what an error of `import theano` says about the compiler; None if it is about something else.
+    """Return what an error of `import theano` reveals about the compiler; None if it is about something else.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
     compiler : str
         The value of Theano's flag ``cxx``.
     """
-    # Theano raises an AssertionError while it handles the OSError.
+    # Theano raises an AssertionError while handling the OSError.
     start = error.__context__ if isinstance(error, AssertionError) else error
     if isinstance(start, OSError) and start.filename == compiler:
         installed = (
@@ -104,28 +104,28 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _complaint(message: str) -> str:
-    """Return a compiler's first error, out of Theano's message, in which lines end by dots."""
+    """Return a compiler's first error from Theano's message, in which lines end with dots."""
     output = message.partition("): ")[2]
     first = re.search(r"error: .*?(?=\.\s|$)", output)
     return first[0] if first is not None else output.strip() or "it says nothing"
 
 
-#: The errors of a folder that cannot be written, for any file.
+#: The errors of a folder that cannot be written to, for any file.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
-#: A temporary file of GCC and its folder, in an error.
+#: GCC's temporary file and its folder, in an error message.
 _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of the block that come from a full or read-only folder name the folder and the cure.
+    """Make errors of the block that are caused by a full or read-only folder name the folder and the cure.
 
     Raises
     ------
     UnusableCompiledir
-        Instead of such an error. A compiler's complaint about a full disk counts.
+        Instead of such an error, including a compiler's message about a full disk.
     UnusableCompiler
-        If the compiler complains about the folder of its temporary files.
+        If the compiler cannot write to the folder of its temporary files.
     """
     try:
         yield
@@ -151,14 +151,14 @@ def _why_unwritable(error: Exception) -> str | None:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A range of versions that works.
+    """A range of supported versions.
 
     Parameters
     ----------
     name : str
-        As users write it.
+        The name as users write it.
     lowest, below : str
-        The first version that works, and the first one after it that does not.
+        The first supported version, and the first later version that is not supported.
     """
 
     name: str
@@ -167,12 +167,12 @@ class Requirement:
 
     @property
     def range(self) -> str:
-        """The range as pip writes it."""
+        """The range in pip's syntax."""
         return f">={self.lowest},<{self.below}"
 
     @property
     def cure(self) -> str:
-        """What the user can do, in one line."""
+        """The remedy for the user, in one line."""
         if self.name == "Python":
             return "make a virtual environment with Python 3.10 to 3.14"
         if self.name == "Theano" and sys.version_info >= PYTHON_WITHOUT_DISTUTILS:
@@ -180,7 +180,7 @@ class Requirement:
         return f'pip install "{self.name}{self.range}"'
 
     def admits(self, version: str) -> bool:
-        """Whether a version lies in the range."""
+        """Return whether a version is in the range."""
         return _release(self.lowest) <= _release(version) < _release(self.below)
 
 
@@ -193,7 +193,7 @@ REQUIREMENTS = (
 
 
 def found(name: str) -> str | None:
-    """Return the version found here of Python or of a package, or None where there is none."""
+    """Return the installed version of Python or of a package; None if there is none."""
     if name == "Python":
         return platform.python_version()
     return version_text(name)
@@ -208,12 +208,12 @@ def problems() -> Iterator[tuple[Requirement, str | None]]:
 
 
 def check() -> None:
-    """Do nothing where Theano can work.
+    """Raise an error if Theano cannot work here.
 
     Raises
     ------
     UnsupportedHost
-        Where it cannot.
+        For the first requirement that is not met.
     """
     for requirement, version in problems():
         raise _error(requirement, version)

@@ -1,21 +1,21 @@
-"""What is known of Theano's rewriters: one row for each.
+"""Facts about Theano's rewriters, one row for each.
 
-A row is about Theano 1.0.5, which does not change any more, and was found by reading the rewriter. Tests try each
-rewriter on what its row says that it declines. A rewriter without a row is asked about every node of the ops that it
-tracks, and asked again before a graph is taken for finished.
+The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests try each
+rewriter on nodes that its row says it declines. A rewriter without a row is tried on every node of the ops that it
+tracks, and tried again before a graph is considered finished.
 
-- ``tracks``: many rewriters say that they track Elemwise, or say nothing, and then begin by asking for one scalar op.
-  This is the question. It is answered once for an op instead of once for a node.
+- ``tracks``: many rewriters declare that they track Elemwise, or declare nothing, and then test for one scalar op.
+  This is the test. It is evaluated once per op instead of once per node.
 - ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
-- ``lasting``: which refusals last until an ancestor of the node changes. Before it takes a graph for finished, the
-  engine looks at every node again: a rewriter that has declined a node may apply since something else has changed.
-  Most of Theano's look at nothing but the node's backward slice: the variables and ops that it is computed from, their
-  types, and the values of constants. Others ask who uses a variable, or what the ShapeFeature knows by now; a
+- ``lasting``: the refusals that last until an ancestor of the node changes. Before it considers a graph finished, the
+  engine visits every node again: a rewriter that has declined a node may apply after something else has changed.
+  Most of Theano's rewriters only read the node's backward slice: the variables and ops that it is computed from, their
+  types, and the values of constants. Others read the users of a variable, or the ShapeFeature's current knowledge; a
   PatternSub with ``get_nodes`` begins at a node's users. A rewriter that builds its replacement from inferred lengths
-  may well have declined for what it saw before: lasting is about refusals alone.
-- ``before``: the rewriter that it has to come before. Theano tries rewriters in the order in which they were
-  registered. Some move a node about, and others, registered later, find that the node is zero. A product of zero that
-  has sunk into the branches of a switch is not found to be zero any more where the switch's condition has another
+  may still decline because of what it read earlier: ``lasting`` is about refusals alone.
+- ``before``: the rewriter that it must precede. Theano tries rewriters in the order in which they were
+  registered. Some move a node, and others, registered later, find that the node is zero. A product of zero that
+  has sunk into the branches of a switch is no longer found to be zero if the switch's condition has another
   shape: both branches compute zero, and the condition is computed for nothing.
 """
 
@@ -38,27 +38,27 @@ from optdb.host.theano.rewriters import guards
 from optdb.host.theano.rewriters.guards import INVERTIBLE, Guard
 from optdb.host.theano.speedups.algebra import canonizers_lasting_refusals, has_unknown_simplifiers
 
-#: Refusals: what a rewriter returns where it declines a node.
+#: Refusals: the values that a rewriter returns when it declines a node.
 Refusals = tuple[bool | None, ...]
 
-#: Both refusals that there are.
+#: Both possible refusals.
 ANY: Refusals = (None, False)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a rewriter.
+    """Facts about a rewriter.
 
     Attributes
     ----------
     tracks : callable, or None
-        Tells whether it may apply to nodes of an op that it declares to track; None if that is not known.
+        Returns whether it may apply to nodes of an op that it declares to track; None if unknown.
     guard : callable, or None
-        Tells whether it may apply to a node; None if it has no guard.
+        Returns whether it may apply to a node; None if there is no guard.
     lasting : tuple, or callable that returns one
-        Those of ``(None, False)`` that it answers again until an ancestor of the node changes.
+        The refusals among ``(None, False)`` that it repeats until an ancestor of the node changes.
     before : LocalOptimizer, or None
-        The rewriter that it is tried before.
+        The rewriter before which it is tried.
     """
 
     tracks: Callable[[PureOp], bool] | None = None
@@ -67,11 +67,11 @@ class Facts:
     before: LocalOptimizer | None = None
 
     def may_apply(self, op: PureOp) -> bool:
-        """Return whether the rewriter, which declares to track `op`, may apply to a node of it."""
+        """Return whether the rewriter, which declares that it tracks `op`, may apply to a node with this op."""
         return self.tracks is None or self.tracks(op)
 
     def lasting_refusals(self) -> Refusals:
-        """Return the refusals that last, as Theano's simplifiers are now."""
+        """Return the refusals that last, given Theano's current simplifiers."""
         return self.lasting() if callable(self.lasting) else self.lasting
 
 
@@ -87,7 +87,7 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: What the scalar ops whose inputs may be upcast beforehand say of their outputs' dtypes.
+#: Output type preferences of the scalar ops whose inputs may be upcast beforehand.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
@@ -217,14 +217,14 @@ _FIRST_IDS = frozenset(map(id, _BEFORE))
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(rewriter: LocalOptimizer) -> Facts:
-    """Return what is known of a rewriter: its row, the guard of a pattern, or nothing."""
+    """Return the facts about a rewriter: its row, the guard of a pattern, or none."""
     if type(rewriter) is PatternSub:
         return Facts(guard=guards.of_pattern(rewriter), lasting=FACTS.get(rewriter, _NOTHING).lasting)
     return FACTS.get(rewriter, _NOTHING)
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in the given order, except that some come right before another one."""
+    """Return `rewriters` in the given order, except that some directly precede another one."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

@@ -1,10 +1,10 @@
-"""Theano's canonizers of sums and products, without the work that changes nothing.
+"""Theano's canonizers of sums and products, without work that changes nothing.
 
 ``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
 and every product of a graph, several times each, and nearly always find them
-in order.  Theano's Canonizer learns that by putting constants together and
+canonical.  Theano's Canonizer finds this by combining constants and
 comparing lists through NumPy.  While graphs are optimized, these methods
-replace its own: they return the same, find "nothing to do" without an array
+replace Theano's: they return the same, detect "nothing to do" without an array
 operation, and walk long chains without recursion.
 """
 
@@ -32,14 +32,14 @@ _stock_simplify_constants = Canonizer.simplify_constants
 
 _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
-#: The simplifiers of products that Theano registers: one of ``x / abs(x)``, one of the softmax, whose divisor is a
-#: DimShuffle. Without divisors they do nothing.
+#: The simplifiers of products that Theano registers: one for ``x / abs(x)``, and one for the softmax, whose divisor
+#: is a DimShuffle. Without divisors they do nothing.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
-#: Id of a canonizer to the canonizer and a dictionary of op id to the op and its part; both are held, so that no other
-#: object gets their ids.
+#: Canonizer's id to the canonizer and a dictionary of op id to the op and its part; the objects are kept alive so
+#: that their ids stay unique.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
-#: Canonizer, leading constant and dtype, where the constant stays as it is.
+#: Canonizer, leading constant and dtype for which the constant does not change.
 _settled: set[tuple[int, Constant, str]] = set()
 
 
@@ -57,7 +57,7 @@ def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
-    """Tell which of the canonizer's ops `op` is, or that it is a DimShuffle that does not matter to it."""
+    """Return which of the canonizer's ops `op` is, or that it is a DimShuffle that the canonizer looks through."""
     entry = parts.get(id(op))
     if entry is not None:
         return entry[1]
@@ -76,14 +76,14 @@ def _completes_rank(op: Any) -> bool:
 
 
 def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], list[Variable]]:
-    """Return the operands that `input` is made of, and those that it is divided (or lessened) by."""
+    """Return the operands that `input` is composed of, and those by which it is divided (or that are subtracted)."""
     parts = _parts_of(self)
     if input.owner is None or _part(self, parts, input.owner.op) == _OTHER:
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands still to be decomposed, the next one last, each with the
-    # list that it belongs to and the opposite one.
+    # The operands still to be decomposed, the next one last, each with
+    # its own list and the opposite list.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -120,7 +120,7 @@ def knows_simplifiers(canonizer: Canonizer) -> bool:
 def simplify(
     self: Canonizer, num: list[Variable], denum: list[Variable], out_type: Any
 ) -> tuple[list[Variable], list[Variable]]:
-    """Cancel what is in both lists, put constants together, and ask the simplifiers; it may change both lists."""
+    """Cancel common entries, combine constants, and run the simplifiers; both lists may be changed."""
     if denum:
         num, denum = self.simplify_factors(num, denum)
     num, denum = self.simplify_constants(num, denum, out_type=out_type)
@@ -133,7 +133,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Put all constants together, unless there is none, or one that stays as it is."""
+    """Combine all constants, unless there is none, or only one that does not change."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -147,16 +147,16 @@ def simplify_constants(
 
 
 def _is_number(v: Any) -> bool:
-    """Return whether `v` is what Theano's canonizer puts together: a scalar constant, or a bare number."""
+    """Return whether Theano's canonizer combines `v` with others: a scalar constant or a plain number."""
     if isinstance(v, Constant):
         return Canonizer.get_constant(v) is not None
     return not isinstance(v, Variable)
 
 
 def transform(self: Canonizer, node: Apply) -> Any:
-    """Offer the canonical form of the sum or product that `node` is the last step of.
+    """Return the canonical form of the sum or product whose last step is `node`.
 
-    False says that it has that form, None that it is not the last step.
+    False means that it is already canonical, None that `node` is not the last step.
     """
     parts = _parts_of(self)
     if _part(self, parts, node.op) in (_RANK, _OTHER):
@@ -184,7 +184,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Return whether a user of the expression is a further step of it, so that it is that step's turn."""
+    """Return whether a user of the expression is a further step of it, which is then canonized instead."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -204,15 +204,15 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return those of ``(None, False)`` that a canonizer answers again until an ancestor of the node changes.
+    """Return the refusals among ``(None, False)`` that a canonizer repeats until an ancestor of the node changes.
 
-    Theano's own method answers False, too, where it is a user's turn.
+    Theano's own method also returns False if a user is canonized instead.
     """
     return (False,) if Canonizer.transform is transform else ()
 
 
 def has_unknown_simplifiers() -> bool:
-    """Return whether sums or products are simplified by functions other than those that Theano registers."""
+    """Return whether sums or products have simplifiers other than those that Theano registers."""
     return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
 
 

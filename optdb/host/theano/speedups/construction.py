@@ -1,7 +1,7 @@
 """Caches for the construction of ops, nodes and types.
 
 A rewrite makes a few ops and nodes; Theano spends most of that time on results
-that it computed for an earlier node: it reads the C file of DimShuffle again,
+that it has computed before: it reads the C file of DimShuffle again,
 builds scalar variables to infer the output types of a scalar op, and makes a
 type object for each output.  While graphs are optimized, these
 functions replace Theano's and cache the results.
@@ -35,20 +35,20 @@ _stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
 
-#: Class and files of an op to the code and the sections in them.
+#: An op's class and files to its code and the sections in that code.
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
-#: Scalar op (by id, and kept) and input dtypes to output dtypes.
+#: Scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
-#: Elementwise op (by id, and kept) and input types to the ops that complete the ranks of the inputs, if there are
-#: any, and the output types.
+#: Elementwise op (by id, kept alive) and input types to the ops that complete the ranks of the inputs, if any,
+#: and the output types.
 _plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
-#: Small whole number, and the flags that choose its dtype, to its constant.
+#: Small integer, and the flags that choose its dtype, to its constant.
 _constant_of: dict[tuple[Any, ...], TensorConstant] = {}
-#: Elementwise op (by id, and kept), flag, and dtypes of a node, to the version of its C code.
+#: Elementwise op (by id, kept alive), flag, and dtypes of a node, to the version of its C code.
 _version_of: dict[tuple[Any, ...], tuple[Elemwise, tuple[Any, ...]]] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
-#: Arguments of TensorType to what its __init__ makes of them.
+#: Arguments of TensorType to the attributes that its __init__ sets.
 _type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 _SMALL = range(-128, 128)
@@ -66,7 +66,7 @@ def forget() -> None:
 
 
 def load_c_code(self: COp, func_files: list[str]) -> None:
-    """Read an op's C files the first time only."""
+    """Read an op's C files only once."""
     key = (type(self), tuple(func_files))
     entry = _code_of.get(key)
     if entry is None:
@@ -78,7 +78,7 @@ def load_c_code(self: COp, func_files: list[str]) -> None:
 
 
 def params_type(self: DimShuffle) -> Any:
-    """The type of DimShuffle's C parameters: the same for all of them."""
+    """The type of DimShuffle's C parameters, which all DimShuffles share."""
     if not _params_types:
         _params_types.append(_stock_params_type.fget(self))
     return _params_types[0]
@@ -87,7 +87,7 @@ def params_type(self: DimShuffle) -> Any:
 def init_tensor_type(
     self: TensorType, dtype: Any, broadcastable: Any, name: str | None = None, sparse_grad: bool = False
 ) -> None:
-    """Check dtype and pattern of a type the first time only."""
+    """Check the dtype and the pattern of a type only once."""
     pattern = tuple(broadcastable)
     key = (dtype, pattern, name)
     state = _type_state.get(key)
@@ -100,7 +100,7 @@ def init_tensor_type(
 
 
 def tensor_type(dtype: str, broadcastable: tuple[bool, ...]) -> TensorType:
-    """Return the one TensorType of this dtype and pattern."""
+    """Return the shared TensorType of this dtype and pattern."""
     key = (dtype, broadcastable)
     cached = _types.get(key)
     if cached is None:
@@ -109,7 +109,7 @@ def tensor_type(dtype: str, broadcastable: tuple[bool, ...]) -> TensorType:
 
 
 def output_dtypes(scalar_op: Any, inputs: list[Variable]) -> list[str]:
-    """Return the dtypes that `scalar_op` makes of the dtypes of `inputs`."""
+    """Return the output dtypes of `scalar_op` for `inputs`."""
     dtypes = tuple([var.type.dtype for var in inputs])
     key = (id(scalar_op), dtypes)
     entry = _dtypes_of.get(key)
@@ -129,7 +129,7 @@ def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
 
 
 def upcast(dtype: Any, *dtypes: Any) -> str:
-    """Return the dtype of arithmetic with these dtypes; Theano adds arrays to find out."""
+    """Return the result dtype of arithmetic with these dtypes; Theano adds arrays to find it."""
     if not all(type(each) is str for each in (dtype, *dtypes)):
         return _stock_upcast(dtype, *dtypes)
     return _upcast(_cast_policy.val, _float_dtype.val, dtype, *dtypes)
@@ -137,7 +137,7 @@ def upcast(dtype: Any, *dtypes: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _upcast(cast_policy: str, float_dtype: str, *dtypes: str) -> str:
-    # These flags are all that it depends on besides its arguments.
+    # The result depends only on these flags and the arguments.
     return _stock_upcast(*dtypes)
 
 
@@ -155,7 +155,7 @@ def get_output_info(
 
 
 def left_complete(var: Variable, ndim: int, dim_shuffle: Any) -> Variable:
-    """Return `var` with axes of length 1 in front, `ndim` in all; `dim_shuffle` is the class of ops that add them."""
+    """Return `var` padded on the left to `ndim` axes; `dim_shuffle` is the class of the padding op."""
     missing = ndim - var.type.ndim
     if not missing:
         return var
@@ -176,7 +176,7 @@ def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], patt
 
 
 def make_node(self: Elemwise, *inputs: Any) -> Apply:
-    """Make the node of an elementwise op; lower ranks are completed from the left."""
+    """Make the node of an elementwise op; inputs of lower rank are padded on the left."""
     variables = [x if isinstance(x, Variable) and type(x.type) is TensorType else _operand(x) for x in inputs]
     key = (id(self), *[(var.type.dtype, var.type.broadcastable) for var in variables])
     plan = _plan_of.get(key)
@@ -189,8 +189,8 @@ def make_node(self: Elemwise, *inputs: Any) -> Apply:
 
 
 def _operand(x: Any) -> Variable:
-    """Return ``as_tensor_variable(x)``; the dtype of a small whole number is searched for once."""
-    if type(x) is not int or x not in _SMALL or constant.enable:  # Theano keeps its constants while that is set
+    """Return ``as_tensor_variable(x)``; constants of small integers are cached."""
+    if type(x) is not int or x not in _SMALL or constant.enable:  # Theano then caches its constants itself
         return as_tensor_variable(x)
     key = (x, _cast_policy.val, _float_dtype.val, autocast_int.dtypes)
     known = _constant_of.get(key)
@@ -200,7 +200,7 @@ def _operand(x: Any) -> Variable:
 
 
 def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
-    """Make a node, and keep how, where its inputs are used as they are or with their ranks completed."""
+    """Make a node, and cache its plan if its inputs are used unchanged or only padded."""
     before = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
@@ -217,13 +217,13 @@ def _shuffle_of(var: Variable) -> DimShuffle:
 
 
 def _is_shuffled(var: Variable, before: Variable) -> bool:
-    """Return whether `var` is a DimShuffle of the variable before."""
+    """Return whether `var` is a DimShuffle of `before`."""
     node = var.owner
     return node is not None and type(node.op) is DimShuffle and node.inputs[0] is before
 
 
 def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
-    """Make the node of a DimShuffle; there is nothing to check for a variable of the pattern that the op is for."""
+    """Make the node of a DimShuffle; a variable with the op's own pattern needs no checks."""
     type_ = getattr(_input, "type", None)
     if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
         return _stock_make_shuffled(self, _input)
@@ -243,8 +243,8 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
-    """Return a Composite of the same scalar graph, with other output types; Theano's copies and merges the graph."""
-    if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
+    """Return a Composite of the same scalar graph with other output types; Theano copies and merges the graph."""
+    if type(self) is not Composite or type(Composite) is not MetaObject:  # subclasses; or ops are shared
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
     vars(out).update(vars(self))
@@ -254,7 +254,7 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
 
 
 def patches() -> list[Patch]:
-    """Return the patches of the ops' construction."""
+    """Return the patches of op construction."""
     return [
         Patch(COp, "load_c_code", load_c_code, "the C files of an op are read once"),
         Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),

@@ -1,7 +1,7 @@
-"""Theano's passes over Scans: what they need not do.
+"""Theano's passes over Scans, without unnecessary work.
 
-Each pass copies the inner graph of each Scan, twice over, before it looks for something to do in it; and each sorts the
-outer graph to find that it has no Scan. Here a copy is made once, where the pass has something to work on.
+Each pass copies the inner graph of each Scan twice before it checks whether there is anything to do, and sorts the
+outer graph to find that it has no Scan. Here a copy is made once, and only if the pass has something to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PASSES = (
 
 
 def is_scan_pass(rewriter: Any) -> bool:
-    """Tell whether a graph rewriter is one of Theano's that look at Scans only, and attach nothing to other graphs."""
+    """Return whether a rewriter is one of Theano's that only process Scans, and attach nothing to other graphs."""
     return type(rewriter) in _PASSES
 
 
@@ -49,7 +49,7 @@ def reconstruct_graph(
 ) -> tuple[list[Variable], list[Variable]]:
     """Return a copy of a graph, constants included, with new inputs.
 
-    Theano replaces the inputs by others in a first copy, and those by the new ones in a second.
+    Theano replaces the inputs by temporary ones in a first copy, and these by the new inputs in a second.
     """
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
@@ -57,7 +57,7 @@ def reconstruct_graph(
     copies: dict[Variable, Variable] = dict(zip(inputs, new_inputs, strict=True))
 
     def copy_of(var: Variable) -> Variable:
-        if var not in copies:  # only leaves come before what is computed from them
+        if var not in copies:  # only leaves precede the nodes that use them
             copies[var] = var.clone() if isinstance(var, Constant) else var
         return copies[var]
 
@@ -77,7 +77,7 @@ def _where_scans_are(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a wrapper of a pass's ``process_node`` that asks `has_candidate` first."""
+    """Return a wrapper of a pass's ``process_node`` that first tests `has_candidate`."""
 
     def wrap(process_node: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(process_node)
@@ -89,8 +89,8 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# The two passes take nodes out of the inner graph whose inputs are known outside, or come from nodes that they have
-# taken out. Where none has only inputs that are known outside, there is no first one, and nothing changes.
+# The two passes move nodes out of the inner graph if their inputs are known outside or come from other moved nodes.
+# If no node has only inputs that are known outside, there is no first node to move, and nothing changes.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
@@ -118,7 +118,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Return whether an output of a Scan may be a sum of products over the steps, of which the last is used."""
+    """Return whether an output of a Scan may be a sum of products over the steps, of which only the last is used."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(

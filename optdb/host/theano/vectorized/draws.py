@@ -1,6 +1,6 @@
-"""Uniform and multinomial draws: all streams of MRG31k3p take a step together, and all rows are searched at once.
+"""Uniform and multinomial draws: all streams of MRG31k3p advance together, and all rows are searched at once.
 
-``perform`` makes one number at a time. The values here are those of the C code.
+``perform`` computes one number at a time. The values here are those of the C code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.host.theano.vectorized.registry import Compute, computes
 
 __all__: list[str] = []
 
-#: The moduli of the two components of MRG31k3p. The first is also the most samples that one node makes.
+#: The moduli of the two components of MRG31k3p. The first is also the maximum number of samples of a node.
 _M1, _M2 = 2**31 - 1, 2**31 - 21069
 
 
@@ -48,7 +48,7 @@ def _uniform(node: Apply) -> Compute:
 def _draw(state: np.ndarray, sample: np.ndarray) -> None:
     """Fill `sample`, whose element i comes from stream i % n_streams, and advance `state`."""
     streams = len(state)
-    # Contiguous numbers of all streams; unsigned, where a sum that exceeds the modulus needs one comparison.
+    # Contiguous for all streams; unsigned, so that one comparison detects a sum that exceeds the modulus.
     numbers = state.T.astype(np.uint32)
     for start in range(0, len(sample), streams):
         part = sample[start : start + streams]
@@ -71,7 +71,7 @@ def _step(numbers: np.ndarray) -> None:
 
 
 def _reduced(numbers: np.ndarray, modulus: int) -> np.ndarray:
-    """Subtract the modulus once where numbers have reached it, in place."""
+    """Subtract the modulus once, in place, from numbers that have reached it."""
     return np.subtract(numbers, np.uint32(modulus), out=numbers, where=numbers >= modulus)
 
 
@@ -80,7 +80,7 @@ def _scaled(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarra
     difference = first - second
     np.add(difference, np.uint32(_M1), out=difference, where=first <= second)
     if dtype == np.float16:
-        # Theano has no C code here: 15 bits, so that no sample rounds to 1.
+        # Theano has no C code here. 15 bits are used so that no sample rounds to 1.
         return ((difference & 0x7FFF) + 1) * float(np.float16(3.0458e-05))
     norm = 4.6566126e-10 if dtype == np.float32 else 4.656612873077392578125e-10
     return difference.astype(dtype) * dtype.type(norm)
@@ -130,7 +130,7 @@ def _choice(node: Apply) -> Compute:
 
 
 def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows whose draw belongs to an outcome, and these outcomes; a draw beyond the last limit has none."""
+    """Return the rows whose draw has an outcome, and these outcomes; a draw beyond the last limit has none."""
     exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
     found = np.flatnonzero(exceeds.any(axis=1))
     return found, exceeds[found].argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values stay in the cache."""
+"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values fit in the cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _make(node: Apply) -> Compute:
 class ElementwiseFunction:
     """Computes a node of an Elemwise.
 
-    Much of a small node's time is spent here rather than in NumPy, so what does not depend on values is found before.
+    Small nodes spend much of their time here rather than in NumPy, so everything independent of values is precomputed.
 
     Raises
     ------
@@ -41,16 +41,16 @@ class ElementwiseFunction:
         assert isinstance(op, Elemwise)
         self._patterns = [var.type.broadcastable for var in node.inputs]
         self._dimensions = node.outputs[0].type.ndim
-        #: For each output, its dtype and the input that it is written over; None if it gets an array of its own.
+        #: For each output, its dtype and the input that it overwrites; None if it gets a new array.
         self._outputs = [
             (np.dtype(var.type.dtype), op.inplace_pattern.get(index)) for index, var in enumerate(node.outputs)
         ]
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
-        #: An input with the shape of the outputs, if there is one, and the others.
+        #: An input with the shape of the outputs, if there is one, and the other full inputs.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs of which some dimensions are broadcast, with the dimensions that are not.
+        #: The inputs with some broadcast dimensions, with the dimensions that are not broadcast.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -86,7 +86,7 @@ class ElementwiseFunction:
             cell[0] = output
 
     def _shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the shape of the outputs, which no input has."""
+        """Return the shape of the outputs if no input has it."""
         shape = [1] * self._dimensions
         for index, axes in self._partial:
             for axis in axes:
@@ -112,7 +112,7 @@ class ElementwiseFunction:
             scratch.give_back(pool)
 
     def _registers(self, pool: scratch.Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Return the registers of the program, and keep them for the next call."""
+        """Return the program's registers, and keep them for the next call."""
         number = (1,) * len(shape)
         views = tuple(
             pool.view(register.number, number if register.is_number else shape, register.dtype)
@@ -128,7 +128,7 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Return the arrays with one axis, where they lie in memory in the same order; numbers keep one element."""
+    """Return the arrays with a single axis if their memory order is the same; numbers keep one element."""
     full = [array for array in arrays if array.size > 1]
     if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape
@@ -150,7 +150,7 @@ def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[lis
 
 
 def _block(array: Any, outer: tuple[int, ...], start: int, stop: int) -> Any:
-    """Return the part of an array in rows `start` to `stop` of the axis after those that `outer` indexes."""
+    """Return rows `start` to `stop` of an array along the axis after those that `outer` indexes."""
     bounds = [*((index, index + 1) for index in outer), (start, stop)]
     slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]
     return array[tuple(slices)]

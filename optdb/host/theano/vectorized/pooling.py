@@ -1,7 +1,7 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding never wins a maximum and counts in an average where the mode says so, as in Theano's C code. Regions at the end
-that reach over the border, which ``ignore_border=False`` keeps, are cut off there.
+Padding never wins a maximum, and counts in an average if the mode says so, as in Theano's C code. Regions that extend
+over the border, which ``ignore_border=False`` keeps, are cut off there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Regions:
 
     def __init__(self, lengths: Sequence[int], counts: Sequence[int], window: Any, stride: Any, pad: Any) -> None:
         self.lengths = tuple(lengths)
-        #: How many regions there are along each dimension.
+        #: The number of regions along each dimension.
         self.counts = tuple(counts)
         self.window, self.stride, self.pad = (tuple(int(n) for n in part) for part in (window, stride, pad))
 
     def padded(self, array: np.ndarray, fill: float) -> np.ndarray:
-        """Return the array with its padding, and with what regions reach over the end."""
+        """Return the array with its padding, and with filled elements where regions extend over the end."""
         lengths = [
             max(length + 2 * pad, (count - 1) * stride + window)
             for length, pad, count, stride, window in zip(
@@ -62,7 +62,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return how many elements each region has, without those beyond the border."""
+        """Return the number of elements in each region, without elements beyond the border."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True
@@ -81,7 +81,7 @@ def _regions(op: Any, x: np.ndarray, counts: Sequence[int], geometry: Sequence[A
     Raises
     ------
     ValueError
-        If window, stride and padding are not one number for each dimension.
+        If window, stride and padding do not have one number for each dimension.
     NotImplementedError
         If the array has fewer dimensions than the op pools over.
     """
@@ -132,7 +132,7 @@ def _pooled(op: Pool, x: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
 
 
 def _in_regions(regions: _Regions, x: np.ndarray, add: Callable[[np.ndarray, tuple[Any, ...]], None]) -> np.ndarray:
-    """Return zeros like `x` to which `add` has added at each offset of the windows."""
+    """Return an array of zeros like `x` to which `add` has added at each offset of the windows."""
     gradient = regions.padded(np.zeros(x.shape, x.dtype), 0)
     if gradient.size:
         for index in regions.offsets():
@@ -153,7 +153,7 @@ def _gradient_of_maximum(
 
     def add(gradient: np.ndarray, index: tuple[Any, ...]) -> None:
         view = gradient[index]
-        np.add(view, top, out=view, where=padded[index] == largest)  # no product: infinity times zero is NaN
+        np.add(view, top, out=view, where=padded[index] == largest)  # no multiplication: infinity times zero is NaN
 
     return _in_regions(regions, x, add)
 

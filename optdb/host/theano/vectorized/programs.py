@@ -1,7 +1,7 @@
-"""Programs: scalar ops and graphs of them as sequences of kernels, with registers assigned by liveness.
+"""Programs: scalar ops and graphs as sequences of kernels, with registers assigned by liveness.
 
-A program is translated once for each scalar op and its input dtypes. Its text is a Python function of one line for
-each step, so that a step costs the call of its ufunc and little else.
+A program is translated once for each scalar op and its input dtypes. Its text is a Python function with one line per
+step, so that a step costs little more than the call of its ufunc.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["Temporary", "UfuncProgram", "program_of"]
 
 @dataclass(frozen=True)
 class Temporary:
-    """A register of a program: an array of a dtype, in a buffer of a number."""
+    """A register of a program: an array of a dtype in a numbered buffer."""
 
     number: int
     dtype: np.dtype
-    #: Whether it holds one number, and not an array of the block's shape.
+    #: Whether it holds a single number instead of an array of the block's shape.
     is_number: bool
 
 
@@ -38,9 +38,9 @@ class UfuncProgram:
 
     run: Callable[..., None]
     temporaries: tuple[Temporary, ...]
-    #: Whether it is one call of a ufunc.
+    #: Whether the program is a single ufunc call.
     is_ufunc: bool
-    #: The text of `run`.
+    #: The source of `run`.
     text: str
 
 
@@ -66,7 +66,7 @@ class _Step:
 @dataclass
 class _Builder:
     steps: list[_Step] = field(default_factory=list)
-    #: What the text names: kernels and constants.
+    #: The values of the names in the source: kernels and constants.
     names: dict[str, Any] = field(default_factory=dict)
     _converted: dict[tuple[_Value, str], _Value] = field(default_factory=dict)
 
@@ -114,11 +114,11 @@ def program_of(
     op : ScalarOp
         A Composite or a single op.
     inputs : sequence of Variable
-        The arrays it is applied to.
+        The arrays that the op is applied to.
     numbers : sequence of bool
-        Which inputs are one number each, in an array of any shape; the others have the shape of the block.
+        Which inputs are single numbers, in an array of any shape; the others have the shape of the block.
     overwrites : mapping of int to int
-        Which output is written over which input.
+        Output index to the index of the input that it overwrites.
     """
     builder = _Builder()
     values: dict[Variable, _Value] = {}
@@ -158,7 +158,7 @@ def _value_of(builder: _Builder, var: Variable, values: dict[Variable, _Value]) 
 
 
 def _as_result(builder: _Builder, value: _Value, earlier: Sequence[_Value], inputs: Sequence[_Value]) -> _Value:
-    """Return a value of its own for an output: not an input, a constant, or another output."""
+    """Return a separate value for an output: not an input, a constant, or another output."""
     is_own = not value.name and all(value is not other for other in earlier)
     is_spread = value.is_number and not all(other.is_number for other in inputs)
     return value if is_own and not is_spread else builder.step(copy, [value], value.dtype, True)
@@ -200,7 +200,7 @@ def _used(steps: list[_Step], outputs: Sequence[_Value]) -> list[_Step]:
 def _assign_outputs(
     steps: Sequence[_Step], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return those that get a register and are copied at the end, with the names to copy to.
+    """Name the outputs; return the outputs that get a register and are copied at the end, with the target names.
 
     An output that overwrites an input may be written once no later step reads that input.
     """
@@ -221,7 +221,7 @@ def _assign_outputs(
 
 
 def _assign_registers(steps: Sequence[_Step]) -> dict[str, Temporary]:
-    """Give each intermediate value a register: one whose value is dead, if there is one of its kind."""
+    """Assign a register to each intermediate value; reuse one of the same kind whose value is dead, if there is one."""
     temporaries: dict[str, Temporary] = {}
     free: dict[tuple[str, bool], list[str]] = {}
     for index, step in enumerate(steps):
@@ -256,6 +256,6 @@ def _take_register(value: _Value, free: dict[tuple[str, bool], list[str]], tempo
 def _line(builder: _Builder, index: int, step: _Step) -> str:
     kernel = f"f{index}"
     builder.names[kernel] = step.function
-    # By its name: NumPy 2.5 takes no third positional argument of maximum and minimum.
+    # By keyword: NumPy 2.5 accepts no third positional argument of maximum and minimum.
     out = "out=" if isinstance(step.function, np.ufunc) else ""
     return f"{kernel}({', '.join([operand.name for operand in step.operands])}, {out}{step.result.name})"

@@ -1,4 +1,4 @@
-"""Links functions in two tiers: finds the nodes whose modules are missing, and lets them begin in Python."""
+"""Links functions in two tiers: finds the nodes whose modules are missing, and starts them in Python."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Cells = dict[Variable, list[Any]]
 
 
 def can_have_tiers(linker: Any) -> bool:
-    """Return whether a linker's functions may begin in Python.
+    """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py`` wait for their C code, and so do those whose nodes are watched by a
-    callback, as NanGuardMode's.
+    Functions of the linkers ``c`` and ``c|py`` wait for their C code, and so do functions with a callback for each
+    node, such as NanGuardMode's.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
@@ -46,7 +46,7 @@ class TieredLink:
     missing : set of str
         The hashes of the modules that are not built.
     queue : Background, optional
-        What builds them.
+        The queue that builds them.
     """
 
     def __init__(self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background) -> None:
@@ -58,7 +58,7 @@ class TieredLink:
         self._has_changing = False
 
     def make_all(self, make_all: Callable[[], Any]) -> Any:
-        """Return what the linker's ``make_all`` does, with a machine that changes over to C."""
+        """Return the result of the linker's ``make_all``, with a machine that changes over to C."""
         with self._noting_machine():
             machine, *rest, thunks, order = make_all()
         if self._has_changing:
@@ -72,7 +72,7 @@ class TieredLink:
 
     @contextmanager
     def _noting_machine(self) -> Iterator[None]:
-        """Keep what the linker's ``make_vm`` is called with in the block."""
+        """Record the arguments of the linker's ``make_vm`` in the block."""
         linker = self._linker
 
         def make_vm(*args: Any) -> Any:
@@ -93,9 +93,9 @@ class TieredLink:
     def thunk(
         self, node: Apply, storage_map: Cells, compute_map: Cells, no_recycling: Sequence[Variable]
     ) -> ChangingThunk | None:
-        """Return a node's thunk that begins in Python; None if its module is built, or nobody knows its module."""
+        """Return a node's thunk that starts in Python; None if its module is built or unknown."""
         linked = self._nodes.linked(node, no_recycling)
-        wanted = linked.wanted  # None once another thread has the module
+        wanted = linked.wanted  # None after another thread has loaded the module
         if wanted is None or wanted.module_hash not in self._missing:
             return None
         in_python = node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
@@ -105,7 +105,7 @@ class TieredLink:
     def scan_thunk(
         self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
     ) -> Any:
-        """Return a Scan's thunk, whose loop is Python's until Scan's own is built.
+        """Return a Scan's thunk, which uses the loop in Python until Scan's loop in C is built.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class TieredLink:
         make_thunk : callable
             Its method, bound to it.
         node, storage_map, compute_map
-            As ``Op.make_thunk`` takes them.
+            The arguments of ``Op.make_thunk``.
         """
         if not config.cxx or is_scan_loop_built():
             return make_thunk(node, storage_map, compute_map, [])
@@ -123,7 +123,7 @@ class TieredLink:
         allow_gc = config.allow_gc
 
         def make_in_c() -> Any:
-            # Theano's method reads the flag.
+            # Theano's method reads this flag.
             with theano.change_flags(allow_gc=allow_gc):
                 return make_thunk(node, storage, computed, [])
 
@@ -145,7 +145,7 @@ def _maker_in_c(
     compute_map: Cells,
     no_recycling: Sequence[Variable],
 ) -> Callable[[], Any]:
-    # Theano may exchange cells in its dictionary after the thunks are made.
+    # Theano may replace cells in its dictionary after the thunks are made.
     storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
     return lambda: nodes.thunk(linked, node, storage, computed, no_recycling)
 

@@ -1,8 +1,8 @@
-"""Exchanges a function's virtual machine while its nodes change from Python to C.
+"""Replaces a function's virtual machine when its nodes change from Python to C.
 
-Theano's machine in C (CVM) reads its thunks once, when it is constructed. So a function gets a new machine, with the
-same storage, between two of its calls. As long as Python computes anything in a machine, whatever the reason, it is of
-a class that looks for finished modules and protects its calls: `TieredMachine` over Theano's class.
+Theano's machine in C (CVM) reads its thunks once, when it is constructed. A function therefore gets a new machine
+with the same storage between two calls. As long as Python computes anything in a machine, for whatever reason, its
+class checks for finished modules and protects its calls: it combines `TieredMachine` with Theano's class.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from optdb.host.theano.clinker.tiers.turns import deferred_interrupts, exclusive
 
 __all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
 
-#: Theano's machines, which keep nothing between two calls but the storage, counters and settings.
+#: Theano's machines, whose only state between two calls is the storage, counters and settings.
 _EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
 
-# `TieredMachine` is always a base beside one of Theano's classes.
+# `TieredMachine` is always used as a base class together with one of Theano's classes.
 if TYPE_CHECKING:
     _Machine = VM
 else:
     _Machine = object
 
-#: Attributes that each machine gets for itself.
+#: Attributes that are specific to each machine.
 _OWN = ("exchange", "turn")
 
 
@@ -41,7 +41,7 @@ class MachineExchange:
     Parameters
     ----------
     thunks : sequence of callable
-        The thunks in the machine's order, `ChangingThunk` among them.
+        The thunks in the machine's order, including `ChangingThunk` objects.
     make_machine : callable
         Makes Theano's machine from a list of thunks.
     queue : Background
@@ -61,9 +61,9 @@ class MachineExchange:
         overwrites_state: bool,
     ) -> None:
         self.thunks = list(thunks)
-        #: The machine in force, from `begin` on.
+        #: The current machine, set by `begin`.
         self.machine: VM
-        #: The function that calls the machine, once it exists.
+        #: The function that calls the machine; None until it exists.
         self.function: weakref.ref[Function] | None = None
         self._make_machine = make_machine
         self._queue = queue
@@ -78,21 +78,21 @@ class MachineExchange:
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
-        """Make a machine of Theano's the first one; return it."""
+        """Set the first machine, which is Theano's; return it."""
         for thunk in self.changing:
             thunk.has_machine = True
         self.machine = self._protected(machine)
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Change over what is ready, unless the function is running, and call the machine that is in force.
+        """Change over to the modules that are ready, unless the function is running, and call the current machine.
 
         Parameters
         ----------
         machine : TieredMachine
-            The machine that is called, which may be out of force.
+            The machine that is called, which may have been replaced.
         *args, **options
-            As Theano's machine takes them.
+            The arguments of Theano's machine.
         """
         with machine.turn():
             self.change_over_between_calls()
@@ -104,13 +104,13 @@ class MachineExchange:
             finally:
                 self._depth -= 1
                 if self.machine is not machine and hasattr(machine, "position_of_error"):
-                    # Scan asks the machine that it has called.
+                    # Scan reads this attribute of the machine that it has called.
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
         """Exchange the machine if modules were built since the last time, unless a call is running.
 
-        The caller has the turn.
+        The caller holds the turn.
         """
         if self._depth:
             return
@@ -136,7 +136,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Return a machine of Theano's with its turn, and of a class of its own where Python computes anything."""
+        """Return one of Theano's machines with its turn, and with a tiered class if Python computes anything in it."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -149,7 +149,7 @@ class MachineExchange:
 
 
 class TieredMachine(_Machine):
-    """What a machine that computes in Python, at least in part, has beside Theano's class."""
+    """Additions to Theano's class for a machine that computes at least partly in Python."""
 
     exchange: MachineExchange
     turn: Callable[[], AbstractContextManager[object]]
@@ -174,7 +174,7 @@ def _is_whole_in_c(machine: VM) -> bool:
 
 
 def is_exchangeable(machine: Any) -> bool:
-    """Return whether a machine is of one of Theano's classes, and nothing is added to it."""
+    """Return whether a machine is an unmodified instance of one of Theano's classes."""
     return type(machine) in _EXCHANGEABLE
 
 
@@ -183,7 +183,7 @@ def _is_pending(thunk: Any) -> bool:
 
 
 def _settled(thunk: Any) -> Any:
-    """Return the thunk itself, without the time that is taken in the first tier."""
+    """Return the thunk itself, without the wrapper that measures time in the first tier."""
     if not isinstance(thunk, ChangingThunk):
         return thunk
     settled: Any = thunk.current
@@ -193,7 +193,7 @@ def _settled(thunk: Any) -> Any:
 
 
 def _carry_over(old: VM, new: VM) -> None:
-    """Give a new machine the settings of an old one, and the times that no profile has yet."""
+    """Give a new machine the settings of an old one, and the times that are not in a profile yet."""
     for name, value in vars(old).items():
         if name not in _OWN and (name not in vars(new) or name in ("storage_map", "compute_map")):
             setattr(new, name, value)
@@ -205,12 +205,12 @@ def _carry_over(old: VM, new: VM) -> None:
 
 
 def exchange_of(machine: Any) -> MachineExchange | None:
-    """Return the exchange that a machine takes part in; None for others."""
+    """Return the exchange that a machine belongs to; None if it has none."""
     return machine.exchange if isinstance(machine, TieredMachine) else None
 
 
 def bind(function: Any) -> None:
-    """Refer the exchange of a linked function to it: it replaces the machine."""
+    """Set the function of its machine's exchange, so that the exchange can replace the machine."""
     exchange = exchange_of(getattr(function, "fn", None))
     if exchange is not None:
         exchange.function = weakref.ref(function)

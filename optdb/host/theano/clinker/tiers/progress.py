@@ -1,4 +1,4 @@
-"""Shows how far the C code of a function is, and waits for it."""
+"""Reports how much of a function runs in C, and waits for its C code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Tier", "tier", "wait"]
 
 @dataclass(frozen=True)
 class Tier:
-    """How far the C code of a function is, with the inner functions of its Scans.
+    """How much of a function, including the inner functions of its Scans, runs in C.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Tier:
     modules_left : int
         Modules that are still to be built for the function.
     modules_failed : int
-        Modules that were not built; Python computes their nodes.
+        Modules that could not be built; Python computes their nodes.
     done : bool
-        Whether the function has changed over to all C code that there will be.
+        Whether the function has changed over to all the C code that it can get.
     """
 
     in_c: int
@@ -50,7 +50,7 @@ class Tier:
 
 
 def tier(function: Any) -> Tier:
-    """Return how far the C code of a function is.
+    """Return how much of a function runs in C.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def tier(function: Any) -> Tier:
     Raises
     ------
     TypeError
-        If it is no function of Theano's.
+        If it is not a Theano function.
     """
     machines = list(_machines(function))
     thunks = [thunk for machine in machines for thunk in getattr(machine, "thunks", ())]
@@ -78,26 +78,26 @@ def tier(function: Any) -> Tier:
 
 
 def wait(function: Any, timeout: float | None = None) -> Tier:
-    """Wait until the C code of a function is in place, and show the progress as compilation does.
+    """Wait until a function's C code is in use, and show the progress as compilation does.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
         The function.
     timeout : float, optional
-        The most seconds to wait.
+        The maximum time to wait, in seconds.
 
     Returns
     -------
     Tier
         As `tier` gives it.
 
-    Raises
+    The result of `tier`.
     ------
     TimeoutError
-        If the C code is not built by then. The function goes on in Python, and changes over later.
+        If the C code is not built in time. The function continues in Python, and changes over later.
     TypeError
-        If it is no function of Theano's.
+        If it is not a Theano function.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     pending = [thunk for thunk in _pending(function) if thunk.is_pending]
@@ -111,7 +111,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
                 f"optdb.wait: {left} of {len(jobs)} modules are not built after {timeout} s. The function computes in "
                 "Python and changes over later.\nThe cure: call optdb.wait with a longer timeout, or without one"
             )
-    # Scans' inner functions last: their machines are found by way of the outer one.
+    # Scans' inner functions last, because their machines are found through the outer one.
     for machine in list(_machines(function)):
         _change_over(machine)
     return tier(function)
@@ -123,7 +123,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has a turn of its own; that of a function without arrays there may be None.
+    # A device's machine has its own turn, which may be None for a function without arrays there.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

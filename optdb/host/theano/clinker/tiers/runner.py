@@ -13,12 +13,12 @@ from typing import IO
 
 __all__ = ["Cancelled", "CompilerServer"]
 
-#: How often a waiting thread looks whether its program is still needed.
+#: How often a waiting thread checks whether its program is still needed.
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Cancelled(Exception):
-    """The program was killed because nothing needs its result, or because this process ends."""
+    """The program was killed because nothing needs its result, or because this process is exiting."""
 
 
 class _SentCommand:
@@ -29,7 +29,7 @@ class _SentCommand:
 
 
 class CompilerServer:
-    """The server process of this process, started for the first command after each `close`."""
+    """The server process of this process; the first command after each `close` starts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,14 +38,14 @@ class CompilerServer:
         self._number = 0
 
     def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
-        """Run a program to its end; return whether it succeeded.
+        """Run a program until it exits; return whether it succeeded.
 
         Parameters
         ----------
         command : sequence of str
             The program and its arguments.
         is_needed : callable
-            Asked now and then; the program is killed when it returns False.
+            Called periodically; the program is killed when it returns False.
         env : mapping, optional
             The program's environment, instead of this process's.
 
@@ -66,7 +66,7 @@ class CompilerServer:
         return request.status == 0
 
     def close(self) -> None:
-        """Kill the programs that run, and end the server; `run` raises `Cancelled` in the threads that wait."""
+        """Kill the running programs, and stop the server; `run` raises `Cancelled` in waiting threads."""
         with self._lock:
             process, self._process = self._process, None
             for request in self._requests.values():
@@ -77,12 +77,12 @@ class CompilerServer:
             process.wait()
 
     def forget(self) -> None:
-        """Close this process's copies of its parent's pipes, after a fork."""
+        """Close this process's copies of its parent's pipes after a fork."""
         process, self._process = self._process, None
         self._lock = threading.Lock()
         self._requests.clear()
         if process is not None:
-            # Through the descriptors: the file objects may be locked by threads that this process lacks.
+            # Through the descriptors: the file objects may be locked by threads that do not exist in this process.
             for pipe in _pipes(process):
                 os.close(pipe.fileno())
             _abandoned.append(process)
@@ -134,7 +134,7 @@ class CompilerServer:
                 request.ended.set()
         with self._lock:
             if self._process is process:
-                # The server was killed: what it ran counts as failed, and the next command starts another one.
+                # The server was killed: its programs count as failed, and the next command starts a new server.
                 self._process = None
                 self._end_requests()
 
@@ -150,5 +150,5 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-#: Servers of a parent process: their finalizers would wait for processes that are not this one's children.
+#: Servers of a parent process, kept alive: their finalizers would wait for processes that are not its children.
 _abandoned: list[subprocess.Popen[str]] = []

@@ -16,31 +16,31 @@ from optdb.host.theano.clinker.tiers.background import FAILED, Background, Job
 
 __all__ = ["ChangingThunk", "CompilerWarning"]
 
-#: The exceptions of an op whose Python code does not compute a node.
+#: The exceptions of an op whose Python code cannot compute a node.
 NoPython = (NotImplementedError, MethodNotDefined)
 
 
 class CompilerWarning(UserWarning):
-    """C code does not compile, and a function goes on in Python."""
+    """C code does not compile, and a function continues in Python."""
 
 
 class ChangingThunk:
-    """Computes a node in Python first, and in C from the moment that its module is built.
+    """Computes a node in Python first, and in C after its module is built.
 
     Parameters
     ----------
     node : Apply
         The node.
     in_python : callable
-        Its thunk in Python.
+        The node's thunk in Python.
     job : Job
-        What its C code waits for.
+        The job that builds its C code.
     make_in_c : callable
-        Makes its thunk in C when the job is done.
+        Makes the node's thunk in C when the job is done.
     cells : dict
         Storage of the node's outputs.
     queue : Background
-        The queue that does the job.
+        The queue that runs the job.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class ChangingThunk:
     ) -> None:
         self.node = node
         self.job = job
-        #: How long the node has computed in Python.
+        #: The time that the node has been computed in Python.
         self.seconds = 0.0
-        #: The thunk that computes the node now.
+        #: The thunk that currently computes the node.
         self.current: Any = in_python
-        #: Whether a machine replaces this thunk; otherwise it changes over by itself.
+        #: Whether a machine replaces this thunk; otherwise it switches to C code itself.
         self.has_machine = False
         self.inputs = in_python.inputs
         self.outputs = in_python.outputs
@@ -71,23 +71,23 @@ class ChangingThunk:
         job.add(self)
 
     def __getattr__(self, name: str) -> Any:
-        # What Theano asks a thunk for, such as ``perform`` or ``cthunk``.
+        # Attributes of Theano's thunks, such as ``perform`` or ``cthunk``.
         if name.startswith("__") or "current" not in vars(self):
             raise AttributeError(name)
         return getattr(self.current, name)
 
     @property
     def is_pending(self) -> bool:
-        """Whether the node's C code is still to come."""
+        """Whether the node's C code is not built yet."""
         return self._make_in_c is not None
 
     @property
     def failed_module(self) -> str | None:
-        """The module that was not built, so that Python computes the node from now on; None if there is none."""
+        """The module that could not be built, so that the node stays in Python; None if there is none."""
         return self.job.name if self.job.state == FAILED and not self.is_pending else None
 
     def change_over(self) -> bool:
-        """Use the C code if it is there, from now on; warn if it does not compile. Return whether the thunk changed.
+        """Use the C code from now on if it is ready; warn if it does not compile. Return whether the thunk changed.
 
         The node's outputs are dropped: C code reuses their memory, which Python code may have shared with other values.
         """
@@ -97,7 +97,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # As when a library does not load. The node's Python code serves as well.
+                # For example, a library does not load. The node's Python code is used instead.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:
@@ -126,7 +126,7 @@ class ChangingThunk:
         return result
 
     def _compute_in_c(self) -> Any:
-        """Wait for the C code of a node that Python does not compute, and run it."""
+        """Wait for the C code of a node that Python cannot compute, and run it."""
         self.seconds = float("inf")  # so that it is built next
         self._queue.wait([self.job])
         self.change_over()
@@ -134,9 +134,9 @@ class ChangingThunk:
 
 
 def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
-    """Make an array of an output that is none, or that C code cannot take or overwrite.
+    """Convert an output that is not an array, or that C code cannot take or overwrite, to a suitable array.
 
-    NumPy's functions return numbers instead of arrays without dimensions, and arrays that repeat their elements.
+    NumPy's functions return scalars instead of 0-d arrays, and broadcast views.
     """
     value = cell[0]
     if value is None:

@@ -24,7 +24,7 @@ import numpy as np
 
 PYTHON_NUMBER, NUMPY_SCALAR, ARRAY = 1, 2, 3
 
-#: The types that are converted, by exact type. bool is missing: it means the same in both versions.
+#: The types that are converted, by exact type. bool is missing because it behaves the same in both versions.
 _ROLES: dict[type, int] = {
     int: PYTHON_NUMBER,
     float: PYTHON_NUMBER,
@@ -38,10 +38,10 @@ _ROLES: dict[type, int] = {
 }
 _role = _ROLES.get
 
-#: NumPy 2 takes integers of these types for int64, without regard to their values.
+#: NumPy 2 treats integers of these types as int64, regardless of their values.
 _PYTHON_TYPES = (int, float, complex)
 
-#: How `numpy.can_cast` is strict.
+#: The casting rules of `numpy.can_cast`.
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
@@ -66,7 +66,7 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
     """Convert two operands so that NumPy 2 gives the same result as NumPy 1 with the originals.
 
-    Other operands than numbers, scalars and arrays are returned unchanged.
+    Operands other than numbers, scalars and arrays are returned unchanged.
     """
     role_a, role_b = _role(type(a)), _role(type(b))
     if role_a is None or role_b is None:
@@ -81,12 +81,12 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
         return a, _beside_array(a.dtype, b)
     if role_b is ARRAY:
         return _beside_array(b.dtype, a), b
-    # A Python number and a NumPy scalar promote by type, with the number as a scalar of the default type.
+    # A Python number and a NumPy scalar promote by type; the number counts as a scalar of the default type.
     return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
 
 
 def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
-    """Return the smallest type that holds a 0-d array's value, signed where the array is and the value allows it."""
+    """Return the smallest type that holds a 0-d array's value: signed if `array` is signed and the value permits."""
     smallest = np.min_scalar_type(value)
     if smallest.kind == "u" and array.kind == "i":
         signed = np.dtype(f"i{smallest.itemsize}")
@@ -122,12 +122,12 @@ def _beside_array(array: np.dtype, scalar: Any) -> Any:
 
 _INT_LIMITS = {
     **{np.dtype(code): (int(np.iinfo(code).min), int(np.iinfo(code).max)) for code in np.typecodes["AllInteger"]},
-    # An integer out of these ranges promotes a small floating type to a larger one.
+    # Integers outside of these ranges promote a small floating type to a larger one.
     **{np.dtype(code): (-(2**7), 2**8 - 1) for code in "e"},
     **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
     **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
 }
-#: From these values on, ``np.min_scalar_type`` gives the next larger type. They are below the types' own limits.
+#: From these values on, ``np.min_scalar_type`` returns the next larger type. They are below the types' own limits.
 _FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3.4e38}
 
 
@@ -160,7 +160,7 @@ def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return apply
 
 
-#: Exponents for which NumPy 1 kept the type of a 0-d array, because it called another function than power.
+#: Exponents for which NumPy 1 kept the type of a 0-d array, because it called a function other than power.
 _KEEPING_EXPONENTS = (-1, 0, 1, 2, 0.5)
 
 
@@ -172,7 +172,7 @@ def _power(a: Any, b: Any) -> Any:
 
 _converting_power = _promoting(operator.pow)
 
-#: By the name of the operator in the syntax tree (``ast.Add``); in-place ones begin with I.
+#: By the operator's name in the syntax tree (``ast.Add``); names of in-place operators begin with I.
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     name: _promoting(function)
     for name, function in {
@@ -214,7 +214,7 @@ OPERATORS["Pow"] = _power
 
 
 def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options: Any) -> Any:
-    """Call a NumPy function of two operands with the result type of NumPy 1."""
+    """Call a binary NumPy function with the result type of NumPy 1."""
     if isinstance(a, _PYTHON_TYPES) and isinstance(b, _PYTHON_TYPES):
         return ufunc(_strong(a), _strong(b), *rest, **options)
     return ufunc(*convert(a, b), *rest, **options)

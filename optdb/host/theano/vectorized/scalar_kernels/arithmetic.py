@@ -63,13 +63,13 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
     def compute(x: Any, y: Any, out: Any) -> None:
         if not np.all(y):
             raise ZeroDivisionError(f"integer {operation} by zero")
-        divide(x, y, out, casting="unsafe")  # NumPy divides truth values as int8
+        divide(x, y, out, casting="unsafe")  # NumPy divides booleans as int8
 
     return compute
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return the integer division of floats as C does it, which divides in one dtype, and takes the remainder in any.
+    """Return C's integer division of floats, which divides in one dtype but may take the remainder in another.
 
     Theano's C code divides the magnitudes, and returns one less for a negative quotient with a remainder.
     """
@@ -99,7 +99,7 @@ def _pow(signature: ScalarDtypes) -> ArrayKernel:
 
 
 def _integer_power(x: Any, y: Any, out: Any) -> None:
-    """Raise integers to powers; of a negative power, the part before the point remains."""
+    """Raise integers to powers; results of negative powers are truncated."""
     negative = y < 0
     np.power(x, np.where(negative, 0, y).astype(out.dtype), out)
     if np.any(negative):
@@ -166,7 +166,7 @@ CONVERTING: dict[type, Entry] = {
     scalars.Sgn: _sgn,
     scalars.RoundHalfAwayFromZero: in_out_dtype(_round_from_zero),
 }
-#: Entries of ops that have another rule.
+#: Entries of ops with other conversion rules.
 SPECIAL: dict[type, Entry] = {
     scalars.Abs: _abs,
     scalars.IsNan: _float_test(np.isnan),

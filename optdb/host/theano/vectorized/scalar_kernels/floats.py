@@ -22,7 +22,7 @@ from optdb.host.theano.vectorized.scalar_kernels.entries import (
     put_where,
 )
 
-#: NumPy's ufuncs, and the names of SciPy's, which is imported when one is needed.
+#: NumPy's ufuncs, and the names of SciPy's ufuncs; SciPy is imported when one is needed.
 _UFUNCS: dict[type, Any] = {
     scalars.Ceil: np.ceil,
     scalars.Floor: np.floor,
@@ -93,7 +93,7 @@ def _has_loop(ufunc: np.ufunc, dtype: str) -> bool:
 
 
 def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
-    """Return the function that computes in float64 and converts its results."""
+    """Return a function that computes in float64 and converts the result."""
 
     def compute(*args: Any) -> None:
         copy(ufunc(*args[:-1]), args[-1])
@@ -102,7 +102,7 @@ def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
 
 
 def _in_float64(function: Callable[..., Any]) -> Entry:
-    """Return an entry that computes in float64 with functions of SciPy, its first argument, and converts the result."""
+    """Return an entry that computes in float64 with SciPy functions, its first argument, and converts the result."""
 
     def compute(*args: Any) -> None:
         copy(function(_special_functions(), *args[:-1]), args[-1])
@@ -111,13 +111,13 @@ def _in_float64(function: Callable[..., Any]) -> Entry:
 
 
 def _digamma(signature: ScalarDtypes) -> ArrayKernel:
-    """Return SciPy's function for complex numbers, which C does not compute, and else C's series."""
+    """Return SciPy's function for complex numbers, for which there is no C code; otherwise the series of the C code."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> Entry:
-    """Return an entry for a function that C replaces by its limit above a bound."""
+    """Return an entry for a function that the C code replaces by its limit beyond a bound."""
 
     def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype = signature.out
