@@ -1,12 +1,12 @@
 """The hosts: the compilers that optdb plugs into, Theano 1.0.5 and PyTensor 3.3.
 
-This is the only folder that imports Theano. The rest of the package takes its words from ``api``, which serves one
-host per process (see `bind`). The import of this package imports nothing.
+This is the only folder that imports Theano. The rest of the package uses the host through ``api``, which serves one
+host per process (see `bind`). Importing this package imports nothing.
 
-- ``api``: the vocabulary. Its modules are Theano's, unless ``pytensor/api`` has one of the same name and PyTensor is
-  the host.
-- ``pytensor``: PyTensor's side: its modules of the vocabulary, and replacements that take less time.
-- ``theano``: Theano's side: its import, C code in batches, and replacements that take less time.
+- ``api``: the host interface. Its modules are Theano's, unless ``pytensor/api`` has one of the same name and PyTensor
+  is the host.
+- ``pytensor``: PyTensor's side: its modules of the interface, and faster replacements of its functions.
+- ``theano``: Theano's side: its import, C code in batches, and faster replacements of its functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib
 import sys
 from typing import Any
 
-#: Public names of optdb that take Theano's functions, and what does the same for PyTensor's.
+#: Public names of optdb that take Theano's functions, and their equivalents for PyTensor's.
 FOR_PYTENSOR = {
     "SimulatorOCL": 'import optdb.pytensor, and write pytensor.function(inputs, outputs, mode="OPENCL")',
     "disable": "optdb.pytensor.disable()",
@@ -26,16 +26,16 @@ FOR_PYTENSOR = {
 }
 FOR_PYTENSOR["opencl_backend"] = FOR_PYTENSOR["optimize"] = FOR_PYTENSOR["SimulatorOCL"]
 
-#: The name of the host once a process is bound to one.
+#: The name of the host, once the process is bound to one.
 _bound: list[str] = []
 
 
 class SecondHost(ImportError):
-    """A process that is bound to one host asks for the other one."""
+    """A process that is bound to one host requests the other one."""
 
 
 def bind(host: str) -> None:
-    """Make `host` the host of this process, which `optdb.host.api` and the rewrite engine serve.
+    """Make `host` the host of this process, which `optdb.host.api` and the rewrite engine use.
 
     Parameters
     ----------
@@ -58,23 +58,23 @@ def bind(host: str) -> None:
 
 
 def bound_host() -> str:
-    """Return the host of this process; where there is none yet, bind to the one that is imported, else to Theano."""
+    """Return the host of this process; if there is none yet, bind to the imported one, or else to Theano."""
     if not _bound:
         bind("pytensor" if "pytensor" in sys.modules and "theano" not in sys.modules else "theano")
     return _bound[0]
 
 
 def import_host() -> None:
-    """Import the host, and with it what `optdb.composition` adds to it.
+    """Import the host together with the additions of `optdb.composition`.
 
-    The folders that need it call this before anything else: the additions come from their modules, which must be
+    Folders that need the host call this first: the additions come from their modules, which must be
     complete by then.
     """
     importlib.import_module(bound_host())
 
 
 def pytensor_hint(name: str) -> str:
-    """Return a line that says what to call for PyTensor's functions, instead of a public name; '' if nothing is."""
+    """Return a line that says what to call for PyTensor's functions instead of a public name; '' if unknown."""
     return f"\nFor functions of PyTensor: {FOR_PYTENSOR[name]}" if name in FOR_PYTENSOR else ""
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 
 def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
-    """Return what no op may overwrite: the outputs, and what the function's caller keeps."""
+    """Return the variables that no op may overwrite: the outputs, and those that the function's caller keeps."""
     protected = set(fgraph.outputs)
     for feature in fgraph._features:
         if isinstance(feature, Supervisor):
@@ -61,7 +61,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether the C code of an Elemwise may read an input after it has stored an output.
 
     An output must not overwrite such an input. The code of a Composite stores each output as soon as it is computed,
-    and reads inputs where it needs them; Theano's own rewriter does not ask.
+    and reads inputs when it needs them; Theano's own rewriter does not check this.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
@@ -73,7 +73,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return a DestroyHandler of Theano's own for the graph of `handler`, which has `nodes`."""
+    """Return one of Theano's DestroyHandlers for the graph of `handler`, which has `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -96,7 +96,7 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
+    """Make new DestroyHandlers instances of the class `handler` if cycles are to be detected exactly."""
 
     def exchanging(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
@@ -111,7 +111,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make a Supervisor ask a `handler` for all overwritten variables at once, not for each that it protects."""
+    """Make a Supervisor query all overwritten variables of a `handler` at once, not each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

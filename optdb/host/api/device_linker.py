@@ -17,7 +17,7 @@ from optdb.host.api.shallow_pickles import pickle_in_order
 
 __all__ = ["NAME", "DeviceLinker", "register_backend"]
 
-#: As in ``Mode(linker='opencl')``.
+#: The name in ``Mode(linker='opencl')``.
 NAME = "opencl"
 
 #: The result of `VM_Linker.make_thunk`: the function, and the containers of its inputs and outputs.
@@ -28,29 +28,29 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 
 
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
-    """Register the function that links graphs for devices, in place of the previous one.
+    """Register the function that links graphs for devices, replacing the previous one.
 
     Parameters
     ----------
     link : callable
-        Takes the linker, the storage of the inputs and that of the outputs; returns what a linker's ``make_thunk``
-        does. While it runs, other functions with this linker are computed by Theano's virtual machine.
+        Takes the linker, the storage of the inputs and of the outputs; returns the result of a linker's ``make_thunk``.
+        While it runs, other functions with this linker are computed by Theano's virtual machine.
     """
     global _backend
     _backend = link
 
 
 class DeviceLinker(VM_Linker):
-    """Computes optimized graphs on a device, by the backend that is registered.
+    """Computes optimized graphs on a device, with the registered backend.
 
-    Functions inside of others (loops that stay on the host) are computed by Theano's virtual machine.
+    Inner functions (loops that stay on the host) are computed by Theano's virtual machine.
 
     Parameters
     ----------
     device : str
-        The name of a context, or which device; ``'auto'`` is the default context's, or else the best one that works.
+        The name of a context or a device; ``'auto'`` is the default context's, or else the best one that works.
     **options
-        As `VM_Linker` takes them.
+        The options of `VM_Linker`.
     """
 
     def __init__(self, device: str = "auto", **options: Any) -> None:
@@ -60,7 +60,7 @@ class DeviceLinker(VM_Linker):
     def accept(
         self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
     ) -> DeviceLinker:
-        """Return a linker for a graph: this one, if it has no other."""
+        """Return a linker for a graph: this one, if it has no graph yet."""
         pickle_in_order(fgraph)
         if self.fgraph is None or self.fgraph is fgraph:
             return super().accept(fgraph, no_recycling, profile)
@@ -69,7 +69,7 @@ class DeviceLinker(VM_Linker):
         return other.accept(fgraph, no_recycling, profile)
 
     def make_thunk(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> Linked:
-        """Return what computes the graph, and the containers of its inputs and outputs."""
+        """Return the function that computes the graph, and the containers of its inputs and outputs."""
         if getattr(_linking, "inside", False):
             return super().make_thunk(input_storage, output_storage, storage_map)
         if _backend is None:

@@ -36,7 +36,7 @@ __all__ = [
     "values_eq_approx_remove_inf_nan",
 ]
 
-#: A scalar factor, and the matrix or vector that it scales.
+#: A scalar factor and the matrix or vector that it scales.
 Term = tuple[Variable, Variable]
 
 _COMBINATIONS = (theano.scalar.Add, theano.scalar.Sub, theano.scalar.Neg, theano.scalar.Mul)
@@ -64,7 +64,7 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     terms : list of (factor, matrix)
         One term for each matrix or vector.
     others : list of Variable
-        Summands that cannot be terms: operands of another dtype or rank. Theano's own GemmOptimizer loses these.
+        Summands that cannot be terms: operands of another dtype or rank. Theano's GemmOptimizer drops these.
     """
     canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
@@ -86,7 +86,7 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
 
 
 def _factor(value: object, matrix: Variable) -> TensorVariable:
-    """Return a factor as a variable; a number takes the dtype of what it scales."""
+    """Return a factor as a variable; a number gets the dtype of the matrix."""
     is_number = isinstance(value, int | float)
     factor: TensorVariable = constant(value, dtype=matrix.type.dtype) if is_number else as_tensor_variable(value)
     return factor
@@ -98,7 +98,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return the Dot22 output that `matrix` is, or a rearrangement of; None if it is neither."""
+    """Return the Dot22 output that `matrix` is or rearranges; None if it is neither."""
     owner = matrix.owner
     if owner is None:
         return None
@@ -111,7 +111,7 @@ def product_of(matrix: Variable) -> Variable | None:
 
 
 def gemm(addend: Term, product: Term) -> Variable:
-    """Return a Gemm that adds a term to another one, which is a product, or one rearranged."""
+    """Return a Gemm that adds `addend` to `product`, which may be rearranged."""
     replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
     return replacement[0]
 

@@ -1,10 +1,10 @@
 """The session: settings and patches that are in force while the engine optimizes a graph.
 
-A session pauses the cyclic collector, computes test values only where
-``config.compute_test_value_opt`` asks for them, lets op equality be answered from
-numbers, and puts the leaner bookkeeping in place of Theano's.  Sessions nest
-and may run in several threads at once: the first one in sets things up, the
-last one out puts them back.
+A session pauses the cyclic garbage collector, computes test values only if
+``config.compute_test_value_opt`` requests them, makes op equality compare
+numbers, and replaces Theano's bookkeeping by a leaner one.  Sessions nest
+and may run in several threads at once: the first one to enter sets things up,
+the last one to exit restores them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _patches = PatchGroup(
 
 
 def install_during_sessions(*patches: Patch) -> None:
-    """Let `patches` be in force during each session from the next one on."""
+    """Make `patches` active during each session, from the next one on."""
     with _lock:
         _patches.patches.extend(patches)
 
 
 def prepare() -> None:
-    """Put the patches in place that stay between sessions, which the first session would do otherwise."""
+    """Install the patches that persist between sessions, which the first session would otherwise do."""
     with _lock:
         identity.install("enabled")
 
@@ -69,8 +69,8 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # This stays: it asks Theano's own methods while no session is on, and putting a
-    # thousand methods back and forth would cost more than it saves.
+    # This persists: it uses Theano's own methods while no session is active, and installing and
+    # removing a thousand methods would cost more than it saves.
     identity.install("engine")
     _patches.install()
 
@@ -87,7 +87,7 @@ def _clean_up() -> None:
 
 
 def remove_all() -> None:
-    """Remove also the patches that stay between sessions, unless a session is running."""
+    """Remove all patches, including those that persist between sessions, unless a session is running."""
     with _lock:
         if not identity.numbers.users:
             identity.uninstall("enabled")

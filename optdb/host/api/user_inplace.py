@@ -1,9 +1,9 @@
-"""Arguments that ops of the user overwrite.
+"""Arguments that the user's ops overwrite.
 
-With ``theano.function(..., accept_inplace=True)`` a graph may have in-place ops before Theano optimizes it. One that
-overwrites an argument writes into the caller's array: that is what its user wants. An optimizer, too, lets ops
-overwrite arguments that are mutable, but then the content of these is undefined. So a graph's inputs are marked before
-it is optimized, and a device leaves the nodes that overwrite marked inputs to the host, which has the array.
+With ``theano.function(..., accept_inplace=True)`` a graph may have in-place ops before Theano optimizes it. If such an
+op overwrites an argument, it writes into the caller's array, as the user wants. An optimizer also makes ops
+overwrite mutable arguments, but the contents of these are then undefined. A graph's inputs are therefore marked before
+it is optimized, and a device leaves nodes that overwrite marked inputs to the host, which has the array.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _MARK = "optdb_overwritten_by_user"
 
 
 def mark_inputs() -> None:
-    """Mark the inputs that in-place ops of the user overwrite, in each graph that is compiled from now on."""
+    """Mark the inputs that the user's in-place ops overwrite, in each graph that is compiled from now on."""
     _patches.install()
 
 
 def is_overwritten_by_user(var: Variable) -> bool:
-    """Return whether an input of a graph is marked: an op of the user overwrote it before the graph was optimized."""
+    """Return whether an input is marked: the user's op overwrote it before the graph was optimized."""
     return getattr(var.tag, _MARK, False)
 
 
 def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Mark the inputs of an optimized graph that only an op of the user can overwrite.
+    """Mark the inputs of an optimized graph that only the user's ops can overwrite.
 
-    An optimizer lets ops overwrite mutable inputs and those with a next value. `Function.copy(swap=...)` replaces
+    An optimizer makes ops overwrite mutable inputs and inputs with updates. `Function.copy(swap=...)` replaces
     marked inputs by others.
     """
     for var, spec in zip(fgraph.inputs, specs):
@@ -47,7 +47,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite the memory of an input, and those that make the views that they overwrite."""
+    """Return the nodes that overwrite the memory of an input, and the nodes that make the overwritten views."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
@@ -68,7 +68,7 @@ def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
         if destroyers:
             nodes |= destroyers
             overwritten.append(alias)
-    for alias in overwritten:  # it grows by what these are views of
+    for alias in overwritten:  # the variables that these are views of are added during the iteration
         if alias.owner is not None and alias.owner not in nodes:
             nodes.add(alias.owner)
             overwritten += [alias.owner.inputs[slot] for slots in _view_map(alias.owner).values() for slot in slots]
@@ -84,14 +84,14 @@ def _destroy_map(node: Apply) -> dict[int, list[int]]:
 
 
 class _MarkInputs:
-    """A feature that marks the inputs of a graph when it is made, and leaves."""
+    """A feature that marks the inputs of a graph on creation, and then detaches itself."""
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         """Mark the inputs; raise AlreadyThere, so that Theano does not keep the feature."""
         if hasattr(fgraph, "destroy_handler"):
             updated = set((fgraph.update_mapping or {}).values())
             for number, var in enumerate(fgraph.inputs):
-                # The next value of a shared variable is what its user wants, wherever it is computed.
+                # The user wants the update of a shared variable, wherever it is computed.
                 is_next = number in updated and isinstance(var, SharedVariable)
                 if not is_next and nodes_in_place(fgraph, var):
                     setattr(var.tag, _MARK, True)

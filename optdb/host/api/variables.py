@@ -1,10 +1,10 @@
 """Base classes and hooks for a new kind of variable: types, shared variables, transfers.
 
-A device brings its own array type. These are the host's classes that it derives from, the
-host's own array type, and the two hooks by which a device makes shared variables and moves variables
-elsewhere.
+A device defines its own array type. This module has the host's classes that it derives from, the
+host's own array type, and the two hooks with which a device makes shared variables and transfers
+variables.
 
-Data flows one way: these names are imported from Theano and handed on.
+Data flows one way: these names are imported from Theano and re-exported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from theano.tensor.type import TensorType
 from theano.tensor.type_other import SliceConstant, slicetype
 from theano.tensor.var import TensorConstantSignature, TensorVariable, _tensor_py_operators
 
-#: Arithmetic, indexing and methods as those of the host's arrays.
+#: Arithmetic, indexing and methods like those of the host's arrays.
 TensorOperators = _tensor_py_operators
 
 __all__ = [
@@ -48,14 +48,14 @@ def is_host_array(var: Variable) -> bool:
 def add_transfer(
     move: Callable[[Variable, Hashable], Variable | None], unknown: Callable[[Hashable], Exception]
 ) -> Callable[[Variable, Hashable], Variable | None]:
-    """Let ``variable.transfer(target)`` ask one more device.
+    """Make ``variable.transfer(target)`` support another device.
 
     Parameters
     ----------
     move : callable
-        Moves a variable to a target, or returns None if it is not one of its own.
+        Moves a variable to a target, or returns None if the target is not its own.
     unknown : callable
-        Makes the error for a target that neither this device nor those asked
+        Makes the error for a target that neither this device nor those tried
         afterwards know.
 
     Returns
@@ -77,5 +77,5 @@ def add_transfer(
 
 
 def constant_slice(value: slice) -> Constant:
-    """Return a slice of whole numbers as an input of indexing ops."""
+    """Return a slice of integers as an input for indexing ops."""
     return SliceConstant(slicetype, value)

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return a DestroyHandler of PyTensor's own for the graph of `handler`, which has `nodes`."""
+    """Return one of PyTensor's DestroyHandlers for the graph of `handler`, which has `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -47,10 +47,10 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
 
 
 def handler_patch(handler: Any) -> Patch:
-    """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
+    """Make new DestroyHandlers instances of the class `handler` if cycles are to be detected exactly."""
 
     class GraphHandler(handler):
-        """`handler` with PyTensor's names for what it does, and what it tells."""
+        """`handler` with PyTensor's names for its methods and results."""
 
         def on_detach(self, fgraph: FunctionGraph) -> None:
             del fgraph.destroy_handler
@@ -81,7 +81,7 @@ def handler_patch(handler: Any) -> Patch:
 
 
 def supervisor_patch(handler: Any) -> Patch:
-    """Make a Supervisor ask a `handler` for all overwritten variables at once, not for each that it protects."""
+    """Make a Supervisor query all overwritten variables of a `handler` at once, not each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

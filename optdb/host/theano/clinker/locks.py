@@ -1,4 +1,4 @@
-"""File locks between processes, which the kernel releases when their holder dies."""
+"""File locks between processes, which the kernel releases when their owner dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FileLock:
     Parameters
     ----------
     path : Path
-        The file. Its folder is created, too.
+        The file. Its folder is created if necessary.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class FileLock:
         Parameters
         ----------
         remove : bool
-            Whether to remove the file first. Processes that wait for the lock then open the path again.
+            Whether to remove the file first. Waiting processes then open the path again.
         """
         if self._descriptor is None:
             return
@@ -104,7 +104,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close a forked process's copies of descriptors, which would keep its parent's locks when the parent is dead."""
+    """Close a forked process's copies of lock descriptors, which would keep the locks of a dead parent."""
     for lock in list(_held):
         # Another thread of the parent may have been about to discard the lock.
         if lock._descriptor is not None:

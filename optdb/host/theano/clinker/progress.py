@@ -17,14 +17,14 @@ __all__ = ["DELAY_S", "progress"]
 
 logger = logging.getLogger("optdb.progress")
 
-#: Seconds before a compilation shows its progress.
+#: Delay before a compilation shows its progress, in seconds.
 DELAY_S = 2.0
 
 
 class CompileProgress:
     """The progress of the outermost theano.function of this process.
 
-    Phases nest, and the innermost is shown. Other threads that compile at the same time are not shown.
+    Phases nest, and the innermost is shown. Concurrent compilations in other threads are not shown.
     """
 
     def __init__(self) -> None:

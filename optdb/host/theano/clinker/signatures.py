@@ -1,8 +1,8 @@
-"""Identifies nodes with the same C code, and corrects the versions by which modules are cached across processes.
+"""Identifies nodes with the same C code, and corrects the versions that cache modules across processes.
 
 Theano computes the key of a module for each node, from its op, the types and constants among its inputs, and the
-flags. `signature` contains the parts of that key that differ between nodes, and needs no graph and no linker for each
-node.
+flags. `signature` contains the parts of that key that differ between nodes, and is computed without a graph and
+a linker for each node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["flags_in_force", "keep_without_props", "signature", "stable_version"
 
 
 def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Correct the version of ops that have their C code in files.
+    """Correct the version of ops whose C code is in files.
 
     Theano uses Python's hash of that code, which differs between processes. The corrected method returns a version with
     a digest of the code instead.
@@ -71,8 +71,8 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    Equal ops have the same code, but perhaps not the same compiler flags: Theano does not compare ``openmp``. An op
-    from outside of Theano may have other such attributes, so that each object has a key of its own.
+    Equal ops have the same code, but may have different compiler flags: Theano does not compare ``openmp``. An op
+    from outside of Theano may have other such attributes, so each object gets its own key.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -87,11 +87,11 @@ def _value(constant: Constant) -> Hashable:
 
 
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
-    """Correct Theano's test of which modules other processes may load.
+    """Correct Theano's test of whether other processes may load a module.
 
-    Theano takes an op with ``__props__ = ()`` for an unversioned one, because it looks for an empty tuple among
+    Theano considers an op with ``__props__ = ()`` unversioned, because it looks for an empty tuple among
     both the versions and the props, and compiles its module again in each process. The corrected method returns a key
-    with the same parts, which lacks a version only if an op or a type has none.
+    with the same parts, in which a version is missing only if an op or a type has none.
 
     Parameters
     ----------
@@ -118,5 +118,5 @@ def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:
-    """Return a list with the result of an op's method; an empty one if the op lacks the method."""
+    """Return the results of an op's method in a list; an empty list if the op lacks the method."""
     return [getattr(op, method)(*args)] if hasattr(op, method) else []

@@ -1,4 +1,4 @@
-"""Wraps the functions of Theano that link, compile and cache C code, so that optdb does it in batches.
+"""Wraps Theano's functions that link, compile and cache C code, so that optdb does it in batches.
 
 Importing this module imports Theano.
 """

@@ -1,7 +1,7 @@
-"""Ops that compute what devices exchange of a batch normalization of which each has a part of the batch.
+"""Ops that compute what devices exchange for a batch normalization whose batch is distributed over them.
 
-Arrays have channels: all elements that share their places along the axes that are not normalized over. A channel's
-numbers are in vectors, in C order.
+Arrays have channels: all elements with the same indices along the axes that are not normalized over. The statistics
+of the channels are in vectors, in C order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from optdb.host.api.graph import Apply, Op
 
 __all__ = ["NUMBERS", "ChannelGradientSums", "ChannelMoments", "of_channels"]
 
-#: How many numbers of each channel the vectors have.
+#: The number of statistics per channel in the vectors.
 NUMBERS = 3
 
 
 class _ChannelStatistics(Op):
-    """Base of the ops: a vector of `NUMBERS` numbers for each channel, the first one of all channels first."""
+    """Base class: a vector of `NUMBERS` statistics per channel; the first statistic of all channels comes first."""
 
     __props__ = ("axes",)
     _f16_ok = True
@@ -31,7 +31,7 @@ class _ChannelStatistics(Op):
         self.axes = tuple(axes)
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Make a node for arrays of floats; the numbers of arrays of float16 are of float32."""
+        """Make a node for arrays of floats; the statistics of float16 arrays are float32."""
         arrays = [as_tensor_variable(x) for x in inputs]
         dtype = arrays[0].type.dtype
         if not dtype.startswith("float"):
@@ -40,7 +40,7 @@ class _ChannelStatistics(Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         """Compute in double precision."""
-        with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
+        with np.errstate(all="ignore"):  # infinities and NaNs are propagated to the results
             numbers = self._numbers(*(np.asarray(x, "float64") for x in inputs), node.outputs[0].type.dtype)
         vector = np.concatenate([np.ravel(number) for number in numbers])
         output_storage[0][0] = vector.astype(node.outputs[0].type.dtype)
@@ -58,7 +58,7 @@ class _ChannelStatistics(Op):
 
 
 class ChannelMoments(_ChannelStatistics):
-    """Means, what rounding has left of them, and the sums of the squares of what elements deviate from the means.
+    """Means, their rounding errors, and the sums of squared deviations from the means.
 
     The input is the array.
     """
@@ -70,10 +70,10 @@ class ChannelMoments(_ChannelStatistics):
 
 
 class ChannelGradientSums(_ChannelStatistics):
-    """Gradients of the factors and of the terms of channels, and sums of what elements deviate from the means.
+    """Gradients of the scales and biases of channels, and sums of deviations from the means.
 
-    The inputs are the array, the gradient of the normalized array, and the means and the inverse deviations by which it
-    was normalized.
+    The inputs are the array, the gradient of the normalized array, and the means and the inverse deviations that
+    normalized it.
     """
 
     def _numbers(
@@ -86,7 +86,7 @@ class ChannelGradientSums(_ChannelStatistics):
 def of_channels(
     x: TensorVariable, axes: Sequence[int], vector: TensorVariable, number: int, count: int
 ) -> TensorVariable:
-    """Return one of the `count` numbers of each channel in a vector, as an array of length 1 along the axes."""
+    """Return one of the `count` statistics of each channel in a vector, as an array of length 1 along the axes."""
     lengths = [x.shape[axis] for axis in range(x.type.ndim) if axis not in axes]
     size = mul(*lengths, constant(1, dtype="int64"), constant(1, dtype="int64"))
     part: TensorVariable = vector.reshape((count, size))[number] if count > 1 else vector

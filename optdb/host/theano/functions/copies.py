@@ -1,12 +1,12 @@
-"""Copies of compiled functions: keeps their in-place nodes from overwriting what is still needed.
+"""Copies of compiled functions: keeps their in-place nodes from overwriting values that are still needed.
 
 `Function.copy` copies the optimized graph without its features. One of them, the DestroyHandler, orders each node that
-overwrites memory after all others that read it. Theano makes none for a graph that is optimized already, and the copy
-reads what was overwritten.
+overwrites memory after all other readers of it. Theano does not attach one to a graph that is already optimized, and
+the copy reads overwritten memory.
 
-`Function.copy(swap=...)` may replace a shared variable by one that the function has as an input already. The graph then
-has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` leaves nodes in the
-graph that compute a variable's next value over the present one, which then has to stay.
+`Function.copy(swap=...)` may replace a shared variable by one that is already an input of the function. The graph then
+has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` keeps nodes in the
+graph that compute a variable's update in place, although the current value must now be kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["order_copies"]
 
 
 def order_copies() -> None:
-    """Order the in-place nodes of each function that is made from an optimized graph, from now on."""
+    """Order the in-place nodes of each function that is made from an optimized graph from now on."""
     _patches.install()
 
 
@@ -59,7 +59,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Let nodes that overwrite memory neither run before its readers nor be taken for the optimizer's."""
+    """Run nodes that overwrite memory after its other readers, and do not attribute them to the optimizer."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.
@@ -69,7 +69,7 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Let nodes overwrite copies of values that outlive a call and get no next value any more."""
+    """Make nodes overwrite copies of values that outlive a call and are no longer updated."""
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
@@ -77,7 +77,7 @@ def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Let the graph read copies of inputs whose memory is another input's, if that variable gets a next value."""
+    """Make the graph read copies of inputs that share the memory of another input, if that variable is updated."""
     by_container: dict[int, list[int]] = {}
     for number, spec in enumerate(specs):
         if isinstance(getattr(spec, "value", None), Container):

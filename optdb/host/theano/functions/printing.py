@@ -1,11 +1,11 @@
 """Extends Theano's printing to other objects, and shortens the names of composites.
 
-``theano.printing.debugprint`` knows other objects that have graphs: they take part by a method ``__debugprint__()``,
-which returns graphs or variables.
+``theano.printing.debugprint`` also accepts other objects that have graphs, through a method ``__debugprint__()``
+that returns graphs or variables.
 
-The name of a `Composite`, which every print of its node contains, is the scalar graph written out. Shared
-subexpressions are repeated, so that the name of a few dozen steps may need more characters than fit into memory. Long
-names are written in steps.
+The name of a `Composite`, which appears whenever its node is printed, is the scalar graph written out. Shared
+subexpressions are repeated, so that the name of a few dozen steps may not fit into memory. Long
+names are therefore printed as steps.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from optdb.host.api.patching import PatchGroup, Wrapper
 
 __all__ = ["install"]
 
-#: Ops and inputs of a scalar graph that is written out as Theano does it.
+#: The maximum number of ops and inputs of a scalar graph that is written out as in Theano.
 _WRITTEN_OUT = 100
 
 
 def install() -> None:
-    """Print other objects with graphs, and long names in steps, from now on."""
+    """Print other objects with graphs, and print long names as steps, from now on."""
     _patches.install()
 
 
@@ -50,7 +50,7 @@ def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return how many ops and inputs the text of a graph has if nothing is shared."""
+    """Return the number of ops and inputs in the text of a graph if nothing is shared."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
@@ -59,7 +59,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 
 def _steps(graph: FunctionGraph) -> list[str]:
-    """Return the variables that are used more than once, each of them once, and the outputs."""
+    """Return the variables that are used more than once, each listed once, and the outputs."""
     shown = {var: var.type(f"i{index}") for index, var in enumerate(graph.inputs)}
     steps: list[str] = []
     for node in graph.toposort():
@@ -84,7 +84,7 @@ _patches = PatchGroup(
 
 
 def _graphs_of(obj: Any) -> Any:
-    """Return the graphs of an object, or of those in a list; everything else as it is."""
+    """Return the graphs of an object, or of the objects in a list; everything else unchanged."""
     if isinstance(obj, (list, tuple, set)):
         return [graph for item in obj for graph in _as_list(_graphs_of(item))]
     graphs = getattr(type(obj), "__debugprint__", None)

@@ -1,9 +1,9 @@
 """Detects in-place changes to the values of shared variables.
 
-The holder of a copy of a value compares the object in Theano's storage by identity. That misses in-place writes: by
-``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of Theano's own linkers
-that compute the next value over the present one. :func:`watch` starts to record these. Functions of the linker
-``opencl`` never write a host value in place: they exchange the object.
+Code that copies a value compares the object in Theano's storage by identity. That misses in-place writes by
+``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of Theano's linkers
+that compute an update in place. :func:`watch` starts recording these writes. Functions of the linker
+``opencl`` never write a host value in place: they replace the object.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from optdb.host.api.user_inplace import is_overwritten_by_user
 
 __all__ = ["has_unmarked_writer", "version", "watch"]
 
-#: Each number is taken once, by any thread.
+#: Each number is used only once, in any thread.
 _versions = itertools.count(1)
 _lock = threading.Lock()
 
 
 def watch() -> None:
-    """Start to record in-place writes, for good; check the existing functions once."""
+    """Record in-place writes from now on; check the existing functions once."""
     with _lock:
         if _patches.installed:
             return
@@ -42,12 +42,12 @@ def watch() -> None:
 
 
 def version(container: Container) -> int:
-    """Return a number that is another one after each time that a value was set."""
+    """Return a number that changes each time a value is set."""
     return getattr(container, "optdb_version", 0)
 
 
 def has_unmarked_writer(container: Container) -> bool:
-    """Return whether a function of Theano's own linkers may overwrite the variable's value in place, at any time."""
+    """Return whether a function of Theano's linkers may overwrite the variable's value in place at any time."""
     return getattr(container, "optdb_written", False)
 
 
@@ -61,7 +61,7 @@ def _counting(zero: Callable[..., None]) -> Callable[..., None]:
 
 
 def _counting_property(value: property) -> property:
-    """Return a property of containers that counts assignments; `set_value` makes one, and so does ``f[variable] =``."""
+    """Return a property of containers that counts assignments, such as those of `set_value` and ``f[variable] =``."""
     set_value = value.fset
     assert set_value is not None, "Theano's containers can be assigned to"
 
@@ -89,7 +89,7 @@ def _note(function: Function) -> None:
     for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
         # A copy with `delete_updates=True` may still work in place.
         may_write = not on_device and (spec.update is not None or spec.mutable)
-        # A device's function marks its updates itself, but not what an op of the user overwrites.
+        # A device's function marks its updates itself, but not the inputs that the user's ops overwrite.
         may_write = may_write or is_overwritten_by_user(var)
         if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True

@@ -1,6 +1,6 @@
-"""Lets ``import theano`` work in a whole environment, for programs that do not import optdb.
+"""Makes ``import theano`` work in a whole environment, for programs that do not import optdb.
 
-`activate` writes a ``.pth`` file, which Python runs when it starts. The file imports nothing: it adds a finder that
+`activate` writes a ``.pth`` file, which Python runs at startup. The file imports nothing: it adds a finder that
 waits for the import of Theano, or of a library on top of it, and only then imports optdb.
 """
 
@@ -41,26 +41,26 @@ sys.meta_path.insert(0, OptdbActivation)
 
 
 class CannotActivate(RuntimeError):
-    """The environment's folder cannot be written. The message names it and the cure."""
+    """The environment's folder cannot be written to. The message names the folder and the cure."""
 
 
 def pth_file() -> Path:
-    """Return the path of the file that `activate` writes, in the packages' folder of the running Python."""
+    """Return the path of the file that `activate` writes, in the running Python's site-packages folder."""
     return Path(sysconfig.get_path("purelib")) / "optdb_activation.pth"
 
 
 def is_active() -> bool:
-    """Return whether ``import theano`` brings optdb in this environment."""
+    """Return whether ``import theano`` loads optdb in this environment."""
     return pth_file().is_file()
 
 
 def activate() -> Path:
-    """Let ``import theano`` bring optdb in each program of this environment, from its next start on.
+    """Make ``import theano`` load optdb in each program of this environment that starts from now on.
 
     Returns
     -------
     Path
-        The file that does it.
+        The written file.
 
     Raises
     ------

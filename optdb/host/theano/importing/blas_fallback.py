@@ -1,10 +1,10 @@
-"""Completes the BLAS that Theano computes by NumPy where there is none to link with.
+"""Completes Theano's NumPy fallback for BLAS, which is used if there is no BLAS to link with.
 
 Theano's header declares the functions of BLAS in C, and its fallback defines some of them in C++, for pointers to
-variables. A call with pointers to constants, or of a function that the fallback lacks, means the declaration, which
-nothing defines: the module cannot be loaded. `install` removes the declarations of the functions that Theano's ops
-call, and defines those that the fallback lacks. Ops that call BLAS in several threads have one there, because the
-fallback needs Python's lock (`stay_in_one_thread`).
+variables. A call with pointers to constants, or of a function that the fallback lacks, resolves to the declaration,
+which has no definition: the module cannot be loaded. `install` removes the declarations of the functions that Theano's
+ops call, and defines those that the fallback lacks. Ops that call BLAS in several threads use one thread, because the
+fallback needs the GIL (`stay_in_one_thread`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-#: Each function for pointers to constants: by the fallback's own, or by a loop. {T} is float or double, {p} is s or d.
+#: Each function for pointers to constants, by the fallback's function or a loop. {T}: float or double; {p}: s or d.
 FUNCTIONS = """
 static inline void {p}gemm_(
     char* trans_a, char* trans_b, const int* m, const int* n, const int* k, const {T}* alpha, const {T}* a,
@@ -63,12 +63,12 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: Part of the version of each op that calls BLAS, and so of its modules' keys. Change it with `FUNCTIONS`.
+#: Part of the version of each op that calls BLAS, and so of its modules' keys. Change it together with `FUNCTIONS`.
 VERSION = 1
 
 
 def install(blas_headers: ModuleType) -> None:
-    """Make Theano's header define all functions of BLAS that ops call, where there is no BLAS to link with.
+    """Make Theano's header define all BLAS functions that ops call, if there is no BLAS to link with.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def install(blas_headers: ModuleType) -> None:
 
 
 def stay_in_one_thread(op_class: Any) -> None:
-    """Make an op compute without OpenMP where there is no BLAS to link with.
+    """Make an op compute without OpenMP if there is no BLAS to link with.
 
     Parameters
     ----------
@@ -112,6 +112,6 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header with its fallback, where the functions of `FUNCTIONS` replace their declarations."""
+    """Return Theano's header with its fallback, with `FUNCTIONS` instead of the declarations."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])

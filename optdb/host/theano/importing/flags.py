@@ -1,7 +1,7 @@
 """Registers optdb's flags with Theano's configuration.
 
-``optdb.flags`` says which flags there are; `register` hands them to the module
-``theano.configparser`` it is given, which reads THEANO_FLAGS and .theanorc for them.
+``optdb.flags`` defines the flags; `register` adds them to the given module
+``theano.configparser``, which reads their values from THEANO_FLAGS and .theanorc.
 That module is a parameter because a failed import of Theano is followed by a new copy of it.
 """
 
@@ -20,7 +20,7 @@ THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
 class _FlagReader:
-    """Parses a flag's value for Theano, which also prints it as the flag's type."""
+    """Parses a flag's value for Theano, which also prints this object as the flag's type."""
 
     def __init__(self, flag: flags.Flag) -> None:
         self.flag = flag
@@ -40,7 +40,7 @@ class _FlagReader:
 
 
 def register(configparser: ModuleType) -> None:
-    """Add optdb's flags to ``theano.config`` and check those the user set.
+    """Add optdb's flags to ``theano.config`` and check the flags that the user has set.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def register(configparser: ModuleType) -> None:
     Raises
     ------
     optdb.flags.FlagError
-        If the user set an ``optdb.*`` flag that does not exist, or gave one a value it
-        does not take.
+        If the user has set an ``optdb.*`` flag that does not exist, or to an
+        invalid value.
     """
     flag_names = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
     for name in _set_by_user(configparser):
@@ -60,7 +60,7 @@ def register(configparser: ModuleType) -> None:
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:
-            # The user's own value gives way, but a mistake in it is still one.
+            # The user's value is overridden, but a mistake in it is still an error.
             with contextlib.suppress(KeyError):
                 flag.parse(configparser.fetch_val_for_key(flag.name))
             configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]
@@ -68,14 +68,14 @@ def register(configparser: ModuleType) -> None:
             flag.name,
             flag.doc,
             configparser.TypedParam(flag.default, _FlagReader(flag)),
-            # They change which graph is compiled, never the C code of an op.
+            # The flags change which graph is compiled, but never the C code of an op.
             in_c_key=False,
         )
     _refuse_unknown_fields(type(configparser.config.optdb), flag_names)
 
 
 def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
-    """Let an assignment to a flag that does not exist raise FlagError: Python would add an attribute."""
+    """Make assignments to unknown flags raise FlagError; Python would add an attribute."""
 
     def set_flag(config: object, name: str, value: object) -> None:
         if not hasattr(section, name):
@@ -86,7 +86,7 @@ def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
 
 
 def warn_without_section(configparser: ModuleType) -> None:
-    """Warn of flags that Theano did not find and that are optdb's without their section."""
+    """Warn about flags that Theano did not find and that are optdb's without the section name."""
     flag_names = {flag.name for flag in flags.FLAGS}
     for name in configparser.THEANO_FLAGS_DICT:
         if f"optdb.{name}" in flag_names:

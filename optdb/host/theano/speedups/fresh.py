@@ -1,8 +1,8 @@
 """New variables and nodes, made in fewer steps.
 
 An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
-and extracts a stack of no frames: while a function is compiled, no traces are recorded.  These functions replace
-Theano's meanwhile, and return equal objects; Theano's own handle all but the plain case.
+and extracts an empty stack, because no traces are recorded while a function is compiled.  These functions replace
+Theano's meanwhile, and return equal objects; all but the plain case are left to Theano's functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _observers = Variable.construction_observers
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
-    """Add a trace; with no frames allowed there is nothing to extract."""
+    """Add a trace; if no frames are allowed, there is nothing to extract."""
     if user_line is None and _trace_limit.val == 0:
         thing.tag.trace = []
         return thing
@@ -40,7 +40,7 @@ def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
 
 
 def _variable(cls: type[Variable], type_: Any) -> Any:
-    """Return a variable without a name, as ``cls(type_)`` does where nobody observes the construction."""
+    """Return a variable without a name, like ``cls(type_)`` if nobody observes the construction."""
     var = _new(cls)
     var.tag = _new(scratchpad)
     var.type = type_
@@ -76,7 +76,7 @@ def make_scalar(self: Scalar, name: str | None = None) -> Any:
 
 
 def clone_variable(self: Variable) -> Any:
-    """Return a variable of the same type, name and tag, without an owner."""
+    """Return a variable with the same type, name and tag, and without an owner."""
     is_plain = (
         type(self) is TensorVariable
         and type(self.tag) is scratchpad
@@ -92,7 +92,7 @@ def clone_variable(self: Variable) -> Any:
 
 
 def new_node(op: Any, inputs: list[Variable], outputs: list[Variable]) -> Apply:
-    """Return ``Apply(op, inputs, outputs)`` for variables; the outputs are new, and both lists the node's own."""
+    """Return ``Apply(op, inputs, outputs)`` for variables; the outputs must be new, and the node owns both lists."""
     node = _new(Apply)
     node.op = op
     node.inputs = inputs
@@ -105,7 +105,7 @@ def new_node(op: Any, inputs: list[Variable], outputs: list[Variable]) -> Apply:
 
 
 def clone_node(self: Apply) -> Apply:
-    """Return a node of the same op, inputs and tag, with outputs of its own."""
+    """Return a node with the same op, inputs and tag, and with new outputs."""
     if type(self) is not Apply or type(self.tag) is not scratchpad:
         return _stock_clone_node(self)
     node = new_node(self.op, list(self.inputs), [var.clone() for var in self.outputs])
@@ -114,7 +114,7 @@ def clone_node(self: Apply) -> Apply:
 
 
 def copy_tag(self: scratchpad) -> scratchpad:
-    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone has some."""
+    """Return a tag with the same attributes, like ``copy.copy`` but faster."""
     tag = _new(type(self))
     vars(tag).update(vars(self))
     return tag

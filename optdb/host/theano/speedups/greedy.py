@@ -1,9 +1,9 @@
-"""Theano's ``pre_greedy_local_optimizer``, without looking at the same nodes again.
+"""Theano's ``pre_greedy_local_optimizer``, without visiting the same nodes again.
 
-Rewriters of slices and of scans simplify an expression that is not in the graph yet by a few node rewriters, and do so
-for each expression that they build from the last one, so that a node deep within is looked at a dozen times.  Here a
-node is left alone once no rewriter has applied to it or to anything below it: these rewriters look at a node and at
-what it depends on, which does not change until the node enters a graph.
+Rewriters of slices and Scans simplify an expression that is not in the graph yet with a few node rewriters. They do so
+for each expression that they build from the last one, so that an inner node is visited a dozen times.  Here a
+node is skipped after no rewriter has applied to it or to anything below it: these rewriters only read a node and its
+ancestors, which do not change until the node enters a graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optdb.host.api.patching import Patch
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.theano.rewriters.facts import facts_of
 
-#: Ids of rewriters to the rewriters, which are held, and the nodes that they leave as they are.
+#: Ids of rewriters to the rewriters, which are kept alive, and the nodes that they do not change.
 _unchanged: dict[tuple[int, ...], tuple[Sequence[LocalOptimizer], set[Apply]]] = {}
 
 
@@ -28,7 +28,7 @@ def forget() -> None:
 
 
 def pre_greedy_local_optimizer(list_optimizations: Sequence[LocalOptimizer], out: Variable) -> Variable:
-    """Apply node rewriters once to the ancestors of `out` that are in no graph, operands first."""
+    """Apply node rewriters once to the ancestors of `out` that are not in a graph, operands first."""
     if out.owner is None or out.index is None:
         return out
     key = tuple(map(id, list_optimizations))
@@ -39,14 +39,14 @@ def pre_greedy_local_optimizer(list_optimizations: Sequence[LocalOptimizer], out
 
 
 class _Pass:
-    """One walk over an expression.
+    """One traversal of an expression.
 
     Parameters
     ----------
     rewriters : sequence of LocalOptimizer
-        Tried in this order on each node.
+        The rewriters in the order in which they are tried on each node.
     unchanged : set of Apply
-        The nodes that no rewriter changes; the walk adds to it.
+        The nodes that no rewriter changes; the traversal adds to it.
     """
 
     def __init__(self, rewriters: Sequence[LocalOptimizer], unchanged: set[Apply]) -> None:
@@ -73,7 +73,7 @@ class _Pass:
         return self._results[var]
 
     def _transformed(self, node: Apply) -> Sequence[Variable]:
-        """Try each rewriter on `node`; the last one that applies counts, as in Theano."""
+        """Try each rewriter on `node`; the last one that applies wins, as in Theano."""
         results = node.outputs
         for rewriter in self._rewriters:
             if not _is_candidate(rewriter, node):

@@ -1,7 +1,7 @@
-"""Theano's ``merge_two_slices``, which builds only what the directions of the slices ask for.
+"""Theano's ``merge_two_slices``, which only builds what the directions of the slices require.
 
-Theano writes down how two slices in a row become one for all four combinations of forward and backward, and folds three
-of them away. A slice whose step is a constant has a known direction, and nearly all slices have such a step.
+Theano builds the merged slice for all four combinations of forward and backward, and then folds three
+of them away. A slice whose step is a constant has a known direction, and nearly all slices have a constant step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.host.api.patching import Patch
 
 _stock_merge_two_slices = opt.merge_two_slices
 
-#: The rewriters by which Theano simplifies the merged slice.
+#: The rewriters with which Theano simplifies the merged slice.
 _REWRITERS = [
     opt.local_abs_merge,
     opt.local_mul_switch_sink,
@@ -28,16 +28,16 @@ _REWRITERS = [
 
 
 def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice | Variable:
-    """Return the slice, or the index, that does what a slice and then another one, or an index, do.
+    """Return the slice or index that is equivalent to a slice followed by another slice or an index.
 
     Parameters
     ----------
     slice1 : slice
-        The first one.
+        The first slice.
     len1, len2 : int or Variable
-        The length of the axis before and after it.
+        The length of the axis before and after the first slice.
     slice2 : slice, int or Variable
-        The slice or index of the result.
+        The slice or index that is applied to the result.
     """
     if type(slice1) is not slice or type(slice2) is not slice:
         return _stock_merge_two_slices(slice1, len1, slice2, len2)
@@ -57,7 +57,7 @@ def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice 
 def _ends(
     first: slice, second: slice, length: Any, len1: Any, direction1: int, direction2: int
 ) -> tuple[Variable, Variable]:
-    """Return where the elements of both slices begin and end, as Theano has it for their directions."""
+    """Return the start and end of the merged slice, as Theano computes them for the directions of both slices."""
     if direction1 > 0 and direction2 > 0:
         return (
             tt.minimum(first.start + second.start * first.step, first.stop),
@@ -80,7 +80,7 @@ def _ends(
 
 
 def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) -> Variable:
-    """Return an end of a slice that goes backwards; one below zero would be counted from the end."""
+    """Return the end of a slice that runs backwards; an end below zero would count from the end of the axis."""
     return tt.switch(tt.and_(tt.lt(stop, 0), tt.gt(length, 0)), -len1 - 1, otherwise)
 
 

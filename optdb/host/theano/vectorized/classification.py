@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy over rows, which ``perform`` computes row by row."""
+"""Softmax and cross-entropy over rows; ``perform`` computes them row by row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 
 def _assert_labels(labels: np.ndarray, classes: int) -> None:
-    """Raise ValueError for labels that name no class, as the C code does."""
+    """Raise ValueError for labels without a class, as the C code does."""
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise ValueError("y_i value out of bounds")
 

@@ -1,9 +1,9 @@
-"""The hook by which nodes compute by whole arrays, and the rule of when they do.
+"""The hook that makes nodes compute whole arrays, and the rule for when they do.
 
-The rule: a Python thunk computes by whole arrays wherever one is made while the engine is in force, except by the
+The rule: a Python thunk computes whole arrays if it is made while the engine is in force, except with the
 linker ``py``. That linker is Theano's reference and always runs ``Op.perform``. Theano makes Python thunks of all nodes
-where there is no compiler, and of nodes without C code; others ask for them by ``op.make_thunk(..., impl='py')``.
-Constant folding computes nodes of a few numbers by ``perform``: to translate one takes longer than to compute it once.
+if there is no compiler, and of nodes without C code; other code requests them with ``op.make_thunk(..., impl='py')``.
+Constant folding runs ``perform`` on nodes of a few numbers, because translating such a node takes longer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["by_perform", "install", "uninstall"]
 
 
 class _ReferenceLinking(threading.local):
-    """What runs ``perform`` in this thread."""
+    """What makes thunks run ``perform`` in this thread."""
 
-    #: The graph that the linker ``py`` links.
+    #: The graph that is linked by the linker ``py``.
     reference: FunctionGraph | None = None
-    #: Whether nodes of a few numbers are computed once.
+    #: Whether the nodes are small and computed only once.
     is_once: bool = False
 
 
@@ -38,7 +38,7 @@ _linking = _ReferenceLinking()
 
 
 def install() -> None:
-    """Compute nodes by whole arrays where Python thunks are made, from now on."""
+    """Make Python thunks compute whole arrays from now on."""
     _patches.install()
 
 
@@ -62,7 +62,7 @@ def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def by_perform() -> Iterator[None]:
-    """Make thunks that call ``Op.perform``: for nodes of a few numbers that are computed once."""
+    """Make thunks that call ``Op.perform``, for small nodes that are computed once."""
     outer, _linking.is_once = _linking.is_once, True
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reductions over several axes at once, and those by scalar ops that no ufunc of NumPy stands for."""
+"""Reductions over several axes at once, and reductions by scalar ops without a NumPy ufunc."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UFUNCS: dict[type, np.ufunc] = {
     scalars.XOR: np.bitwise_xor,
 }
 
-#: Reduces the axes of an array.
+#: Reduces axes of an array.
 Reduction = Callable[[np.ndarray], Any]
 
 
@@ -60,7 +60,7 @@ def _reduction(node: Apply, dtype: np.dtype) -> Reduction | None:
 
 
 def _by_halves(op: CAReduce, axes: Sequence[int], dtype: np.dtype) -> Reduction | None:
-    """Return a reduction that combines the halves of an array until one element is left along its axes."""
+    """Return a reduction that combines halves of an array until one element is left along its axes."""
     pair = scalars.scalar_node(op.scalar_op, [dtype.name] * 2)
     kernel = kernel_of(pair)
     if kernel.dtypes != (dtype.name,) * 2 or pair.outputs[0].type.dtype != dtype.name:

@@ -1,7 +1,7 @@
-"""Digamma and trigamma of whole arrays, by the series of Theano's C code.
+"""Digamma and trigamma of whole arrays, with the series of Theano's C code.
 
-A function that changes over from NumPy to C goes on with the same values then. The series have fewer digits than
-SciPy's functions. Where an argument is not positive, C returns 0; SciPy's values stay there.
+A function that changes over from NumPy to C therefore keeps its values. The series are less precise than
+SciPy's functions. For arguments that are not positive, C returns 0; SciPy's values are used here.
 
 The series are those of J. M. Bernardo, "Algorithm AS 103: Psi (Digamma) Function", Applied Statistics 25 (1976), and of
 B. E. Schneider, "Algorithm AS 121: Trigamma Function", Applied Statistics 27 (1978).
@@ -18,16 +18,16 @@ import numpy as np
 
 __all__ = ["digamma", "trigamma"]
 
-#: Arguments up to the first number take the first term of the expansion at zero; those below the second are shifted.
+#: Arguments up to the first number use the first term of the expansion at zero; those below the second are shifted.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5
 _TRIGAMMA_SMALL, _TRIGAMMA_LARGE = 1e-4, 5.0
-#: Digamma of 1, and Stirling's coefficients, with the digits that C has.
+#: Digamma of 1 and Stirling's coefficients, with the precision of the C code.
 _DIGAMMA_OF_ONE = -0.5772156649
 _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-#: Arrays of at most so many numbers are computed one number after the other: a call of NumPy takes as long as a number.
+#: Arrays of at most this many elements are computed element by element: a NumPy call takes as long as one element.
 _FEW = 32
 
 
@@ -76,7 +76,7 @@ def _digamma_of_number(x: float) -> float:
 
 def _trigamma_of_number(x: float) -> float:
     if x <= _TRIGAMMA_SMALL:
-        # 1 / x is a number of Python, whose square may be infinite.
+        # 1 / x is a Python number, whose square may be infinite.
         return float(1 / np.float64(x) / x)
     total = 0.0
     while x < _TRIGAMMA_LARGE:

@@ -1,10 +1,10 @@
 """Runs compilers for another process, at low priority, and kills them when that process ends.
 
-This is a program of its own that imports the standard library alone. It reads JSON lines on its standard input, and
+This is a separate program that only imports the standard library. It reads JSON lines from its standard input, and
 answers each on its standard output:
 
-- ``{"id": 1, "command": [...], "env": {...}}`` starts a program; the answer ``{"id": 1, "status": 0}`` comes when it
-  ends. With ``"env": null`` it gets the server's environment.
+- ``{"id": 1, "command": [...], "env": {...}}`` starts a program; the answer ``{"id": 1, "status": 0}`` is sent when it
+  exits. With ``"env": null`` it gets the server's environment.
 - ``{"kill": 1}`` kills that program and its children.
 
 The input ends when the parent closes it or dies, even by SIGKILL. The server then kills all programs and ends.
@@ -24,7 +24,7 @@ NICENESS = 10
 
 
 class Server:
-    """The running programs, by the numbers of their requests."""
+    """The running programs, by request number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Server:
 
     def _start(self, number: int, command: list[str], env: dict[str, str] | None) -> None:
         try:
-            # A session of its own: g++ starts other programs, which are killed with it.
+            # A new session: g++ starts other programs, which are killed together with it.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -86,7 +86,7 @@ def _kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # it has ended by itself
+        return  # it has already exited
 
 
 if __name__ == "__main__":

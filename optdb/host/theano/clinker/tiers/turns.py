@@ -1,13 +1,13 @@
 """Lets calls of tiered functions exclude each other, and defers SIGINT in calls that overwrite shared variables.
 
-C code holds Python's global lock for a whole call. Python code gives way to other threads and handles signals between
-two nodes, where some shared variables have their next values and others have not. `turn` replaces the global lock,
-and `uninterrupted` defers SIGINT as well.
+C code holds the GIL for a whole call. Python code yields to other threads and handles signals between
+two nodes, when some shared variables have been updated and others have not. `turn` replaces the GIL,
+and `uninterrupted` also defers SIGINT.
 """
 
 from __future__ import annotations
 
-import _signal  # the C module below `signal`: it takes plain numbers, in a tenth of the time
+import _signal  # the C module of `signal`: it takes plain numbers, in a tenth of the time
 import os
 import signal
 import threading
@@ -23,11 +23,11 @@ _SIGINT = int(signal.SIGINT)
 class _DeferredInterrupts:
     """A reentrant context manager: a SIGINT in the block is handled when the outermost block exits.
 
-    Python handles signals in the main thread, which alone changes this object.
+    Python handles signals in the main thread, and only the main thread changes this object.
     """
 
     def __init__(self) -> None:
-        #: What each block that is entered restores; None where it restores nothing.
+        #: The handler that each entered block restores; None if it restores nothing.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -35,7 +35,7 @@ class _DeferredInterrupts:
         if threading.current_thread() is not threading.main_thread():
             return
         handler = _signal.getsignal(_SIGINT)
-        # None is a handler that Python does not know, and cannot restore.
+        # None means a handler that was not installed from Python and cannot be restored.
         if handler is None or handler == self._note:
             self._handlers.append(None)
             return
@@ -59,7 +59,7 @@ class _DeferredInterrupts:
 
 
 class _UninterruptedTurn:
-    """A reentrant context manager that takes the turn, and defers SIGINT from before that until after it."""
+    """A reentrant context manager that takes the turn, and defers SIGINT from before it takes the turn until after."""
 
     def __enter__(self) -> None:
         deferred_interrupts.__enter__()
@@ -70,21 +70,21 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: Held during each call of a tiered function. There is one for all functions: they share variables, and copies share
-#: storage. With one for each, two functions that call each other could wait for each other for ever.
+#: Held during each call of a tiered function. All functions share one lock: they share variables, and copies share
+#: storage. With separate locks, two functions that call each other could deadlock.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()
 
-# A child process begins between two calls, as it does with C code.
+# A child process is forked between two calls, as with C code.
 os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_child=turn.release)
 
 
 def exclusive() -> AbstractContextManager[object]:
-    """Return what a thread enters to have the turn."""
+    """Return a context manager that takes the turn."""
     return turn
 
 
 def uninterrupted() -> AbstractContextManager[object]:
-    """Return what a thread enters to have the turn without interrupts."""
+    """Return a context manager that takes the turn without interrupts."""
     return _uninterrupted_turn

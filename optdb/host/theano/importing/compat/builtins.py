@@ -1,8 +1,8 @@
-"""Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed since.
+"""Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed.
 
-`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of calls
-of what may be a type of NumPy's scalars, of the methods ``fill``, ``itemset`` and ``decode``, and of the operator ``%``
-after a text with numbers in it; and around lists that are indexes.
+`translation` substitutes these functions for float(), int(), complex(), bool() and repr(), ``np.dtype()``, calls
+of possible NumPy scalar types, the methods ``fill``, ``itemset`` and ``decode``, and the operator ``%``
+after a text that formats numbers; it also wraps lists that are indexes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def to_bool(value: Any) -> bool:
     return bool(value)
 
 
-#: How NumPy 1 prints; its own types do not have the value, which NumPy 2 takes.
+#: NumPy's legacy print mode for version 1. NumPy's type annotations lack this value, which NumPy 2 accepts.
 _NUMPY_1: Any = "1.25"
 
 
 def to_repr(value: Any) -> str:
-    """Return repr() of a value, with NumPy's scalars as in NumPy 1."""
+    """Return repr() of a value, with NumPy's scalars printed as in NumPy 1."""
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return repr(value)
     with np.printoptions(legacy=_NUMPY_1):
@@ -59,7 +59,7 @@ def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
 
 
 def to_scalar(make: Any, value: Any) -> Any:
-    """Call what may be a type of NumPy's integers; numbers out of its range wrap around."""
+    """Call a possible NumPy integer type; out-of-range numbers wrap around."""
     try:
         return make(value)
     except OverflowError:
@@ -69,7 +69,7 @@ def to_scalar(make: Any, value: Any) -> Any:
 
 
 def fill(array: Any, value: Any) -> Any:
-    """Call an object's method fill; numbers out of an integer array's range wrap around."""
+    """Call an object's method fill; numbers that are out of an integer array's range wrap around."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and isinstance(value, int | float | np.number):
         with np.errstate(invalid="ignore"):
             value = np.asarray(value).astype(array.dtype)
@@ -77,7 +77,7 @@ def fill(array: Any, value: Any) -> Any:
 
 
 def itemset(array: Any, *place_and_value: Any) -> None:
-    """Set an element of an array: the only one, or the one that an index or several name."""
+    """Set an element of an array: the only one, or the one at the given index or indices."""
     *place, value = place_and_value
     if len(place) == 1 and not isinstance(place[0], tuple):
         array.flat[place[0]] = value
@@ -86,12 +86,12 @@ def itemset(array: Any, *place_and_value: Any) -> None:
 
 
 def decode(text: Any, *args: Any, **options: Any) -> Any:
-    """Call an object's method decode; text remains as it is."""
+    """Call an object's method decode; text is returned unchanged."""
     return text if isinstance(text, str) else text.decode(*args, **options)
 
 
 def format_text(template: str, values: Any) -> str:
-    """Return ``template % values``, with arrays of one element as numbers."""
+    """Return ``template % values``, with one-element arrays converted to numbers."""
     values = tuple(map(_single, values)) if type(values) is tuple else _single(values)
     if "r" not in template or np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return template % values
@@ -100,7 +100,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; a list that contains slices or sequences becomes a tuple for arrays."""
+    """Return an index; if it indexes an array, a list with slices or sequences becomes a tuple."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

@@ -1,7 +1,7 @@
-"""Makes Theano's C code, and that of Scan, compile with current versions of Python and NumPy.
+"""Makes Theano's C code, including Scan's, compile with current versions of Python and NumPy.
 
-The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it by
-the include path, so that the keys of compiled modules contain no path but the digest of all of our headers. Where no
+The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it on
+the include path, so that the keys of compiled modules contain no path, only the digest of all of our headers. If no
 header is needed, the compiled code and its keys are Theano's own.
 """
 
@@ -27,7 +27,7 @@ NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 @functools.cache
 def compile_args() -> tuple[str, ...]:
-    """Return the compiler's arguments that include the header, none where it is not needed."""
+    """Return the compiler's arguments that include the header; none if it is not needed."""
     if not versions.needs_header():
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
@@ -69,7 +69,7 @@ def install(cmodule: Any) -> None:
         compiler: str | None = None,
         comp_args: bool = True,
     ) -> Any:
-        # The compiler would not find the header: trial programs are compiled without folders to search.
+        # The compiler would not find the header, because trial programs are compiled without include folders.
         args = [*without_header(cls.compile_args()), *flags] if comp_args else flags
         return try_compile(cls, src_code, tmp_prefix, args, try_run, output, compiler, comp_args=False)
 
@@ -93,7 +93,7 @@ def replace_inc_code(inc_code: Any) -> None:
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Make Scan's C code compile, which Cython 0.28 generated for Python 3.7 and NumPy 1.
+    """Make Scan's C code, which Cython 0.28 generated for Python 3.7 and NumPy 1, compile.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
 
 
 def _with_accessors(source: str) -> str:
-    """Make C source read those fields of dtypes that NumPy 2 moved through NumPy's macros."""
+    """Make C source use NumPy's macros to read the dtype fields that NumPy 2 has moved."""
     return re.sub(
         r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
         lambda match: f"PyDataType_{match[2].upper()}({match[1]})",

@@ -1,8 +1,8 @@
 """Defers the import of large packages until Theano uses them.
 
 SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` take most of the time of ``import theano``, which
-uses some functions of the first, and of the others the paths of headers. Where Theano's source is translated,
-`translation` redirects these imports. Here they are redirected where the source is run as it is.
+uses a few functions of SciPy, and only the header paths of the others. If Theano's source is translated,
+`translation` redirects these imports. Here they are redirected if the source runs unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.host.theano.importing.compat import versions
 
 __all__ = ["MODULES", "deferred"]
 
-#: Theano's modules that import these packages, except for those that have other hooks, too.
+#: Theano's modules that import these packages, except modules with other hooks.
 MODULES = (
     "theano.gof.opt",
     "theano.scalar.basic_scipy",
@@ -40,7 +40,7 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: The same of packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
+#: The same for packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
 #: The modules of ``from a.b import c``.
@@ -77,12 +77,12 @@ def deferred(module: ModuleType) -> Iterator[None]:
     Parameters
     ----------
     module : module
-        A module that imports such packages.
+        A module that imports large packages.
     """
     if versions.needs_translation():
         yield
         return
-    # Only this module's statements are affected: other threads may import the same packages.
+    # Only this module's import statements are affected: other threads may import the same packages.
     vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
     try:
         yield

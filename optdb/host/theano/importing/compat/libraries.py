@@ -1,7 +1,7 @@
-"""Lists the libraries on top of Theano that are translated as Theano is, and what each of them expects besides.
+"""The libraries on top of Theano that are translated like Theano, and what else each of them expects.
 
-Libraries of Theano's time import names that Python, NumPy and other packages have removed since. Their modules get the
-replacements that Theano's modules get (see `translation`), and those of `modules.libraries`. Other versions of these
+Libraries of Theano's time import names that Python, NumPy and other packages have removed. Their modules get the
+same replacements as Theano's modules (see `translation`), and those of `modules.libraries`. Other versions of these
 libraries, and all other packages, are not affected.
 """
 
@@ -22,27 +22,27 @@ class Library(NamedTuple):
 
     #: Its name on the package index.
     distribution: str
-    #: The name that is imported.
+    #: The name of the imported package.
     package: str
-    #: The first version that is translated, and the first version after those.
+    #: The first version that is translated, and the first later version that is not.
     first: Version
     end: Version
-    #: Modules that the library imports, and their replacements, besides those of Theano.
+    #: Modules that the library imports, and their replacements, in addition to those of Theano.
     redirected: Mapping[str, str] = {}
     #: Whether the library calls ``decode`` on text that was bytes: attributes of HDF5 files, with h5py 3.
     decodes_text: bool = False
 
     def installed(self) -> Version:
-        """Return the installed version, () if there is none."""
+        """Return the installed version; () if there is none."""
         return versions.installed(self.distribution)
 
     def is_supported(self) -> bool:
-        """Return whether the installed version is one that is translated."""
+        """Return whether the installed version is translated."""
         return self.first <= self.installed() < self.end
 
     @property
     def supported(self) -> str:
-        """The versions that are translated, as pip writes ranges of them."""
+        """The range of translated versions, in pip's syntax."""
         return f">={_text(self.first)},<{_text(self.end)}"
 
 
@@ -79,7 +79,7 @@ PACKAGES = tuple(_OF_PACKAGE)
 
 
 def library_of(module: str) -> Library | None:
-    """Return the library that a module belongs to, by the module's full name; None for all others."""
+    """Return the library that a module belongs to, by the module's full name; None if there is none."""
     return _OF_PACKAGE.get(module.partition(".")[0])
 
 

@@ -1,7 +1,7 @@
 """Loads modules of Theano, and of libraries on top of it, from translated source, and caches the compiled code on disk.
 
-A cached result belongs to one source file, by path, time and size, to one version of Python and of this translation.
-Where the cache folder cannot be written, each process translates again, and warns once.
+A cached result is valid for one source file (path, time and size), one version of Python, and one version of the
+translation. If the cache folder cannot be written to, each process translates again, and warns once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TranslatingLoader(SourceFileLoader):
     """Loads a module from its translated source."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the translated module's code, from the cache on disk if it is there."""
+        """Return the translated module's code, from the disk cache if possible."""
         path = self.get_filename(fullname)
         stats = self.path_stats(path)
         stamp = _stamp(stats["mtime"], stats["size"])
@@ -30,7 +30,7 @@ class TranslatingLoader(SourceFileLoader):
         code = _read(cache_path, stamp)
         if code is None:
             code = self.source_to_code(self.get_data(path), path)
-            # Write even under sys.dont_write_bytecode, which keeps source folders clean: this is a cache folder.
+            # Write even if sys.dont_write_bytecode is set, which is meant for source folders: this is a cache folder.
             _write(cache_path, stamp, code)
         return code
 
@@ -73,26 +73,26 @@ def _cache_path(path: str) -> Path:
 
 
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
-    """Return the cached code; None if there is none, or if it belongs to another source."""
+    """Return the cached code; None if there is none, or if it was made from another source."""
     try:
         content = files.read_file(cache_path, _MAX_BYTES)
     except OSError:
         return None
     begin = len(stamp) + _DIGEST_BYTES
     code = memoryview(content)[begin:]
-    # Damaged code may crash the interpreter, when it is read and when it runs.
+    # Damaged code may crash the interpreter, both when it is read and when it runs.
     if content[:begin] != _head(stamp, code):
         return None
     return marshal.loads(code)
 
 
 def _head(stamp: bytes, code: bytes | memoryview) -> bytes:
-    """Return how a file with some code begins, which detects damage."""
+    """Return the header of a cache file with the given code, which detects damage."""
     return stamp + hashlib.blake2b(code, digest_size=_DIGEST_BYTES).digest()
 
 
 def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
-    """Write code to the cache atomically, for processes that start at the same time."""
+    """Write code to the cache atomically, because several processes may start at the same time."""
     try:
         content = marshal.dumps(code)
         files.replace_file(cache_path, _head(stamp, content) + content)

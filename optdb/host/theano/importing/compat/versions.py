@@ -19,7 +19,7 @@ NUMPY_WITHOUT_ALIASES = (1, 24)
 NUMPY_WITHOUT_VALUES = (2, 0)
 SCIPY_CHANGED = (1, 12)
 
-#: The modules that index arrays by lists of slices.
+#: The modules that index arrays with lists of slices.
 INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 
 #: From this version on, ``import scipy`` suffices to use ``scipy.stats``.
@@ -32,21 +32,21 @@ def version_text(package: str) -> str | None:
     versions = next(filter(None, in_folders), [])
     if len(versions) == 1:
         return versions[0]
-    # The package has metadata of another kind, or remains of another version.
+    # The package has metadata of another kind, or remains of another version exist.
     import importlib.metadata
 
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # Once a library has imported importlib_metadata, that package finds the metadata, and raises the last two where
-        # a folder of metadata lacks its file or its version.
+        # After a library has imported importlib_metadata, that package finds the metadata, and raises the last two if
+        # a metadata folder lacks its file or its version.
         return None
 
 
 def _versions_in(folder: str, package: str) -> Iterator[str]:
-    """Yield the versions of a package that the names of ``.dist-info`` folders give.
+    """Yield the versions of a package according to the names of ``.dist-info`` folders.
 
-    ``importlib.metadata`` reads the same from files, but takes a tenth of the time of ``import theano`` to be imported.
+    ``importlib.metadata`` reads the same from files, but importing it takes a tenth of the time of ``import theano``.
     """
     try:
         with os.scandir(folder) as entries:
@@ -87,7 +87,7 @@ def needs_translation() -> bool:
 
 
 def is_translated(module: str) -> bool:
-    """Return whether a module of Theano has to be translated: all, or only the few that fail with NumPy 1.23."""
+    """Return whether a module of Theano is translated: all modules, or only the few that fail with NumPy 1.23."""
     return needs_translation() or (module in INDEXING_BY_LISTS and installed("numpy") >= NUMPY_WITHOUT_LISTS)
 
 

@@ -44,7 +44,7 @@ def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
 
 
 def _larger(ufunc: np.ufunc, beyond: np.ufunc) -> Entry:
-    """Return an entry for the operand that is beyond the other one, NaN where either is NaN."""
+    """Return an entry for the operand that is beyond the other one; NaN if either is NaN."""
 
     def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype, common = signature.out, signature.common
@@ -103,7 +103,7 @@ CONVERTING: dict[type, Entry] = {
     scalars.Minimum: _larger(np.minimum, np.less),
     scalars.Clip: _clip,
 }
-#: Entries of ops that have another rule.
+#: Entries of ops with other conversion rules.
 SPECIAL: dict[type, Entry] = {
     scalars.EQ: in_common_dtype(np.equal),
     scalars.NEQ: in_common_dtype(np.not_equal),

@@ -1,4 +1,4 @@
-"""What entries of the tables of kernels are made of: an entry chooses, by an op's dtypes, how arrays are computed."""
+"""Entries of the kernel tables: an entry selects, by an op's dtypes, how arrays are computed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from optdb.host.theano.vectorized.scalar_kernels.dtypes import common_in_c, prom
 
 @dataclass(frozen=True)
 class ArrayKernel:
-    """How arrays of a scalar op are computed."""
+    """How a scalar op computes arrays."""
 
-    #: Takes the operands and the array for the result.
+    #: Takes the operands and the output array.
     function: Callable[..., Any]
     #: The dtypes of the operands.
     dtypes: tuple[str, ...]
     #: Whether the result may overwrite an operand: the function writes each element after it has read it.
     in_place: bool = True
-    #: Whether the function takes arrays in any number, of which the first two are combined first.
+    #: Whether the function accepts any number of arrays, which it combines from the left.
     folds: bool = False
 
 
@@ -46,10 +46,10 @@ class ScalarDtypes:
         return functools.reduce(common_in_c, self.inputs)
 
 
-#: Chooses how arrays are computed.
+#: Selects how arrays are computed.
 Entry = Callable[[ScalarDtypes], ArrayKernel]
 
-#: The number 1 of each inexact dtype.
+#: The number 1 in each inexact dtype.
 ONES = {np.dtype(name): np.ones((), name) for name in ("float16", "float32", "float64", "complex64", "complex128")}
 
 
@@ -74,7 +74,7 @@ def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
 
 
 def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
-    """Return an entry that combines operands of several dtypes from the left, as C does.
+    """Return an entry that combines operands of different dtypes from the left, as C does.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
 
 
 def is_as_good(dtype: str, out: str) -> bool:
-    """Return whether sums, products and bits of a dtype are, once converted, those that `out` itself gives."""
+    """Return whether sums, products and bits of a dtype, when converted, equal those computed in `out`."""
     if dtype == out or out == "bool" or out.startswith("complex"):
         return True
     dtypes = np.dtype(dtype), np.dtype(out)
@@ -114,11 +114,11 @@ def in_common_dtype(function: Callable[..., Any]) -> Entry:
 
 
 def copy(x: Any, out: Any) -> None:
-    """Copy `x` into `out`, converted as C converts numbers."""
+    """Copy `x` into `out`, converting as C does."""
     np.copyto(out, x, casting="unsafe")
 
 
 def put_where(mask: Any, value: Any, out: Any) -> None:
-    """Set the elements of `out` for which a mask is true, converted as C converts numbers."""
+    """Set the elements of `out` where a mask is true, converting as C does."""
     if mask.any():
         np.copyto(out, value, where=mask, casting="unsafe")

@@ -1,8 +1,8 @@
-"""``arviz`` for PyMC3 3.9, which computes its statistics and plots with it.
+"""``arviz`` for PyMC3 3.9, which uses it for statistics and plots.
 
 PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert its traces themselves. For later versions, `from_pymc3`
-converts traces here, and so do arviz's functions that are called with one. Names that arviz lacks are functions that
-raise when they are called, so that PyMC3 can be imported.
+converts traces here, and so do arviz's functions when they are called with a trace. Names that arviz lacks become
+functions that raise when called, so that PyMC3 can be imported.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from optdb.host.theano.importing.compat.modules.libraries._optional import Optio
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 
 with warnings.catch_warnings():
-    # arviz 0.23 announces version 1 when it is imported, and version 1 its new classes when an old name is looked up.
-    # PyMC3 asks for both, and its users can change neither.
+    # arviz 0.23 announces version 1 on import, and version 1 announces its new classes when an old name is looked up.
+    # PyMC3 does both, and its users cannot change that.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
     InferenceData = _package.make_class("InferenceData")
@@ -37,14 +37,14 @@ def __getattr__(name: str) -> Any:
 
 
 def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **options: Any) -> Any:
-    """Convert a trace to arviz's data: the draws of its variables, without statistics and likelihoods.
+    """Convert a trace to arviz's format: the draws of its variables, without statistics and likelihoods.
 
     Parameters
     ----------
     trace : pymc3.backends.base.MultiTrace
         The draws.
     model : pymc3.Model, optional
-        Not used: names are those of the trace.
+        Not used: names are taken from the trace.
     save_warmup : bool
         Not supported.
     **options
@@ -53,12 +53,12 @@ def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **op
     Returns
     -------
     InferenceData
-        With the group ``posterior``; without any group where arviz is missing, after a warning.
+        Has the group ``posterior``; has no group, after a warning, if arviz is missing.
 
     Raises
     ------
     NotImplementedError
-        For ``save_warmup``, and for other options.
+        For ``save_warmup`` and other unsupported options.
     """
     if save_warmup or not options.keys() <= {"coords", "dims"}:
         raise NotImplementedError(_package.describe_missing("from_pymc3"))
@@ -73,13 +73,13 @@ def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **op
 
     names = get_default_varnames(trace.varnames, include_transformed=False)
     draws = {name: np.stack(trace.get_values(name, combine=False, squeeze=False)) for name in names}
-    # Version 1 takes the groups in its first argument.
+    # Version 1 takes all groups as its first argument.
     groups = {"posterior": draws} if _major_version() >= 1 else draws
     return _package.get("from_dict")(groups, **options)
 
 
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arviz that takes PyMC3's traces, too; anything but a function as it is."""
+    """Return an arviz function that also accepts PyMC3's traces; return anything but a function unchanged."""
     if not isinstance(function, FunctionType):
         return function
 
@@ -102,7 +102,7 @@ def _major_version() -> int:
 
 
 def _plots() -> SimpleNamespace:
-    """Return arviz's plots; none where arviz has no list of them."""
+    """Return arviz's plots; none if arviz has no list of them."""
     module = getattr(_package.module, "plots", None)
     names = getattr(module, "__all__", ())
     return SimpleNamespace(__all__=list(names), **{name: __getattr__(name) for name in names})

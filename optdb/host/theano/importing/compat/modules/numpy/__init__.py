@@ -1,6 +1,6 @@
-"""``numpy`` as Theano knows it: the names that it had, and what its functions did, in version 1.19.
+"""``numpy`` as Theano expects it: the names and the behavior of version 1.19.
 
-What is the same in all versions comes from NumPy itself; functions that differ come from `_functions`.
+Names that are the same in all versions come from NumPy itself; functions that differ come from `_functions`.
 """
 
 # ruff: noqa: F401 (Theano imports them)
@@ -50,7 +50,7 @@ if NUMPY_2:
         where,
     )
 
-# Names of Python's types
+# Names of Python types
 
 bool = builtins.bool
 int = builtins.int
@@ -61,7 +61,7 @@ str = builtins.str
 long = builtins.int
 unicode = builtins.str
 
-# Other names of what there is
+# Aliases of existing names
 
 float_ = numpy.float64
 complex_ = numpy.complex128
