@@ -1,6 +1,6 @@
-"""The host's vocabulary: what a host has to give, and nothing else.
+"""The host interface: what a host must provide, and nothing else.
 
-``topo``, ``cache`` and ``lifters`` are written against these modules alone. Where PyTensor is the host, modules of
+``topo``, ``cache`` and ``lifters`` only use these modules. If PyTensor is the host, modules of
 ``optdb/host/pytensor/api`` replace those of the same name here.
 """
 

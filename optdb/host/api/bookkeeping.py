@@ -1,4 +1,4 @@
-"""What the host keeps about a graph while it changes: its order, its nodes by op, and how variables are reconnected."""
+"""What the host records about a changing graph: its order, its nodes by op, and how to reconnect variables."""
 
 from optdb.host.theano.speedups.bookkeeping import kept_order, nodes_by_op, order_by_data, reconnect
 

@@ -1,4 +1,4 @@
-"""C code of what stays on the host: how it is built, what its progress bar shows, and how far a function's is."""
+"""C code of nodes that stay on the host: how it is built, its progress bar, and its progress for a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's configuration object, in which the optdb.* flags live too, and its logger of rewriting."""
+"""Theano's configuration object, which also contains the optdb.* flags, and its logger of rewriting."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from optdb.refcounting import RefCountedSetting
 
 __all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
 
-#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano sets up the handler
+#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano adds the handler
 #: that prints them.
 logger = logging.getLogger("theano.gof.opt")
 
 
 def parameter(flag: str) -> Any:
-    """Return the object that holds a flag; its ``val`` is what ``config`` reads by several calls."""
+    """Return the object that holds a flag. Reading its ``val`` avoids several calls of ``config``."""
     owner = config
     *sections, name = flag.split(".")
     for section in sections:
         owner = getattr(owner, section)
-    getattr(owner, name)  # the first reading sets `val`
+    getattr(owner, name)  # the first read sets `val`
     return getattr(type(owner), name)
 
 

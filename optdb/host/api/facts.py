@@ -1,4 +1,4 @@
-"""What is known of rewriters beforehand, so that they are not asked in vain; a host may know nothing."""
+"""Facts about rewriters that are known in advance and save futile attempts; a host may have none."""
 
 from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
 from optdb.host.theano.speedups.scan_passes import has_scan, is_scan_pass

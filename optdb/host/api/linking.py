@@ -28,12 +28,12 @@ __all__ = [
     "vm",
 ]
 
-#: Whether Theano's virtual machine that is written in C is there; it is not without a compiler.
+#: Whether Theano's virtual machine in C is available; it needs a compiler.
 HAS_C_LOOP = hasattr(vm, "CVM")
 
 
 def has_default_schedule(linker: LocalLinker) -> bool:
-    """Return whether a linker runs nodes in the order that Theano gives them, and no user has chosen another one."""
+    """Return whether a linker runs nodes in Theano's default order, and the user has not chosen another one."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
 
 
@@ -46,6 +46,6 @@ def graph_of(linker: Linker) -> FunctionGraph:
 def as_thunk(
     compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
 ) -> Callable[[], None]:
-    """Return a function with the attributes that machines read of thunks: its cells, and that it is not lazy."""
+    """Return a function with the attributes that machines read from thunks: its cells, and that it is not lazy."""
     vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
     return compute

@@ -1,4 +1,4 @@
-"""Copies of ops that are made to be changed, and functions of Theano that make such copies."""
+"""Copies of ops that are made in order to be changed, and functions of Theano that make such copies."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patche
 
 
 def has_own_reduction(op: PureOp) -> bool:
-    """Return whether the class of `op` says by ``__reduce__`` how it is pickled.
+    """Return whether the class of `op` defines with ``__reduce__`` how it is pickled.
 
-    Such ops come from a constructor or a module, so what a pickle gives may be `op` itself.
+    Such ops come from a constructor or a module, so unpickling may return `op` itself.
     """
     return type(op).__reduce__ is not object.__reduce__
 
 
 def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
-    """Return what ``__reduce_ex__`` gives where optdb does not take part."""
+    """Return the result of ``__reduce_ex__`` without optdb's patches."""
     reduction = object.__reduce_ex__(op, max(protocol, 2))
     assert isinstance(reduction, tuple), "ops are no globals"
     return reduction
 
 
 def copy_to_change(op: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Return another object with the state of `op`; a deep copy of the state where a memo is given."""
+    """Return another object with the state of `op`, or with a deep copy of the state if a memo is given."""
     reduction: Any = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
     make, args = reduction[:2]
     state = reduction[2] if len(reduction) > 2 else None
@@ -52,6 +52,6 @@ def _copy(value: Any) -> Any:
 def derived_op_patches() -> list[Patch]:
     """Return the patches of the modules that copy an op in order to change the copy.
 
-    The ``make_node`` of reductions does: it sets the dtype of the copy, or its axes.
+    The ``make_node`` of reductions does this: it sets the dtype or the axes of the copy.
     """
     return [Patch(elemwise, "copy", _copy, "reductions copy their op in order to change the copy")]

@@ -1,4 +1,4 @@
-"""What a node rewriter returns, whichever the host, and the names of rewriters."""
+"""What node rewriters return, for all hosts, and the names of rewriters."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def replacement_pairs(
     ----------
     replacements : list, tuple or dict
         New variables for ``node.outputs``, in order, or a dict from old
-        variables to new ones, whose key ``'remove'`` may list what has to be
-        gone afterwards. None stands for an output without users.
+        variables to new ones, whose key ``'remove'`` may list what must be
+        gone afterwards. None means an output without users.
 
     Returns
     -------
     pairs : list of (Variable, Variable)
-        Without those that would replace a variable by itself.
+        The pairs, except those that replace a variable by itself.
     remove : sequence
-        Nodes and variables that must not be in the graph any more.
+        Nodes and variables that must no longer be in the graph.
 
     Raises
     ------

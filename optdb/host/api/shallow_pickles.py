@@ -1,8 +1,8 @@
-"""Pickles and deep copies of graphs, whose recursion does not get deeper as the graph gets larger.
+"""Pickles and deep copies of graphs, with a recursion depth that does not grow with the graph.
 
-Theano pickles a variable together with its clients, so that a pickle goes on from node to node, several calls deep for
-each: Python's default limit of 1000 ends it at some 150 nodes. A graph after `pickle_in_order` has its nodes pickled in
-topological order, each after its inputs, and the clients of its variables after all nodes.
+Theano pickles a variable together with its clients, so that pickling recurses from node to node, several calls for
+each: it reaches Python's default limit of 1000 at some 150 nodes. After `pickle_in_order`, a graph's nodes are pickled
+in topological order, each after its inputs, and the clients of its variables after all nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["pickle_in_order"]
 
 
 def pickle_in_order(fgraph: FunctionGraph) -> None:
-    """Have the nodes of a graph pickled, and copied by ``copy.deepcopy``, in topological order."""
+    """Make pickle and ``copy.deepcopy`` process the nodes of a graph in topological order."""
     if not _is_pickled_in_order(fgraph):
         fgraph._features.insert(0, _NodesInOrder(fgraph))
 
@@ -33,7 +33,7 @@ class _NodesInOrder:
         self._fgraph = fgraph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
-        """Refuse to be a feature of a clone."""
+        """Refuse to be attached to a clone."""
         raise AlreadyThere
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,5 +70,5 @@ _patches = PatchGroup(
     "nothing",
     [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients takes a recursion as deep as the graph")],
 )
-# Here, because unpickling such a graph imports this module alone, and the graph may be pickled again.
+# Installed here, because unpickling such a graph imports only this module, and the graph may be pickled again.
 _patches.install()

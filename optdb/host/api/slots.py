@@ -1,6 +1,6 @@
-"""Which inputs a node overwrites, and at which its outputs look, whichever the host.
+"""Which inputs a node overwrites, and of which inputs its outputs are views, for all hosts.
 
-An op's ``destroy_map`` says the former, its ``view_map`` the latter.
+An op's ``destroy_map`` declares the former, its ``view_map`` the latter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def destroyed_slots(node: Apply) -> list[int]:
 
 
 def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
-    """Return each output that is a view, with the index of the input that it looks at.
+    """Return each output that is a view, with the index of the input that it views.
 
     Raises
     ------

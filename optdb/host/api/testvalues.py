@@ -1,6 +1,6 @@
-"""Theano's test values (``config.compute_test_value``), set aside while optdb builds or rewrites a graph.
+"""Theano's test values (``config.compute_test_value``), disabled while optdb builds or rewrites a graph.
 
-With test values on, Theano computes every node that is made on example values, and complains where an input has none.
+With test values on, Theano computes every new node on example values, and complains if an input has none.
 That is meant for the graphs that users write: PyMC3 turns it on when it is imported, and leaves it on.  The inputs of a
 compiled function's graph, or of a scalar op that is only tried, have no example values.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def without_test_values() -> _GeneratorContextManager[None]:
-    """Keep test values off while any thread is inside; the last one out restores the user's setting."""
+    """Keep test values off while any thread is in the block; the last one to exit restores the user's setting."""
     return _off.held()
 
 
 def optimizer_test_values() -> AbstractContextManager[None]:
-    """Apply ``config.compute_test_value_opt`` while inside, as Theano does while it optimizes a function.
+    """Apply ``config.compute_test_value_opt`` in the block, as Theano does while it optimizes a function.
 
-    Inside `without_test_values`, they stay off: the graph that is optimized has none.
+    Inside `without_test_values`, test values stay off: the graph that is optimized has none.
     """
     if _off.is_held:
         return nullcontext()
@@ -36,9 +36,9 @@ def optimizer_test_values() -> AbstractContextManager[None]:
 
 
 def shape_test_values() -> AbstractContextManager[None]:
-    """Compute the test values of shapes where optimizers do, but do not complain where there are none.
+    """Compute test values of shapes if optimizers do, but do not complain if there are none.
 
-    A shape may be built when it is asked for long afterwards, of a graph that ends on a device.
+    A shape may be built long after optimization, for a graph that ends on a device.
     """
     if _off.is_held or config.compute_test_value_opt == "off":
         return optimizer_test_values()
@@ -46,14 +46,14 @@ def shape_test_values() -> AbstractContextManager[None]:
 
 
 def optional_test_values() -> AbstractContextManager[None]:
-    """Compute test values where all inputs have one, and do not complain where one has none."""
+    """Compute test values if all inputs have one, and do not complain if one has none."""
     if config.compute_test_value in ("off", "ignore"):
         return nullcontext()
     return change_flags(compute_test_value="ignore")
 
 
 def copy_test_value(old: Any, new: Any) -> None:
-    """Give a variable that replaces another one its test value, if there is one."""
+    """Copy the test value of `old`, if it has one, to its replacement `new`."""
     if new is not old and hasattr(old.tag, "test_value"):
         new.tag.test_value = old.tag.test_value
 

@@ -1,4 +1,4 @@
-"""Where in the user's code a variable was made, as Theano has kept it."""
+"""The user's line of code that made a variable, as recorded by Theano."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from optdb.host.api.graph import Variable
 
 __all__ = ["copy_trace", "creation_trace", "source_location", "user_line"]
 
-#: Whose lines are not the user's.
+#: Folders whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
-#: How many variables are searched for one with a line.
+#: The maximum number of variables that are searched for one with a line.
 _FAR = 1000
 
 
 def source_location(var: Variable) -> tuple[str, str]:
     """Return the user's line that made a variable, and its call stack.
 
-    Many of Theano's rewriters forget the lines. Then it is the nearest line that the variable is computed from, as
+    Many of Theano's rewriters drop the lines. The result is then the line of the nearest ancestor that has one, as
     ``after train.py:11: h = x.dot(w)``. Both are empty if no line is known.
     """
     nearest = _nearest(var)
@@ -33,7 +33,7 @@ def source_location(var: Variable) -> tuple[str, str]:
 
 
 def _nearest(var: Variable) -> Variable | None:
-    """Return a variable with a line: this one, or else one that it is computed from, in as few steps as possible."""
+    """Return a variable with a line: this one, or else the nearest of its ancestors."""
     seen = {var}
     todo = deque(seen)
     while todo and len(seen) < _FAR:
@@ -47,19 +47,19 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Copy the stack trace of `old` to its replacement `new`: the user's line, not optdb's."""
+    """Copy the stack trace of `old` to its replacement `new`, so that it names the user's line instead of optdb's."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace
 
 
 def creation_trace(var: Variable) -> str:
-    """Return the call stack that made a variable, line by line; nothing if it is not known."""
+    """Return the call stack that made a variable, line by line; empty if unknown."""
     return get_variable_trace_string(var).strip() if user_line(var) else ""
 
 
 def user_line(var: Variable) -> str:
-    """Return the line that made a variable, as ``train.py:12: loss = x.sum()``; nothing if that is not known."""
+    """Return the line that made a variable, as ``train.py:12: loss = x.sum()``; empty if unknown."""
     for trace in _traces(getattr(var.tag, "trace", None)):
         for file, line, _, text in reversed(trace):
             if not str(file).startswith(_INSIDE):
@@ -68,10 +68,10 @@ def user_line(var: Variable) -> str:
 
 
 def _traces(traces: Any) -> Iterator[Any]:
-    """Yield the traces of a variable, with those of the variables merged into it."""
+    """Yield the traces of a variable, including those of variables merged into it."""
     if not traces:
         return
-    if isinstance(traces[0], tuple):  # one that is not in a list
+    if isinstance(traces[0], tuple):  # a trace that is not in a list
         yield traces
     else:
         for trace in traces:

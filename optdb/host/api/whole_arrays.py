@@ -1,4 +1,4 @@
-"""Nodes without C code: how they compute whole arrays."""
+"""Whole-array computation of nodes without C code."""
 
 from optdb.host.theano.vectorized.plug import install, uninstall
 

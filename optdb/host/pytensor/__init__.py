@@ -1,4 +1,4 @@
-"""PyTensor's side of the host's vocabulary; the import makes PyTensor the host of this process."""
+"""PyTensor's side of the host interface; importing it makes PyTensor the host of this process."""
 
 from optdb.host import bind
 

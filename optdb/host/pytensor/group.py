@@ -1,4 +1,4 @@
-"""The group of what is replaced in PyTensor while optdb rewrites its graphs: `optdb.pytensor.enable` installs it."""
+"""The group of patches of PyTensor while optdb rewrites its graphs: `optdb.pytensor.enable` installs it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which inputs an elementwise operation of PyTensor may overwrite: those with the shape and dtype of an output.
+"""Which inputs an elementwise op of PyTensor may overwrite: those with the shape and dtype of an output.
 
-PyTensor asks for equal types. Types also differ where one of them knows a length that the other does not, as
-``(None, 8)`` and ``(None, None)``. The arrays have one shape nevertheless: a length of 1 is repeated only where the
-type says so, and raises an error elsewhere.
+PyTensor requires equal types. But types also differ if one of them knows a length that the other does not, as
+``(None, 8)`` and ``(None, None)``. The arrays have the same shape nevertheless: a length of 1 is only broadcast if the
+type declares it, and raises an error otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _pairs_to_try(
 
 
 def _have_one_shape(inp: Variable, out: Variable) -> bool:
-    """Tell whether the arrays of an input and an output of one elementwise operation have the same shape and dtype."""
+    """Return whether the arrays of an input and an output of an elementwise op have the same shape and dtype."""
     if inp.type == out.type:
         return True
     return (

@@ -1,4 +1,4 @@
-"""Whether a rewriter has read the graph before it refused a node: if not, its refusal lasts."""
+"""Detects whether a rewriter read the graph before it refused a node: if not, its refusal lasts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pytensor.graph.fg import FunctionGraph
 
 __all__ = ["LASTING", "ReadsOfGraph"]
 
-#: The refusal that a rewriter repeats until an ancestor of the node changes; the other one is None.
+#: The refusal that a rewriter repeats until an ancestor of the node changes; any other refusal is None.
 LASTING = False
 
 
 class ReadsOfGraph:
-    """A FunctionGraph that notes whether it was read.
+    """A FunctionGraph that records whether it was read.
 
-    A rewriter is given the graph beside the node. One that refuses a node and has not read the graph has seen the
-    node's ancestors alone, and refuses it again until one of these changes.
+    A rewriter receives the graph with the node. One that refuses a node without reading the graph has only read the
+    node's ancestors, and refuses it again until one of them changes.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class ReadsOfGraph:
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         object.__setattr__(self, "_fgraph", fgraph)
-        object.__setattr__(self, "_was_read", [False])  # a list is quicker to change than an attribute
+        object.__setattr__(self, "_was_read", [False])  # changing a list is faster than changing an attribute
 
     @property  # type: ignore[misc]  # isinstance asks for it
     def __class__(self) -> type:
@@ -57,7 +57,7 @@ class ReadsOfGraph:
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
-        """Return `transform` as a function of a node, which returns `LASTING` where a refusal lasts, and else None."""
+        """Return `transform` as a function of a node that returns `LASTING` for lasting refusals, else None."""
         was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:

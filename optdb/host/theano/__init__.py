@@ -2,7 +2,7 @@
 
 - ``importing``: what makes ``import theano`` work.
 - ``functions``: compiled functions, observed, copied and decomposed.
-- ``speedups``: replacements of Theano's functions that take less time.
+- ``speedups``: faster replacements of Theano's functions.
 - ``rewriters``: facts about Theano's rewriters.
 - ``clinker``: C code in batches, and tiers.
 - ``vectorized``: NumPy code for nodes without a C compiler.

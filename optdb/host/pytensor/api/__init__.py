@@ -1,1 +1,1 @@
-"""PyTensor's modules of the vocabulary, imported as ``optdb.host.api``."""
+"""PyTensor's modules of the host interface, imported as ``optdb.host.api``."""

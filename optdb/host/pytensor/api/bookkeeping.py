@@ -1,4 +1,4 @@
-"""The order of a graph's nodes, and the reconnection of variables: PyTensor's own keep both."""
+"""The order of a graph's nodes, and the reconnection of variables: PyTensor maintains both itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["order_by_data", "reconnect"]
 
 
 def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
-    """Return the nodes of a graph, each after those that compute its inputs."""
+    """Return the nodes of a graph, each after the nodes that compute its inputs."""
     return list(toposort(fgraph.outputs))
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Leave a graph as its history has restored it after a replacement was refused."""
+    """Do nothing: the graph's history has already restored it after a refused replacement."""

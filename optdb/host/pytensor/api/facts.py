@@ -1,6 +1,6 @@
-"""What is known of PyTensor's rewriters beforehand: nothing.
+"""Facts about PyTensor's rewriters that are known in advance: none.
 
-What a rewriter reads is observed instead: see `optdb.host.pytensor.reads`.
+The reads of a rewriter are observed instead: see `optdb.host.pytensor.reads`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["NoFacts", "facts_of", "in_order_of_precedence"]
 
 
 class NoFacts(NamedTuple):
-    """What is known of any node rewriter; guards, and tracks that say more than its own, are for Theano alone."""
+    """The facts about any node rewriter; guards, and tracks narrower than its own, exist only for Theano."""
 
     guard: Callable[[Any], bool] | None = None
     tracks: Callable[[Any], bool] | None = None
@@ -33,7 +33,7 @@ _NOTHING = NoFacts()
 
 
 def facts_of(rewriter: LocalOptimizer) -> NoFacts:
-    """Return what is known of a rewriter."""
+    """Return the facts about a rewriter."""
     return _NOTHING
 
 

@@ -1,6 +1,6 @@
 """Graph classes of PyTensor: nodes, variables, the FunctionGraph, and walks over them.
 
-The FunctionGraph keeps the clients of its variables. The graph's outputs are clients, too: nodes with an op ``Output``.
+The FunctionGraph stores the clients of its variables. The graph's outputs are clients as nodes with an op ``Output``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
     "reachable",
 ]
 
-#: The base of all ops.
+#: The base class of all ops.
 PureOp = Op
 
 T = TypeVar("T")
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply, int]]:
-    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`; `is_output` tells the graph's outputs."""
+    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`; `is_output` detects the graph's outputs."""
     return fgraph.clients.get(var, [])
 
 
@@ -57,11 +57,11 @@ def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
-    """Leave the traces as they are: PyTensor keeps none while it rewrites."""
+    """Do nothing: PyTensor records no traces while it rewrites."""
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return `starts` and all that `following` reaches from them, in the order of discovery."""
+    """Return `starts` and everything reachable from them through `following`, in the order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:

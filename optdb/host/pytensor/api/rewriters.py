@@ -1,4 +1,4 @@
-"""Node rewriters of PyTensor, and what they offer for a node."""
+"""Node rewriters of PyTensor, and their transformations of a node."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ LocalOptimizer = NodeRewriter
 def transform_of(rewriter: NodeRewriter) -> Callable[[FunctionGraph, Apply], Any]:
     """Return `rewriter`'s transformation of a node whose op it tracks, as a function of a graph and a node."""
     if type(rewriter) is FromFunctionNodeRewriter:
-        return rewriter.fn  # what its transform calls once it has not enforced the tracks
+        return rewriter.fn  # `transform` calls this after it has checked the tracks
     return partial(rewriter.transform, enforce_tracks=False)

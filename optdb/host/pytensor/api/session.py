@@ -1,4 +1,4 @@
-"""What is replaced in PyTensor while its rewriting is optdb's."""
+"""The patches that are installed in PyTensor while optdb rewrites its graphs."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["install_during_sessions"]
 
 
 def install_during_sessions(*added: Patch) -> None:
-    """Add patches, which is called while the modules that define them are imported."""
+    """Add patches; called when the modules that define them are imported."""
     patches.patches.extend(added)

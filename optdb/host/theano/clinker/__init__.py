@@ -2,7 +2,7 @@
 
 Theano compiles one module for each kind of node, one after another, under a lock for its whole compiledir. Here
 
-- `signatures` identifies the nodes that share their C code, and `linking` does once for all of them what Theano does
+- `signatures` identifies nodes that share their C code, and `linking` does for all of them at once what Theano does
   for each: it generates the code, computes its key and loads its module;
 - `collecting` walks a function and the inner functions of its Scans before the first thunk is made, and gathers all
   missing modules;
@@ -11,8 +11,8 @@ Theano compiles one module for each kind of node, one after another, under a loc
 - `store` writes modules atomically into Theano's compiledir, in Theano's layout, and `cache` replaces Theano's
   ModuleCache;
 - `toolchain` caches properties of the compiler, `extensions` builds the modules that Theano compiles for itself,
-  `locks` has the locks, and `progress` shows the progress of a compilation;
-- `wrappers` puts all this around Theano's functions; `plug` installs it, and removes it again.
+  `locks` has file locks, and `progress` shows the progress of a compilation;
+- `wrappers` wraps Theano's functions with all this; `plug` installs and removes it.
 
 Each module keeps Theano's key and Theano's source code, and the compiler gets Theano's flags, so that a Theano without
 optdb can use the same compiledir. Nothing here imports another package of optdb.

@@ -1,6 +1,6 @@
 """Computes small test values in Python: compiling a C module for each of a model's nodes would take minutes.
 
-With ``config.compute_test_value``, Theano computes each node as soon as it is created, by a thunk of its own. PyMC3
+With ``config.compute_test_value``, Theano computes each node on creation, with a thunk of its own. PyMC3
 enables that: a model of a hundred nodes started a hundred compilers before `theano.function` was called.
 """
 
@@ -18,7 +18,7 @@ from optdb.host.api.folding import MAX_PY_INPUTS
 
 __all__ = ["is_quick_in_python"]
 
-#: The most elements computed in Python; each takes some hundred nanoseconds where NumPy has no function for the op.
+#: The maximum number of elements computed in Python; without a NumPy function for the op, each takes some 100 ns.
 _ELEMENTS = 10_000
 #: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
 _MODULES = tuple(
@@ -31,7 +31,7 @@ _MODULES = tuple(
 
 
 def is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
-    """Return whether a node's test value is computed sooner by its Python code than by compiling its C code.
+    """Return whether a node's Python code computes its test value sooner than compiling its C code would take.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The folders of the modules that Theano compiles for itself, and which of them are whole."""
+"""The folders of the modules that Theano compiles for itself, and whether these are complete."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from optdb.files import is_truncated
 
 __all__ = ["EXTENSIONS", "is_built", "remove_truncated"]
 
-#: Theano's modules that compile an extension when they are imported, and the folder of the extension.
+#: Theano's modules that compile an extension on import, and the folder of the extension.
 EXTENSIONS = {
     "theano.gof.cutils": "cutils_ext",
     "theano.gof.lazylinker_c": "lazylinker_ext",
     "theano.scan_module.scan_perform_ext": "scan_perform",
 }
-#: Theano writes no version of this one.
+#: Theano writes no version for this extension.
 _WITHOUT_VERSION = "cutils_ext"
 
 
 def remove_truncated(compiledir: Path, name: str) -> None:
-    """Remove an extension whose library has lost its end, with its version, so that Theano compiles it again.
+    """Remove an extension whose library is truncated, and its version, so that Theano compiles it again.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def remove_truncated(compiledir: Path, name: str) -> None:
 
 
 def is_built(compiledir: Path, name: str) -> bool:
-    """Return whether an extension is whole; Theano writes its version after its library.
+    """Return whether an extension is complete; Theano writes its version after its library.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Hooks around the import of those modules of Theano that start a compiler; other modules are imported lazily.
+"""Hooks around the import of Theano's modules that start a compiler; they import other modules lazily.
 
 ``optdb.host.theano.importing.bootstrap`` registers these hooks.
 """
@@ -31,7 +31,7 @@ def around_configdefaults(module: ModuleType) -> Iterator[None]:
 
 
 def after_cmodule(module: ModuleType) -> None:
-    """Time what Theano's compiler class compiles; cache the results of its trial programs."""
+    """Time compilations by Theano's compiler class, and cache the results of its trial programs."""
     from optdb.host.theano.clinker.probing import remember_trials, time_compiler
 
     time_compiler(module)
@@ -41,7 +41,7 @@ def after_cmodule(module: ModuleType) -> None:
 
 @contextmanager
 def around_extension(module: ModuleType) -> Iterator[None]:
-    """Build one of the modules that Theano compiles for itself under a lock of its own."""
+    """Build one of the modules that Theano compiles for itself under its own lock."""
     from optdb.host.theano.clinker.extensions import build_alone
 
     with build_alone(module):

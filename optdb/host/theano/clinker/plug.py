@@ -13,7 +13,7 @@ _patches = PatchGroup("C code in batches", "from optdb.enable() on, or by the fl
 
 
 def is_wanted() -> bool:
-    """Return whether the flag ``optdb.clinker`` lets optdb compile C code."""
+    """Return whether the flag ``optdb.clinker`` allows optdb to compile C code."""
     from theano.configparser import config
 
     return config.optdb.clinker is not False
@@ -25,7 +25,7 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Link each function by optdb from now on, and build its C code if there is a compiler."""
+    """Make optdb link each function from now on, and build its C code if there is a compiler."""
     if not is_wanted():
         return
     with _lock:
@@ -37,6 +37,6 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Restore Theano's own linker. Theano finds the modules that optdb has built."""
+    """Restore Theano's own linker. Theano still finds the modules that optdb has built."""
     with _lock:
         _patches.uninstall()

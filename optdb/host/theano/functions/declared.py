@@ -1,7 +1,7 @@
 """An op that checks the lengths that a user declared for an array.
 
-Theano's `SpecifyShape` needs all lengths, and raises AssertionError. `ConvOp` takes some of the lengths of its operands
-as parameters, and raises ValueError for other ones.
+Theano's `SpecifyShape` requires all lengths, and raises AssertionError. `ConvOp` takes some of its operands' lengths
+as parameters, and raises ValueError if they differ.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["DeclaredLengths", "declare_lengths"]
 
 
 class DeclaredLengths(Op):
-    """Passes an array on, on the host or on a device, if it has the declared lengths.
+    """Returns an array unchanged, on the host or on a device, if it has the declared lengths.
 
     Parameters
     ----------
     lengths : tuple of int or None
-        One for each axis; None for an axis that may have any length.
+        One per axis; None for an axis of any length.
     """
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    # It runs no commands of its own.
+    # The op runs no commands of its own.
     repeatable = True
     _f16_ok = True
 
@@ -36,13 +36,13 @@ class DeclaredLengths(Op):
         self.lengths = lengths
 
     def make_node(self, x: Variable) -> Apply:
-        """Return the node; the result has the type of `x`, which is an array with an axis for each length."""
+        """Return the node; the result has the type of `x`, which is an array with one axis per length."""
         if x.type.ndim != len(self.lengths):
             raise TypeError(f"there are {len(self.lengths)} lengths for an array of {x.type.ndim} axes")
         return Apply(self, [x], [x.type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
-        """Pass the array on; raise ValueError if its shape is another one."""
+        """Return the array; raise ValueError if its shape differs from the declared one."""
         (x,) = inputs
         if not self.admits(x.shape):
             raise ValueError(f"an array of shape {tuple(x.shape)}, where the graph declares {self.lengths}")
@@ -53,7 +53,7 @@ class DeclaredLengths(Op):
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the declared lengths, and those of the input for the others."""
+        """Return the declared lengths; undeclared ones are those of the input."""
         return [
             tuple(
                 shapes[0][axis] if n is None else as_tensor_variable(np.int64(n)) for axis, n in enumerate(self.lengths)
@@ -62,6 +62,6 @@ class DeclaredLengths(Op):
 
 
 def declare_lengths(x: Variable, lengths: Sequence[int | None]) -> Variable:
-    """Return `x`, checked to have these lengths; `x` itself if none is declared."""
+    """Return `x` with a check of its lengths; `x` itself if none is declared."""
     lengths = tuple(None if length is None else int(length) for length in lengths)
     return x if set(lengths) == {None} else DeclaredLengths(lengths)(x)

@@ -1,8 +1,8 @@
 """Finds a BLAS that Theano's C code can be linked with.
 
 `ldflags` links and runs a small program with each of `CANDIDATES` and returns the first
-one that works. The answer is kept with the others about the compiler (`Toolchain.answer`), under
-a key that changes with the libraries: one installed later is found, one removed is forgotten.
+one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`), under
+a key that changes with the libraries: libraries that are installed or removed later are noticed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["cache_dir", "ldflags", "links"]
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
-#: Longest time for the compiler, or the program, to answer. Both take a tenth of a second.
+#: Timeout of the compiler and of the program. Both take a tenth of a second.
 TIMEOUT_S = 20
 
-# Both C and C++: config.cxx is a C++ compiler, but a plain name is what BLAS exports.
+# Valid as both C and C++: config.cxx is a C++ compiler, but BLAS exports plain names.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()
@@ -35,16 +35,16 @@ int main()
 
 
 def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
-    """Return the linker flags of a BLAS that works here, or '' where none does.
+    """Return the linker flags of a BLAS that works here, or '' if there is none.
 
     Parameters
     ----------
     compiler : str
-        The C++ compiler, by path or by name.
+        The C++ compiler, as a path or a name.
     version : str
-        What the compiler says its version is.
+        The version that the compiler reports.
     lib_dirs : iterable of str
-        Folders that Theano has the linker look in, beside the compiler's own.
+        Folders that Theano adds to the linker's search path.
     """
     search = [f"-L{folder}" for folder in lib_dirs]
     toolchain = Toolchain(compiler, cache_dir())
@@ -57,19 +57,19 @@ def _first_that_links(compiler: str, search: list[str]) -> str:
 
 
 def links(compiler: str, flags: Iterable[str]) -> bool:
-    """Whether a program that calls BLAS compiles with these flags, and runs."""
+    """Return whether a program that calls BLAS compiles with these flags, and runs."""
     try:
         with tempfile.TemporaryDirectory(prefix="optdb-blas-") as folder:
             source, program = Path(folder, "try.cpp"), Path(folder, "try.out")
             source.write_text(PROGRAM)
             build = [compiler, str(source), "-o", str(program), *flags]
             return _run(build) is not None and _run([str(program)]) is not None
-    except OSError:  # no room for the program: `Toolchain` warns, and does not keep the answer
+    except OSError:  # no room for the program: `Toolchain` warns, and does not cache the answer
         return False
 
 
 def _run(command: list[str]) -> str | None:
-    """Run a command; return what it printed, or None where it failed."""
+    """Run a command; return its output, or None if it failed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):

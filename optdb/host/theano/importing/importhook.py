@@ -1,8 +1,8 @@
-"""Runs code around the import of chosen modules, whichever module imports them.
+"""Runs code around the import of selected modules, whichever module imports them.
 
-`ImportHook` sits first on ``sys.meta_path``. It finds nothing by itself: for a chosen
-module it asks the other finders, and wraps their loader in one that enters a context
-manager before the module's code runs and leaves it afterwards.
+`ImportHook` is first on ``sys.meta_path``. It does not find modules itself: for a selected
+module it queries the other finders, and wraps the loader in one that enters a context
+manager before the module's code runs and exits it afterwards.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ImportHook(MetaPathFinder):
     Parameters
     ----------
     around : mapping of str to callable
-        For each module name, a function that takes the module and returns the context
-        manager to run its code in.
+        Module name to a function that takes the module and returns the context
+        manager in which its code runs.
     missing : callable
-        Called with the name of such a module when no finder finds it. It may raise an
+        Called with the name of a selected module that no finder finds. It may raise an
         ImportError with a better message than Python's.
     """
 
-    #: For finders that ask others, too, so that two of them do not ask each other in turn.
+    #: Read by finders that query other finders, so that two of them do not query each other endlessly.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
@@ -40,7 +40,7 @@ class ImportHook(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find one of the chosen modules through the other finders."""
+        """Find one of the selected modules through the other finders."""
         if name not in self.around:
             return None
         spec = self._ask_others(name, path, target)
@@ -62,7 +62,7 @@ class ImportHook(MetaPathFinder):
 
 
 class _AroundLoader(Loader):
-    """Loads a module by another loader, inside a context manager."""
+    """Loads a module with another loader, inside a context manager."""
 
     def __init__(self, loader: Loader, around: Around) -> None:
         self.loader = loader
@@ -72,8 +72,8 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on the module shows its true loader: inspect, linecache and
-        # importlib.resources ask it for more than a Loader must have.
+        # From now on the module has its true loader: inspect, linecache and
+        # importlib.resources use more attributes than a Loader must have.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):

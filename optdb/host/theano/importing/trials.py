@@ -1,4 +1,4 @@
-"""What works of Theano here, for ``python -m optdb doctor``. Theano is imported when the first of these is asked."""
+"""What works of Theano here, for ``python -m optdb doctor``. The first query imports Theano."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ldflags() -> str:
 
 
 def compile_c_code() -> None:
-    """Compile a function with C code; a compiler that does not work raises what Theano raises."""
+    """Compile a function with C code; if the compiler does not work, raise Theano's error."""
     import theano
     import theano.tensor as tt
 
@@ -50,7 +50,7 @@ def compile_c_code() -> None:
 
 
 def scan_version() -> str:
-    """Return the version of Scan's C code; ImportError if it does not compile."""
+    """Return the version of Scan's C code; raise ImportError if it does not compile."""
     from theano.scan_module import scan_perform_ext
 
     return str(scan_perform_ext.version)
@@ -66,7 +66,7 @@ def changed_flags() -> list[str]:
 
 
 def run_small_function(values: list[float]) -> list[float]:
-    """Compile ``(exp(log(x)) * 2) ** 2``, and return what it gives for some values."""
+    """Compile ``(exp(log(x)) * 2) ** 2``; return its results for some values."""
     import theano
     import theano.tensor as tt
 

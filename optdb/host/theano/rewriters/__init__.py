@@ -1,1 +1,1 @@
-"""What is known of Theano's rewriters, and what is changed in them."""
+"""Facts about Theano's rewriters, and changes to them."""

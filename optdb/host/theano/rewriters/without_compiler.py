@@ -1,9 +1,9 @@
-"""What Theano's rewriters do to convolutions where there is no C compiler.
+"""Changes to Theano's rewriters of convolutions if there is no C compiler.
 
-Theano then refuses each convolution that its legacy ConvOp does not take: padded, strided, dilated, grouped ones, and
-all in three dimensions. But the abstract ops compute in Python themselves, and a device has kernels for them, so
-they stay in the graph. They stay in place of ConvOp, too: it computes in Python just as slowly, warns that it is
-deprecated, and is not lifted where it is a gradient. With a compiler nothing changes.
+Theano then rejects each convolution that its legacy ConvOp does not support: padded, strided, dilated, grouped, and
+three-dimensional ones. But the abstract ops can compute in Python, and a device has kernels for them, so
+they stay in the graph. They are also kept instead of ConvOp, which is just as slow in Python, warns that it is
+deprecated, and is not lifted if it is a gradient. With a compiler nothing changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["keep_convolutions"]
 
 
 def keep_convolutions() -> None:
-    """Leave convolutions as they are where there is no C compiler, from now on."""
+    """Leave convolutions unchanged from now on if there is no C compiler."""
     _patches.install()
 
 

@@ -1,9 +1,9 @@
-"""Observers of new variables, which go also where a rewriter raises an error.
+"""Observers of new variables that are also removed if a rewriter raises an error.
 
-Rewriters that give their results the stack trace of the old ones observe which variables are made meanwhile
-(``theano.gof.opt.inherit_stack_trace``). Where they raise, as `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's
-observer stays: it keeps each variable that is made later, with its graph, as long as the process lives. With it, no
-variable is made in fewer steps either (``fresh``).
+Rewriters that copy the old variables' stack trace to their results observe which variables are made meanwhile
+(``theano.gof.opt.inherit_stack_trace``). If they raise, as `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's
+observer stays: it keeps each later variable, with its graph, alive until the process exits. While it is there,
+``fresh`` cannot speed up making variables.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["install"]
 
 
 def install() -> None:
-    """Take observers of new variables away in any case, from now on."""
+    """Remove observers of new variables even if the block raises, from now on."""
     _patches.install()
 
 
 @contextmanager
 def nodes_constructed() -> Iterator[list[Variable]]:
-    """Yield a list, to which the variables that are made within the block are added."""
+    """Yield a list to which the variables made in the block are appended."""
     made: list[Variable] = []
     observer = made.append
     Variable.append_construction_observer(observer)

@@ -1,10 +1,10 @@
-"""Computes scalar ops in Python as C and NumPy do, and no part of a scalar graph twice.
+"""Computes scalar ops in Python like C and NumPy, and each part of a scalar graph only once.
 
-Where there is no C code, a `Composite` is called for each element of its arrays:
+Without C code, a `Composite` is called for each element of its arrays:
 
-- its elements are Python's objects, and ``~True`` is -2, which is as true as True;
+- its elements are Python objects, and ``~True`` is -2, which is true like True;
 - Theano computes shared subexpressions once per use. The time grows exponentially with the depth of the graph, and
-  the engine, which fuses all that can be fused, makes deep graphs.
+  the engine, which fuses as much as possible, makes deep graphs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["install"]
 
 
 def install() -> None:
-    """Compute scalar ops in Python so, from now on."""
+    """Make scalar ops compute in Python like C from now on."""
     _patches.install()
 
 
 def _invert(self: Invert, x: Any) -> Any:
-    """Return the inverse of a truth value, or of the bits of an integer."""
+    """Return the inverse of a boolean, or of the bits of an integer."""
     return not x if isinstance(x, bool) else ~x
 
 
 def _init_py_impls(self: Composite) -> None:
-    """Make a function for each output that computes it in Python."""
+    """Make a Python function for each output."""
     self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
 
 
@@ -41,7 +41,7 @@ def _impl_of(node: Apply) -> Callable[..., Any]:
 
 
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that computes an output; it looks up nothing, because it is called for each array element."""
+    """Return a function that computes an output; it looks nothing up, because it is called for each array element."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]

@@ -1,4 +1,4 @@
-"""Theano's passes that sort the whole graph and ask each node, to find nothing in most graphs: they look first."""
+"""Theano's passes that sort the whole graph and test each node, but find nothing in most graphs: they search first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.host.api.graph import Apply, FunctionGraph, clients
 from optdb.host.api.patching import Wrapper
 from optdb.host.theano.speedups.bookkeeping import nodes_by_op
 
-#: They replace nodes of this op, and no other.
+#: These passes replace only nodes of this op.
 _CROSSENTROPY_PASSES = (
     nnet.crossentropy_to_crossentropy_with_softmax,
     nnet.crossentropy_to_crossentropy_with_softmax_with_bias,
@@ -42,9 +42,9 @@ def _where_terms_are(apply: Callable[..., tuple[Any, ...]]) -> Callable[..., tup
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum has a term that is a sum without other users, or a product such a factor.
+    """Return whether a sum has a term that is a sum without other users, or a product with such a factor.
 
-    Where there is none at the beginning, nothing is fused, and none comes about.
+    If there is none at the beginning, nothing is fused, and none is created.
     """
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):

@@ -1,4 +1,4 @@
-"""Views with other axes: few operations on arrays, with no parameters made for each node."""
+"""Views with other axes: few array operations, and no parameters made for each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.theano.vectorized.registry import Compute, computes
 __all__: list[str] = []
 
 
-#: Of how many axes every NumPy has arrays. `perform` has the error for more.
+#: The maximum number of axes in all NumPy versions. `perform` raises the error for more.
 _MOST_AXES = 32
 
 

@@ -1,4 +1,4 @@
-"""Increments of rows that are named several times: one sum for each row, where ``np.add.at`` adds number by number."""
+"""Increments of rows with repeated indices: one sum per row, while ``np.add.at`` adds one number at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _make(node: Apply) -> Compute:
 
 
 def _increment_rows(x: np.ndarray, y: np.ndarray, indices: np.ndarray) -> None:
-    """Add rows of `y` to the rows of `x` that `indices` names.
+    """Add rows of `y` to the rows of `x` that `indices` selects.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def _increment_rows(x: np.ndarray, y: np.ndarray, indices: np.ndarray) -> None:
     ValueError
         If `y` has other lengths.
     """
-    rows = np.arange(len(x))[indices]  # no negative ones
+    rows = np.arange(len(x))[indices]  # makes negative indices positive
     values = np.broadcast_to(y, (len(rows), *x.shape[1:]))
     if not values.size:
         return

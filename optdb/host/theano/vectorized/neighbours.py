@@ -1,4 +1,4 @@
-"""Windows of images as rows, which ``perform`` copies number by number."""
+"""Windows of images as rows; ``perform`` copies them number by number."""
 
 from __future__ import annotations
 

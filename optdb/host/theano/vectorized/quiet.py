@@ -37,5 +37,5 @@ def _by_error_object(compute: Callable[..., None]) -> Callable[..., None]:
     return compute_quietly
 
 
-#: Wraps a function so that it raises and warns of no floating-point error.
+#: Wraps a function so that it neither raises nor warns about floating-point errors.
 quiet = _by_error_object if hasattr(np, "seterrobj") else _by_errstate

@@ -1,4 +1,4 @@
-"""Finds the function of arrays that computes an Apply node, by the class of its op."""
+"""Finds the whole-array function that computes an Apply node, by the class of its op."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from optdb.host.api.graph import Apply
 
 __all__ = ["Compute", "Maker", "computes", "function_of"]
 
-#: Computes a node: takes the values of its inputs and the storage cells of its outputs, as ``Op.perform`` does.
+#: Computes a node: takes the values of its inputs and the storage cells of its outputs, like ``Op.perform``.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
-#: Makes the function of a node; None where ``perform`` is the better choice.
+#: Makes the function of a node; returns None if ``perform`` is the better choice.
 Maker = Callable[[Apply], "Compute | None"]
 
 _makers: dict[type | str, Maker] = {}
@@ -20,8 +20,8 @@ _makers: dict[type | str, Maker] = {}
 def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
     """Register the decorated function as the maker of functions for nodes of these ops.
 
-    Subclasses that inherit ``perform`` share it; those with a ``perform`` of their own do not. An op is a class, or its
-    module and name where importing the module takes long.
+    Subclasses that inherit ``perform`` share it; those with their own ``perform`` do not. An op is a class, or
+    its module and name if importing the module takes long.
     """
 
     def register(make: Maker) -> Maker:
@@ -32,9 +32,9 @@ def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
 
 
 def function_of(node: Apply) -> Compute | None:
-    """Return the function of arrays that computes `node`; None where ``perform`` has to."""
+    """Return the whole-array function that computes `node`; None if ``perform`` must be used."""
     op_type = type(node.op)
-    bases: tuple[Any, ...] = op_type.__mro__  # those that are registered have ``perform``
+    bases: tuple[Any, ...] = op_type.__mro__  # registered ones have ``perform``
     for base in bases:
         make = _makers.get(base) or _makers.get(f"{base.__module__}.{base.__qualname__}")
         if make is not None:

@@ -1,7 +1,7 @@
 """Memory for intermediate values: a free list of byte buffers that all nodes share.
 
-A node takes a pool while it computes and puts it back, so that two threads, or a node that runs within another one's
-computation, never share one. A thread that computes alone gets the same pool each time, and nodes keep their views of
+A node takes a pool while it computes and then puts it back, so that two threads, or a node that runs inside another
+node's computation, never share one. A single thread gets the same pool each time, and nodes keep their views of
 it.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 
 __all__ = ["BLOCK_ITEMS", "Pool", "borrow", "give_back"]
 
-#: How many elements are computed at once. Their intermediate values stay in the second-level cache.
+#: The number of elements that are computed at once. Their intermediate values fit in the second-level cache.
 BLOCK_ITEMS = 16384
-#: The largest item, of complex128.
+#: The size of the largest item, complex128.
 _ITEM_BYTES = 16
 
 
@@ -26,7 +26,7 @@ class Pool:
         self._buffers: list[np.ndarray] = []
 
     def view(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Return a C-contiguous array of at most a block in the buffer of that number."""
+        """Return a C-contiguous array of at most one block in the buffer with this number."""
         while len(self._buffers) <= number:
             self._buffers.append(np.empty(BLOCK_ITEMS * _ITEM_BYTES, np.uint8))
         return np.ndarray(shape, dtype, self._buffers[number])
@@ -36,7 +36,7 @@ _free: deque[Pool] = deque()
 
 
 def borrow() -> Pool:
-    """Take a pool that no one else uses."""
+    """Take an unused pool."""
     try:
         return _free.pop()
     except IndexError:

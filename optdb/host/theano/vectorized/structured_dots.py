@@ -1,4 +1,4 @@
-"""Gradients of products with a sparse matrix, one for each stored element, which ``perform`` makes one by one."""
+"""Gradients of products with a sparse matrix, for all stored elements at once; ``perform`` computes one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.theano.vectorized.registry import Compute, computes
 
 __all__: list[str] = []
 
-#: Numbers of a block, which stays in a cache.
+#: The number of elements of a block, which fits in a cache.
 _BLOCK = 2**16
 
 
@@ -28,7 +28,7 @@ def _of_rows(node: Apply) -> Compute | None:
 
 
 def _gradient(node: Apply, by_columns: bool) -> Compute | None:
-    """Return the function of a node; None where an operand is sparse."""
+    """Return the function of a node; None if an operand is sparse."""
     if not all(isinstance(var.type, TensorType) for var in node.inputs):
         return None
 
@@ -47,7 +47,7 @@ def _gradient(node: Apply, by_columns: bool) -> Compute | None:
 
 
 def _multiply_rows(out: np.ndarray, a: np.ndarray, a_rows: np.ndarray, b: np.ndarray, b_rows: np.ndarray) -> None:
-    """Write the products of pairs of rows, which are added up in float64 as the C code does."""
+    """Write the dot products of pairs of rows, which are summed in float64 as in the C code."""
     step = max(1, _BLOCK // max(1, a.shape[1]))
     for start in range(0, len(out), step):
         part = slice(start, start + step)

@@ -1,4 +1,4 @@
-"""Builds Scan's loop in C, which Theano compiles when it is first imported, in a process of its own."""
+"""Builds Scan's loop in C, which Theano compiles on first import, in a separate process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, " + _MODULE
 
 
 def is_scan_loop_built() -> bool:
-    """Return whether Scan's loop is loaded, or is in the compiledir."""
+    """Return whether Scan's loop is loaded or in the compiledir."""
     if _MODULE in sys.modules:
         return True
     return is_built(Path(config.compiledir), _FOLDER)
 
 
 def scan_loop_job(queue: Background) -> Job:
-    """Return the job that builds Scan's loop, as the import of its module does."""
+    """Return the job that builds Scan's loop like the import of its module."""
     flags = {
         "compiledir": str(config.compiledir),
         "cxx": config.cxx,

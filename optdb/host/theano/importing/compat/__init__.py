@@ -1,17 +1,17 @@
-"""Makes Theano's modules work on current versions of Python, NumPy and SciPy, when they are imported.
+"""Makes Theano's modules work with current versions of Python, NumPy and SciPy when they are imported.
 
-Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files stay as they are on disk; these modules
-adapt them between the source and the compiled code, for the modules of Theano, and of
-the libraries that `libraries` lists, alone:
+Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files on disk are not changed; these modules
+transform the code between source and compilation, only for the modules of Theano and of
+the libraries that `libraries` lists:
 
 - `versions` decides which of the layers below the installed versions need;
 - `finder` finds Theano's modules; `loader` compiles their translated source, and caches the result on disk;
 - `translation` rewrites the syntax tree: imports, and operators on numbers;
-- `libraries` lists the libraries on top of Theano that are translated, too: Lasagne, Keras, PyMC3 and others;
-- `modules` holds the targets of redirected imports: NumPy's former names, modules that Python dropped;
-- `promotion` gives operators the result types of NumPy 1, by value, where NumPy 2 has others;
-- `ccode` adds a header to what Theano compiles;
-- `installing` installs Theano where pip alone cannot build it.
+- `libraries` lists the other libraries that are translated: Lasagne, Keras, PyMC3 and others;
+- `modules` has the targets of redirected imports: NumPy's former names, modules that Python dropped;
+- `promotion` gives operators the result types of NumPy 1, by value, if NumPy 2 has others;
+- `ccode` adds a header to Theano's C code;
+- `installing` installs Theano if pip alone cannot build it.
 
 Other modules are not affected: numpy, collections, inspect and ``sys.modules`` stay unchanged.
 """

@@ -1,4 +1,4 @@
-"""Finds the modules that `loader` translates, which it imports on first use."""
+"""Finds the modules that `loader` translates, and imports `loader` on first use."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # A loader of another kind, as pytest's for tests, is used only where no finder has source to translate.
+            # A loader of another kind, such as pytest's for tests, is used only if no finder has source to translate.
             fallback = fallback or spec
         return fallback
 
     def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> Iterator[ModuleSpec]:
         for finder in sys.meta_path:
-            # Other finders that ask the rest, as this one does, would recurse into this one.
+            # Other finders that query the rest, like this one, would recurse into this one.
             if isinstance(finder, TranslatingFinder) or getattr(finder, "asks_others", False):
                 continue
             spec = finder.find_spec(name, path, target)

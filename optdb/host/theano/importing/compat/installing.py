@@ -1,9 +1,9 @@
-"""Installs Theano from the package index where pip alone cannot build it.
+"""Installs Theano from the package index if pip alone cannot build it.
 
-Theano is there as source only, and its setup script ends at Python 3.12: its copy of versioneer uses
-``configparser.SafeConfigParser``, which Python removed. `install` has pip build it, unchanged, in processes that
-find optdb's own ``sitecustomize``, which gives them that class, and setuptools in a folder of its own. pip's own
-settings (index, proxies, constraints) are in force, and pip installs nothing but Theano and its requirements.
+Only Theano's source is on the index, and its setup script fails from Python 3.12 on: its copy of versioneer uses
+``configparser.SafeConfigParser``, which Python removed. `install` makes pip build it, unchanged, in processes that
+find optdb's own ``sitecustomize``, which provides that class, and setuptools in a separate folder. pip's own
+settings (index, proxies, constraints) apply, and pip installs nothing but Theano and its requirements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.host.theano.importing.compat import versions
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
-#: The build tool. Later versions may no longer run setup scripts.
+#: The build tool. Later versions may no longer support setup scripts.
 SETUPTOOLS = "setuptools>=77,<86"
 
 SITECUSTOMIZE = """\
@@ -63,7 +63,7 @@ def install(options: Sequence[str] = ()) -> bool:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # No build isolation, because pip would replace sys.path, where the shim is.
+        # No build isolation, because pip would replace sys.path, which contains the shim.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
     return True
 

@@ -1,13 +1,13 @@
-"""A function of arrays for each scalar op, with the values of its C code.
+"""A whole-array function for each scalar op, with the values of its C code.
 
-A kernel takes the operands and, as its last argument, the array for the result. Before, the operands are converted to
-the dtypes that the kernel asks for, so that NumPy chooses its loop by the dtypes alone, not by values. The dtype is the
-result's, unless the entry says otherwise: C would add an int64 to a float32 as floats, and lose digits.
+A kernel takes the operands and, as its last argument, the output array. The operands are first converted to
+the dtypes that the kernel requires, so that NumPy selects its loop by the dtypes alone, not by values. The dtype is the
+result's, unless the entry specifies another: C would add an int64 to a float32 as floats, and lose digits.
 
-Where C and NumPy differ, C wins: operands of several dtypes are combined in the dtype that C chooses, integers raise
-`ZeroDivisionError` where they are divided by zero, ``floor(x / y)`` is the integer division of floats, and sigmoid and
-softplus saturate where Theano's C code says so. NumPy's results stay where those of C are wrong: the quotient of a
-negative integer and an unsigned one, and the larger of two integers that no double holds.
+If C and NumPy differ, C wins: operands of different dtypes are combined in the dtype that C chooses, dividing
+integers by zero raises `ZeroDivisionError`, ``floor(x / y)`` is the integer division of floats, and sigmoid and
+softplus saturate as in Theano's C code. NumPy's results are kept if those of C are wrong: the quotient of a
+negative integer and an unsigned one, and the maximum of two integers that no double represents.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _from_polar(radius: Any, theta: Any, out: Any) -> None:
 CONVERTING: dict[type, Entry] = {
     scalars.Conj: in_out_dtype(np.conjugate),
 }
-#: Entries of ops that have another rule.
+#: Entries of ops with other conversion rules.
 SPECIAL: dict[type, Entry] = {
     scalars.Real: in_own_dtypes(_real),
     scalars.Imag: in_own_dtypes(_imag),

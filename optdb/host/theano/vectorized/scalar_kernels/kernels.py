@@ -23,7 +23,7 @@ _SPECIAL = {**copies.SPECIAL, **arithmetic.SPECIAL, **choices.SPECIAL, **complex
 
 
 def kernel_of(node: Apply) -> ArrayKernel:
-    """Return the kernel of a node of a scalar op; one that calls ``impl`` element by element for an unknown op."""
+    """Return the kernel of a scalar op's node; for unknown ops, one that calls ``impl`` element by element."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
     signature = ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)
@@ -42,7 +42,7 @@ def known_ops() -> Sequence[type]:
 
 
 def _in_widest_dtype(signature: ScalarDtypes, entry: Entry) -> ArrayKernel:
-    """Return the kernel for a result that may be narrower than the operands, as where a float is added to integers."""
+    """Return the kernel for a result that may be narrower than the operands, as when adding a float to integers."""
     out = signature.out
     wide = np.promote_types(signature.widest, out).name if signature.inputs else out
     kernel = entry(replace(signature, out=wide))

@@ -1,6 +1,6 @@
-"""What the imports of Theano's modules are redirected to.
+"""The targets of redirected imports of Theano's modules.
 
-Each module here stands for one of Python's, NumPy's or SciPy's, is called like it, and gives everything that the
-original has; what the original has lost, or means otherwise by now, is defined here. `translation.REDIRECTED` says
-which module of Theano's imports goes where. Nothing but Theano imports them.
+Each module here replaces one of Python's, NumPy's or SciPy's, has the same name, and provides all names of the
+original; names that the original has lost, or whose meaning has changed, are defined here. `translation.REDIRECTED`
+maps the modules that Theano imports to these. Only Theano imports them.
 """

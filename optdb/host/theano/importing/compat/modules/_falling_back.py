@@ -1,4 +1,4 @@
-"""Makes a module give the names of another one where it has none of its own."""
+"""Makes a module fall back to the names of another one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 def fall_back_to(
     original: ModuleType | str, namespace: dict[str, Any], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a module that stands for another.
+    """Return ``__getattr__`` and ``__dir__`` for a module that replaces another.
 
     Parameters
     ----------
     original : module or str
-        Asked for what the module lacks. A name is imported when it is asked.
+        The source of names that the module lacks. If it is a name, it is imported on first use.
     namespace : dict
         The module's own globals.
     submodules : collection of str
@@ -29,7 +29,7 @@ def fall_back_to(
         if name in submodules:
             return importlib.import_module(f"{namespace['__name__']}.{name}")
         value = getattr(_imported(original), name)
-        namespace[name] = value  # the next use does not come here
+        namespace[name] = value  # so that the next use does not call this function
         return value
 
     def __dir__() -> list[str]:  # noqa: N807

@@ -1,4 +1,4 @@
-"""Makes functions that import the module that they come from when they are called."""
+"""Makes functions that import their original module when they are called."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that stands for one of a module that takes long to import.
+    """Return a function that replaces one of a module that takes long to import.
 
     It can be pickled: Theano keeps such functions in the tags of nodes.
 
     Parameters
     ----------
     module, name : str
-        Where the function is, and what it is called there.
+        The function's module, and its name there.
     """
     return _Later(module, name)
 

@@ -1,6 +1,6 @@
-"""``copy`` with copies of random states that have numbers of their own.
+"""``copy`` with copies of random states that are independent.
 
-In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from one moves the other.
+In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from one advances the other.
 """
 
 import copy as original
@@ -16,7 +16,7 @@ deepcopy = original.deepcopy
 
 
 def copy(value: T) -> T:
-    """Copy an object, not what it refers to; of a random state, its generator, too."""
+    """Make a shallow copy of an object; the generator of a random state is copied as well."""
     return deepcopy(value) if isinstance(value, numpy.random.RandomState) else original.copy(value)
 
 

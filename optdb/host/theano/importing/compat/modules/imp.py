@@ -10,7 +10,7 @@ def find_module(name: str) -> ModuleSpec:
     Raises
     ------
     ImportError
-        Where there is none.
+        If there is no such module.
     """
     spec = importlib.util.find_spec(name)
     if spec is None:

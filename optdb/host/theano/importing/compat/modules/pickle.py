@@ -1,4 +1,4 @@
-"""``pickle`` with picklers that take functions for persistent objects as attributes.
+"""``pickle`` with picklers whose functions for persistent objects can be assigned as attributes.
 
 ``theano.misc.pkl_utils`` assigns ``pickler.persistent_id`` and ``unpickler.persistent_load``. Python 3.13.0 makes these
 attributes of its own classes read-only; instances of a subclass still have them.

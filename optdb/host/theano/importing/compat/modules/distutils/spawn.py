@@ -4,5 +4,5 @@ import shutil
 
 
 def find_executable(executable: str, path: str | None = None) -> str | None:
-    """Return where a program lies, None where there is none."""
+    """Return the path of a program; None if there is none."""
     return shutil.which(executable, path=path)

@@ -1,4 +1,4 @@
-"""``distutils.sysconfig``: how Python was built, as ``sysconfig`` tells it."""
+"""``distutils.sysconfig``: how Python was built, according to ``sysconfig``."""
 
 import sysconfig
 from sysconfig import get_config_h_filename, get_config_var, get_config_vars, get_python_version

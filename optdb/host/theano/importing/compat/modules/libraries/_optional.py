@@ -1,4 +1,4 @@
-"""Replaces what is missing of a package that a library imports, but needs for some of its features alone."""
+"""Replaces the missing parts of a package that a library imports but only needs for some features."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Optional:
     name : str
         The package.
     cure : str
-        What to do where it is missing, for messages.
+        The remedy if it is missing, for messages.
 
     Attributes
     ----------
     module : module or None
-        The package; None where it cannot be imported.
+        The package; None if it cannot be imported.
     reason : str
-        Why not, for messages.
+        Why it cannot be imported, for messages.
     """
 
     def __init__(self, name: str, cure: str) -> None:
@@ -37,15 +37,15 @@ class Optional:
             missing = error.name or name
             self.reason = f"{name} is not installed" if missing == name else f"{name} needs {missing}"
         except Exception as error:
-            # A version that is too old for this NumPy fails with any exception.
+            # A version that is too old for this NumPy may raise any exception.
             self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
 
     def has(self, attribute: str) -> bool:
-        """Return whether the package is there and has a name."""
+        """Return whether the package is available and has a name."""
         return self.module is not None and hasattr(self.module, attribute)
 
     def get(self, attribute: str) -> Any:
-        """Return what a name stands for in the package, or a function that raises `NotImplementedError`."""
+        """Return the package's object of a name, or a function that raises `NotImplementedError`."""
         if attribute.startswith("__") and attribute != "__version__":
             raise AttributeError(f"module {self.name!r} has no attribute {attribute!r}")
         if self.has(attribute):
@@ -53,7 +53,7 @@ class Optional:
         return self._missing(attribute)
 
     def describe_missing(self, attribute: str) -> str:
-        """Return a message that names what is missing, and the cure."""
+        """Return a message that names the missing part and the cure."""
         reason = self.reason
         if self.module is not None:
             reason = f"{self.name} {getattr(self.module, '__version__', '')} has no {attribute}"
@@ -67,9 +67,9 @@ class Optional:
         return missing
 
     def make_class(self, attribute: str) -> type:
-        """Return a class for annotations and instance checks, where the package has none of this name.
+        """Return a class for annotations and instance checks, if the package has none of this name.
 
-        Its objects have no attributes; the message names the cure.
+        Its objects have no attributes; the error message names the cure.
         """
         if self.has(attribute):
             return getattr(self.module, attribute)

@@ -1,4 +1,4 @@
-"""``climate`` for theanets, whose logger was a function of it: the package of this name on the index is another one."""
+"""``climate`` for theanets, which uses its logger function; the package of this name on the index is another one."""
 
 import logging
 

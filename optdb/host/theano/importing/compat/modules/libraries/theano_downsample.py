@@ -28,7 +28,7 @@ def max_pool_2d(
     ignore_border : bool
         Whether to leave out windows that are not complete.
     st : tuple of int, optional
-        The distance of windows; by default, their size.
+        The stride of windows; by default, their size.
     padding : tuple of int
         The width of the border to add.
     mode : str

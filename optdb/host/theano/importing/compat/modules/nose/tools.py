@@ -1,4 +1,4 @@
-"""``nose.tools``: unittest's assertions as functions, and decorators of tests."""
+"""``nose.tools``: unittest's assertions as functions, and test decorators."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Case(unittest.TestCase):
-    """Gives the assertions something to be methods of."""
+    """A test case whose methods are the assertions."""
 
     maxDiff = None
 
@@ -62,7 +62,7 @@ def raises(*exceptions: type[BaseException]) -> Callable[[Callable[..., Any]], C
 
 
 def nottest(function: Any) -> Any:
-    """Mark a function as no test."""
+    """Mark a function as not being a test."""
     function.__test__ = False
     return function
 

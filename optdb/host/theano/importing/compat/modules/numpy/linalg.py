@@ -1,4 +1,4 @@
-"""``numpy.linalg``, which is its own submodule ``linalg`` by now."""
+"""``numpy.linalg``, which also replaces its former submodule ``linalg``."""
 
 import sys
 

@@ -4,7 +4,7 @@
 
 import numpy
 
-# Asking NumPy itself would import all of numpy.testing, to find nothing.
+# Querying NumPy itself would import all of numpy.testing only to find nothing.
 if numpy.lib.NumpyVersion(numpy.__version__) >= "1.25.0":
     raise ModuleNotFoundError("No module named 'numpy.testing.nosetester'", name="numpy.testing.nosetester")
 

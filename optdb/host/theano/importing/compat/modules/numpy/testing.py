@@ -11,7 +11,7 @@ from optdb.host.theano.importing.compat.modules._falling_back import fall_back_t
 
 
 def skipif(condition: bool | Callable[[], bool], message: str = "Skipping test because of a condition.") -> Any:
-    """Return a decorator that skips a test where a condition holds."""
+    """Return a decorator that skips a test if a condition holds."""
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         return unittest.skipIf(condition() if callable(condition) else condition, message)(test)
@@ -20,7 +20,7 @@ def skipif(condition: bool | Callable[[], bool], message: str = "Skipping test b
 
 
 def knownfailureif(condition: bool | Callable[[], bool], message: str = "Known failure.") -> Any:
-    """Return a decorator for tests that are known to fail where a condition holds."""
+    """Return a decorator for tests that are known to fail if a condition holds."""
     return skipif(condition, message)
 
 
@@ -44,7 +44,7 @@ dec = SimpleNamespace(skipif=skipif, knownfailureif=knownfailureif, slow=slow, s
 
 
 class Tester:
-    """Replaces NumPy's runner of a package's tests, which PyMC3 creates when it is imported."""
+    """Replaces NumPy's test runner, which PyMC3 creates when it is imported."""
 
     def __init__(self, *args: object, **options: object) -> None:
         pass

@@ -1,4 +1,4 @@
-"""``numpy.distutils.system_info``: which libraries there are. optdb looks for a BLAS itself."""
+"""``numpy.distutils.system_info``: the installed libraries. optdb looks for a BLAS itself."""
 
 default_lib_dirs: list[str] = []
 
@@ -10,5 +10,5 @@ class system_info:  # noqa: N801
 
 
 def get_info(name: str, notfound_action: int = 0) -> dict[str, object]:
-    """Return what is known of a library: nothing."""
+    """Return the information about a library: none."""
     return {}

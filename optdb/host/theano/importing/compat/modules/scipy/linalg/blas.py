@@ -1,4 +1,4 @@
-"""``scipy.linalg.blas``: the functions by which Theano computes where it has no C code."""
+"""``scipy.linalg.blas``: the functions that Theano uses without C code."""
 
 import sys
 
@@ -10,7 +10,7 @@ MODULE = "scipy.linalg.blas"
 sgemv, dgemv, cgemv, zgemv = (later(MODULE, f"{letter}gemv") for letter in "sdcz")
 sger, dger, cgeru, zgeru = (later(MODULE, name) for name in ("sger", "dger", "cgeru", "zgeru"))
 
-#: Theano looks for the functions here first: in SciPy of 2012 this was a module of its own.
+#: Theano first looks for the functions here: in SciPy of 2012 this was a separate module.
 fblas = sys.modules[__name__]
 
 __getattr__, __dir__ = fall_back_to(MODULE, globals())
