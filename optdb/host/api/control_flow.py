@@ -107,7 +107,7 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop with additional sequences, from which its body reads variables it had computed.
+    """Return the outputs of a loop with additional sequences, from which its body now computes some variables.
 
     Sequences that the body no longer needs are dropped.
 

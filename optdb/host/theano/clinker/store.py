@@ -160,7 +160,7 @@ class ModuleStore:
         Parameters
         ----------
         max_age_s : float
-            Modules whose last access is longer ago are removed, in seconds.
+            The age in seconds of the last access beyond which a module is removed.
         """
         # Always, because the last process to compile may have been killed.
         self._remove_abandoned()

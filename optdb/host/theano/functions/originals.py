@@ -79,7 +79,7 @@ def original_of(function: Function) -> Original:
     Raises
     ------
     TypeError
-        If it is not a compiled function, or has inputs that calls update.
+        If it is not a compiled function, or has inputs that its calls update.
     """
     if not isinstance(function, Function):
         raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")

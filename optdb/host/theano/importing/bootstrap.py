@@ -185,7 +185,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     flags.warn_without_section(configparser)
 
 
-#: The names that Theano's flag ``mode`` accepts.
+#: The names that Theano's flag ``mode`` accepts besides Mode objects.
 _MODES = ("Mode", "DebugMode", "FAST_RUN", "NanGuardMode", "FAST_COMPILE", "DEBUG_MODE")
 _OUR_MODES = ("TOPO", "OPENCL")
 

@@ -244,7 +244,7 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite of the same scalar graph with other output types; Theano copies and merges the graph."""
-    if type(self) is not Composite or type(Composite) is not MetaObject:  # subclasses; or ops are shared
+    if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
     vars(out).update(vars(self))

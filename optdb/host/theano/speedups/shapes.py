@@ -275,7 +275,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule taking a length that is a replaced variable from its replacement."""
+        """Schedule taking a length of a replaced variable from its replacement."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner

@@ -90,9 +90,9 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
     Returns
     -------
     Tier
-        As `tier` gives it.
+        The result of `tier`.
 
-    The result of `tier`.
+    Raises
     ------
     TimeoutError
         If the C code is not built in time. The function continues in Python, and changes over later.
