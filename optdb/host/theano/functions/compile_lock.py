@@ -1,4 +1,4 @@
-"""Theano's lock of the compiledir, which the linkers of Theano take: where no file can be written, it is an error."""
+"""Makes Theano's lock of the compiledir, which its linkers take, raise an error if no file can be written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["refuse_full_disks"]
 
 
 def refuse_full_disks() -> None:
-    """Raise an error, from now on, where the lock's file cannot be written."""
+    """Raise an error from now on if the lock's file cannot be written."""
     _patches.install()
 
 

@@ -163,7 +163,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
         if name == "blas.ldflags":
-            # Only the default is replaced: Theano uses it if no value is given elsewhere.
+            # Only the default is replaced: Theano calls it if no value is given elsewhere.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
             # Modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.

@@ -40,7 +40,7 @@ class UnusableCompiledir(RuntimeError):
         What failed, and in which folder.
     """
 
-    #: What the user can do. Lines that begin with four spaces are to be copied.
+    #: The remedy for the user. Lines that begin with four spaces are commands to copy.
     cure = (
         "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
     )
@@ -58,7 +58,7 @@ class UnusableCompiler(RuntimeError):
     finding : str
         What failed.
     cure : str
-        What the user can do. Lines that begin with four spaces are to be copied.
+        The remedy for the user. Lines that begin with four spaces are commands to copy.
     """
 
     def __init__(self, finding: str, cure: str) -> None:
