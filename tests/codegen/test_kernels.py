@@ -25,6 +25,8 @@ from optdb.codegen.kernels import (
     UnsupportedKernel,
     compile_kernels,
     ctype,
+    one_program,
+    try_compile,
 )
 from optdb.runtime import build
 from optdb.runtime.arrays import empty, from_host
@@ -303,6 +305,19 @@ def test_kernels_of_one_code_and_of_several_are_one_program(monkeypatch):
         compiled[name].call(1, 1, a)
     assert a.get()[0] == 7
     assert len(built) == 1
+
+
+def test_an_optional_kernel_is_built_within_a_block_of_one_program(caplog):
+    """Whoever asks for it takes other kernels if it does not build."""
+    right = Kernel("KERNEL void fine(GLOBAL_MEM int *a) { a[0] = 5; }", "fine", [BUFFER])
+    wrong = Kernel("KERNEL void not_built(GLOBAL_MEM int *a) { a[0] = never_declared; }", "not_built", [BUFFER])
+    a = zeros(1, "int32")
+    with one_program():
+        assert try_compile([wrong], runtime_context(), "MyOp", "Other kernels compute it") is None
+        found = try_compile([right], runtime_context(), "MyOp", "Other kernels compute it")
+        found["fine"].call(1, 1, a)
+        assert a.get()[0] == 5
+    assert caplog.text.count("Other kernels compute it, since a kernel does not build") == 1
 
 
 def test_errors_show_the_log_and_the_numbered_source_and_name_the_kernel():

@@ -162,12 +162,19 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 def try_compile(
     kernels: Iterable[Kernel], context: Context, name: str, consequence: str
 ) -> dict[str, CompiledKernel] | None:
-    """Build optional kernels; if they do not build, log a warning with the consequence and return None."""
+    """Build optional kernels; if they do not build, log a warning with the consequence and return None.
+
+    They are built immediately, also within `one_program`: the caller chooses other kernels if they do not build.
+    """
+    waiting = getattr(_waiting, "units", None)
+    _waiting.units = None
     try:
         return compile_kernels(kernels, context, name)
     except BuildError as error:
         _logger.warning("%s, since a kernel does not build:\n%s", consequence, error.log)
         return None
+    finally:
+        _waiting.units = waiting
 
 
 @contextmanager
