@@ -91,6 +91,10 @@ def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     return _kernels(spaced)
 
 
+#: Opening brackets, with the closing ones.
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+
+
 def _tokens(source: str) -> Iterator[str]:
     for number, line in enumerate(source.split("\n"), 1):
         if "#" not in line:
@@ -110,15 +114,15 @@ def _check_words(tokens: Sequence[str]) -> None:
 
 
 def _check_brackets(tokens: Sequence[str]) -> None:
-    depth = 0
+    ends: list[str] = []
     for token in tokens:
-        if token in "([{":
-            depth += 1
-            if depth > _MAX_BRACKET_DEPTH:
+        if token in _BRACKETS:
+            ends.append(_BRACKETS[token])
+            if len(ends) > _MAX_BRACKET_DEPTH:
                 raise SourceError(f"has more than {_MAX_BRACKET_DEPTH} brackets within each other")
-        elif token in ")]}":
-            depth -= 1
-    if depth:
+        elif token in ")]}" and (not ends or ends.pop() != token):
+            raise SourceError("has brackets that do not match")
+    if ends:
         raise SourceError("has brackets that do not match")
 
 
