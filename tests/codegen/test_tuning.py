@@ -9,7 +9,7 @@ from optdb.codegen.gemm import blocks, trials, tune
 from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock, TunedBlocks
 from optdb.codegen.gemm.problem import CLASSES, classify
 from optdb.codegen.gemm.products import matmul, matmul_kernels
-from optdb.codegen.kernels import Kernel, compile_kernels
+from optdb.codegen.kernels import BUFFER, Kernel, compile_kernels
 from optdb.runtime import binaries, clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
@@ -88,6 +88,16 @@ def test_candidates_that_compute_something_else_are_left_out(context, quick, mon
     monkeypatch.setattr(tune, "kernels_of", with_a_mistake)
     trials = tune._Trials(context, "float32", [BEST, WRONG])
     assert set(trials.kernels) == {BEST}
+
+
+def test_candidates_that_do_not_build_are_left_out(context, quick, monkeypatch, caplog):
+    broken = Kernel("KERNEL void matmul_8x16(GLOBAL_MEM float *a) { a[0] = never_declared; }", "matmul_8x16", [BUFFER])
+    of_block = tune.kernels_of
+    monkeypatch.setattr(tune, "kernels_of", lambda found, *args: [broken] if WRONG in found else of_block(found, *args))
+    assert list(tune._Trials(context, "float32", [BEST, WRONG]).kernels) == [BEST]
+    assert "the candidate matmul_8x16 is left out, since a kernel does not build" in caplog.text
+    with pytest.raises(RuntimeError, match="no candidate multiplies matrices of float32"):
+        tune._Trials(context, "float32", [WRONG])
 
 
 @pytest.mark.parametrize("units", [1, 2, 64, 132, 500])

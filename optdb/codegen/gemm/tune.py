@@ -20,7 +20,7 @@ from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.gemm.trials import best_seconds
-from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array, from_host, to_host
@@ -106,11 +106,16 @@ class _Trials:
         self.dtype = dtype
         self.kernels: dict[Block, Mapping[str, CompiledKernel]] = {}
         for block in sorted(candidates, key=lambda block: block.name):
-            kernels = compile_kernels(kernels_of({block}, dtype, context), context, f"the candidate {block.name}")
+            name = f"the candidate {block.name}"
+            kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is left out")
+            if kernels is None:
+                continue
             arrays = self._arrays(*_TRIAL)
             self._computing(block, kernels, *arrays)()
             if self._is_right(*arrays):
                 self.kernels[block] = kernels
+        if not self.kernels:
+            raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
 
     def time(self, products: list[tuple[int, int, int]]) -> dict[Block, float]:
         """Return the geometric mean of each candidate's times for some products, in seconds."""
