@@ -7,10 +7,11 @@ at all: the state of an OpenCL driver (threads, locks) does not survive a fork.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,6 +57,15 @@ def _generate_invokers() -> None:
     finally:
         cl._PYOPENCL_NO_CACHE = no_cache
     invoker.invoker_cache = _Invokers()  # type: ignore[assignment]  # has the methods that PyOpenCL uses
+    generate: Callable[..., Any] = invoker.generate_enqueue_and_set_args
+    lock = threading.Lock()
+
+    @functools.wraps(generate)
+    def generate_once(*args: Any) -> Any:
+        with lock:  # Python warns of code that two threads generate at the same time
+            return generate(*args)
+
+    invoker.generate_enqueue_and_set_args = generate_once
 
 
 _generate_invokers()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from pyopencl import invoker
@@ -58,3 +62,21 @@ def test_what_launches_a_kernel_is_generated_once():
     numbers = launchers(None, np.int32)
     assert launchers(None, np.int32) == numbers
     assert launchers(None, np.uint32) != numbers
+
+
+def test_threads_generate_what_launches_a_kernel_once(monkeypatch):
+    """PyOpenCL's function asks its cache, and generates; in between, another thread may do the same."""
+    generated = []
+
+    def generate(*args):
+        time.sleep(0.01)
+        generated.append(args)
+        return types.SimpleNamespace(mod_globals={"enqueue": len(generated), "set_args": None}), "enqueue"
+
+    monkeypatch.setattr(invoker, "_generate_enqueue_and_set_args_module", generate)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(
+            lambda _: invoker.generate_enqueue_and_set_args("of_threads", 1, 1, (np.int32,), False, False, []), range(4)
+        )
+        assert [enqueue for enqueue, _ in found] == [1] * 4
+    assert len(generated) == 1
