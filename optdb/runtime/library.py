@@ -61,9 +61,9 @@ def _generate_invokers() -> None:
     lock = threading.Lock()
 
     @functools.wraps(generate)
-    def generate_once(*args: Any) -> Any:
+    def generate_once(*args: Any, **kwargs: Any) -> Any:
         with lock:  # Python warns of code that two threads generate at the same time
-            return generate(*args)
+            return generate(*args, **kwargs)
 
     invoker.generate_enqueue_and_set_args = generate_once
 
