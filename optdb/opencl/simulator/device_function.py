@@ -1,6 +1,6 @@
-"""Runs a compiled function on a device; checks, profiles and reports on its calls.
+"""A compiled function on a device, with methods that check, profile and explain its calls.
 
-`DeviceFunction.run_async` returns a :class:`~optdb.device.futures.Future` before the device is done.
+`DeviceFunction.run_async` returns a :class:`~optdb.device.futures.Future` before the device has finished.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ T = TypeVar("T")
 
 
 class DeviceFunction:
-    """A method of a simulator: a compiled function on a device, called as the original is, by one thread at a time."""
+    """A method of a simulator: a compiled function on a device, called like the original, by one thread at a time."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         refuse_pytensor("SimulatorOCL", function)
         if not isinstance(function, Function):
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         self.__name__ = name
-        #: What `inspect.signature` returns: the inputs of the function.
+        #: The result of `inspect.signature`: the inputs of the function.
         self.__signature__ = signature = _signature(function)
-        #: The same, for people.
+        #: The signature as text.
         self._arguments = str(signature)
         self._simulator = simulator
         self._state = state
         self._function = function
-        #: Takes the arguments.
+        #: Copy of the function that parses the arguments.
         self._taker = function_like(function)
         self._executable = self._taker.fn = _executable(function, self._taker, state)
         self._checker: Checker | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute on the device what the function computes.
+        """Compute the function on the device.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the function, with its shapes and dtypes. They are copied to the device, or lent to it
-            for the time of the call where it shares the host's memory.
+            The arguments of the function, with its shapes and dtypes. They are copied to the device. A device that
+            shares the host's memory may instead read them directly during the call.
 
         Returns
         -------
@@ -96,10 +96,10 @@ class DeviceFunction:
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function several times with the same arguments, and return what the last call returns.
 
-        The arguments go to the device once, and only the last outputs come back. As far as no node needs the host,
-        a step is nothing but its commands. Each step reads the values that were passed, also of arguments that the
-        function may overwrite (``theano.In(mutable=True)``). Only an array that an in-place op of your own overwrites
-        has new values in each step.
+        The arguments are uploaded once, and only the last outputs are downloaded. If no node needs the host, a step
+        only enqueues its commands. Each step reads the values that were passed, even of arguments that the function may
+        overwrite (``theano.In(mutable=True)``). The exception is an array that an in-place op of your own overwrites:
+        it has new values in each step.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class DeviceFunction:
             return self._call_with(functools.partial(executable, run=run), args, kwargs)
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
-        """Begin a call, and return before the device is done with it, as far as no node needs the host.
+        """Start a call, and return before the device has finished it, unless a node needs the host.
 
         Later calls run after it; the caller may change the arguments.
 
@@ -153,7 +153,7 @@ class DeviceFunction:
         Returns
         -------
         Future
-            ``wait()`` returns the results. Those on the host have no values before.
+            ``wait()`` returns the results. Host arrays have no valid values before that.
 
         Raises
         ------
@@ -173,12 +173,12 @@ class DeviceFunction:
             return Future(returned, span, events)
 
     def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
-        """Return how much memory a call takes on the device, without making it.
+        """Return how much memory a call takes on the device, without running it.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the call. Their shapes matter, and integers that determine shapes.
+            The arguments of the call. Only shapes matter, and integers that determine shapes.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class DeviceFunction:
         SimulatorClosed
             If the simulator was closed.
         optdb.runtime.tracing.Untraceable
-            If there was no call with such arguments, and it cannot be known without one.
+            If no call had such arguments, and the memory cannot be determined without one.
         """
         with self._state.turn():
             self._state.check_open()
@@ -199,25 +199,25 @@ class DeviceFunction:
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
         """Compute a call step by step, and compare each step with Theano's own ops on the same inputs.
 
-        Nothing changes: shared variables, and inputs with updates, stay as they are. For a method that was added, it is
+        Shared variables and inputs with updates do not change. An added method is checked with
         ``simulator.name.check(...)``.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            As for a call.
+            The arguments of the call.
         raise_on_difference : bool
             Whether to raise if a step differs.
 
         Returns
         -------
         CheckReport
-            Which steps differ; the first of them in full. It prints as tables.
+            The steps that differ; the first one in full. It prints as tables.
 
         Raises
         ------
         StepsDiffer
-            If a step differs, and that was asked for.
+            If a step differs and `raise_on_difference` is true.
         """
         with self._state.turn():
             self._state.check_open()
@@ -228,21 +228,21 @@ class DeviceFunction:
         return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure the time of a call: of each kernel on the device, and of each node on the host.
+        """Measure the time of a call: each kernel on the device, and each node on the host.
 
-        Nothing changes, as in `check`. For a method that was added, it is ``simulator.name.profile(...)``.
+        As in `check`, no values change. An added method is profiled with ``simulator.name.profile(...)``.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            As for a call.
+            The arguments of the call.
         n : int
-            How many calls are measured, after a warm-up call.
+            Number of calls to measure, after a warm-up call.
 
         Returns
         -------
         ProfileReport
-            It prints as tables; ``rows`` is for programs, and ``chrome_trace(path)`` writes a file for browsers.
+            It prints as tables. ``rows`` has the data for programs; ``chrome_trace(path)`` writes a trace for browsers.
 
         Raises
         ------
@@ -254,19 +254,19 @@ class DeviceFunction:
             return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Tell what runs where, and why; with a call's arguments, what that call moves, too. Nothing changes.
+        """Explain which nodes run where, and why; with a call's arguments, also its transfers. No values change.
 
-        For a method that was added, it is ``simulator.name.report(...)``.
+        For an added method, use ``simulator.name.report(...)``.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            As for a call, or none.
+            The arguments of a call, or none.
 
         Returns
         -------
         Explanation
-            As `optdb.explain` gives it: it prints as tables, and draws a picture.
+            The same as `optdb.explain` returns: it prints as tables, and draws a diagram.
 
         Raises
         ------
@@ -283,7 +283,7 @@ class DeviceFunction:
             return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy it as the simulator, and its name there."""
+        """Pickle and copy the method as the simulator and the method's name."""
         return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
@@ -305,7 +305,7 @@ class DeviceFunction:
         return inspected[0]
 
     def _call_with(self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take arguments and return results as a call does; `compute` computes in place of the executable."""
+        """Take arguments and return results as a call does, with `compute` instead of the executable."""
         vars(compute).update(need_update_inputs=False)
         try:
             return computed_by(self._taker, compute)(*args, **kwargs)
@@ -314,7 +314,7 @@ class DeviceFunction:
             raise
 
     def _restore_defaults(self, error: BaseException) -> None:
-        """Drop arguments that stood in for defaults; after an `Exception`, Theano's Function does so itself."""
+        """Drop arguments that replaced defaults; after an `Exception`, Theano's Function does so itself."""
         if isinstance(error, Exception):
             return
         for container, (_, refeed, value) in zip(self._taker.input_storage, self._taker.defaults, strict=True):
@@ -322,20 +322,20 @@ class DeviceFunction:
                 container.storage[0] = getattr(value, "storage", [value])[0]
 
     def _kept_inputs(self) -> list[Any]:
-        """Return the values of inputs that calls change."""
+        """Return copies of the inputs that calls change."""
         return [copy.copy(container.storage[0]) for container in _updated(self._taker)]
 
     def _keep_inputs(self, values: Iterable[Any]) -> None:
-        """Take other values of inputs that calls change."""
+        """Set the inputs that calls change to `values`."""
         for container, value in zip(_updated(self._taker), values, strict=True):
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Give inputs that calls change the values that Theano's function has for them."""
+        """Reset inputs that calls change to the values in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:
-        """Release the executable and its memory; the simulator is closed."""
+        """Release the executable and its memory when the simulator is closed."""
         self._taker = self._executable = self._checker = None  # type: ignore[assignment]  # no closed method is used
 
 
@@ -359,10 +359,10 @@ def _updated(function: Function) -> list[Container]:
 
 
 def _signature(function: Function) -> Signature:
-    """Return how a compiled function is called.
+    """Return the signature of a compiled function.
 
-    Inputs without a name of their own are positional only, and so are those before them; an input without a default
-    that comes after one with a default is keyword only. Shared variables are no parameters.
+    Inputs without a valid unique name, and all inputs before them, are positional only. An input without a default
+    after one with a default is keyword only. Shared variables are not parameters.
     """
     taken = [
         (spec, required)
@@ -384,7 +384,7 @@ def _signature(function: Function) -> Signature:
 
 
 def _names(given: list[str | None]) -> list[str]:
-    """Return a name for each input: its own, if that is an identifier and unique."""
+    """Return a name for each input: its own if that is a unique identifier, else ``input_<index>``."""
     return [
         name
         if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1

@@ -1,7 +1,7 @@
-"""Shared variables of a simulator whose arrays lie next to each other on the device (`PackedVariables`).
+"""Shared variables of a simulator, packed into one device buffer per dtype (`PackedVariables`).
 
-Their values may leave the device piece by piece, as soon as they are computed (`PiecewiseDownload`), and those of
-another device may come as they get ready (`PackedTerm`). Queues of their own copy them.
+`PiecewiseDownload` downloads their values piece by piece, as soon as they are computed. `PackedTerm` uploads another
+device's values as they become ready. Both copy on separate queues.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedTerm", "PackedVariables", "Piece", "PiecewiseDownload", "finish", "is_placed"]
 
-#: Fewer bytes do not leave a device by themselves: it takes longer to begin a copy.
+#: Minimum bytes of a separate download: with fewer, starting the copy takes longer than the copy itself.
 PIECE_NBYTES = 1 << 19
 #: Returns the array in a cell.
 _first_of = operator.itemgetter(0)
-#: Names of transfers that no op makes.
+#: Names of transfers that belong to no op.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 
 Shape = tuple[int, ...]
 
 
 def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
-    """Tell whether a simulator has a shared variable on its device."""
+    """Return whether a simulator keeps a shared variable on its device."""
     return simulator._state.find(variable).array_type is not None
 
 
 def finish(simulator: SimulatorOCL) -> None:
-    """Wait until the device has done all that it was given: a call without results returns before."""
+    """Wait until the device has finished all enqueued work; a call without results does not wait for it."""
     state = simulator._state
     with state.turn():
         state.check_open()
@@ -61,15 +61,15 @@ def finish(simulator: SimulatorOCL) -> None:
 
 
 class PackedVariables:
-    """Shared variables on a device, in one buffer for each dtype: one transfer moves all of a dtype.
+    """Shared variables on a device, in one buffer per dtype: a single transfer copies all variables of a dtype.
 
-    The functions of the simulator read them where they lie, and write their next values there. No function may run
-    between `download` or `open` and `release` or `upload`.
+    The simulator's functions read the variables from these buffers and write their next values there. No function may
+    run between `download` or `open` and `release` or `upload`.
 
     Parameters
     ----------
     simulator : SimulatorOCL
-        Its functions use the variables.
+        The simulator whose functions use the variables.
     variables : sequence of Variable
         Theano's shared variables, all of them on the device.
     """
@@ -78,14 +78,14 @@ class PackedVariables:
         self._state = simulator._state
         self._cells = [self._state.find(variable).cell for variable in variables]
         dtypes = [np.dtype(variable.type.dtype) for variable in variables]
-        #: The numbers of the variables of each dtype.
+        #: Indices of the variables of each dtype.
         self._members: dict[np.dtype, list[int]] = {}
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
-        #: The arrays that were packed last.
+        #: The cells' arrays after the last `pack`.
         self._packed: list[Any] = []
-        #: By dtype, what adds up vectors on the device.
+        #: Adders of vectors on the device, by dtype.
         self._adders: dict[np.dtype, _Adder] = {}
 
     @property
@@ -95,16 +95,16 @@ class PackedVariables:
 
     @property
     def are_copied(self) -> bool:
-        """Whether the host's vectors are copies: the device has memory of its own."""
+        """Whether the host's vectors are copies, since the device has memory of its own."""
         return not maps_buffers(self._state.context)
 
     @property
     def shapes(self) -> list[Shape]:
-        """The present shapes."""
+        """The current shapes."""
         return [cell[0].shape for cell in self._cells]
 
     def lay_out(self, shapes: Sequence[Shape]) -> None:
-        """Let the variables have arrays of some shapes, next to each other, whose values are to be written."""
+        """Give the variables contiguous, uninitialized arrays of these shapes."""
         with self._state.turn():
             self._state.check_open()
             for dtype, members in self._members.items():
@@ -113,9 +113,9 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Wait for the device; return a vector for each dtype, which is not to be changed.
+        """Wait for the device; return a vector for each dtype, which must not be modified.
 
-        Arrays that a function has put elsewhere, since they have another shape, are packed first.
+        Arrays that a function stored elsewhere, because their shape changed, are packed first.
         """
         with self._state.turn():
             self._state.check_open()
@@ -124,13 +124,13 @@ class PackedVariables:
             return [vector.download() for vector in self._vectors.values()]
 
     def open(self) -> list[np.ndarray]:
-        """Return a vector for each dtype, all of which is to be written before `upload`."""
+        """Return a vector for each dtype; the caller must write all elements before `upload`."""
         with self._state.turn():
             self._state.check_open()
             return [vector.open() for vector in self._vectors.values()]
 
     def upload(self) -> None:
-        """Upload the vectors that `open` has returned."""
+        """Upload the vectors that `open` returned."""
         with self._state.turn():
             self._state.check_open()
             self._record(TO_DEVICE)
@@ -138,28 +138,28 @@ class PackedVariables:
                 vector.upload()
 
     def release(self) -> None:
-        """Give the variables back to functions."""
+        """Let functions use the variables again."""
         with self._state.turn():
             self._state.check_open()
             for vector in self._vectors.values():
                 vector.release()
 
     def copy_from(self, other: PackedVariables) -> None:
-        """Copy the values of as many variables of the same shapes, on the device."""
+        """Copy the values of `other`, which has variables of the same shapes, on the device."""
         with self._state.turn():
             self._state.check_open()
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
     def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
-        """Let the variables have sums of terms, added up on the device in their order; do not wait.
+        """Set the variables to the sums of terms, added in order on the device, without waiting.
 
         Parameters
         ----------
         own : PackedVariables
-            Of the same shapes. Their vectors on the device are the term that is None.
+            Variables of the same shapes. Their vectors on the device replace a term that is None.
         terms : sequence of PackedTerm or None
-            Two or more.
+            Two or more terms.
         calls : Immediate or Script
             Enqueues the commands.
         """
@@ -176,9 +176,9 @@ class PackedVariables:
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self) -> None:
-        """Copy arrays into the vectors that functions have not written there: they have another shape, or order."""
+        """Copy into the vectors the arrays that functions stored elsewhere, because of another shape or order."""
         self.release()
-        # A plan leaves the very arrays that it has left before.
+        # A replayed plan stores the same array objects again.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
             return
         shapes = self.shapes
@@ -198,7 +198,7 @@ class PackedVariables:
                 record_transfer(transfer, vector.nbytes)
 
     def _fitting(self, dtype: np.dtype, shapes: list[Shape]) -> PackedVector:
-        """Return the vector of a dtype if it has these shapes, or else a new one."""
+        """Return the vector of a dtype; replace it first if its shapes differ."""
         vector = self._vectors.get(dtype)
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
@@ -207,23 +207,23 @@ class PackedVariables:
 
 @dataclass
 class Piece:
-    """Packed variables on the host, which are complete once `wait` returns."""
+    """Some of the packed variables, on the host; their values are complete once `wait` returns."""
 
-    #: Where they are in the vector of a dtype, and their values.
+    #: Dtype, range in the vector of this dtype, and values of each part.
     parts: list[tuple[np.dtype, slice, np.ndarray]]
-    #: Of the copies.
+    #: Events of the copies.
     events: list[Any]
-    #: Whether it is complete only when all variables are.
+    #: Whether the piece is complete only when all variables are computed.
     is_last: bool
 
     def wait(self) -> None:
-        """Wait until the values are there. Any thread may wait."""
+        """Wait for the values. Any thread may wait."""
         Arrival(self.events).wait()
 
 
 @dataclass(eq=False, slots=True)
 class _EnqueuePart(Transfer):
-    """A copy to the host of neighbours that are packed: it begins where a plan computes them where they are packed."""
+    """Copies adjacent packed variables to the host, if the plan computes them in the packed vector."""
 
     kind: ClassVar[str] = "fetch"
 
@@ -235,11 +235,11 @@ class _EnqueuePart(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are copied."""
+        """Number of bytes copied."""
         return self.part.nbytes
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        """Yield the buffers that it uses, each with its operand number for `rebind`."""
         return iter(enumerate(self.sources))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
@@ -247,37 +247,37 @@ class _EnqueuePart(Transfer):
         return replace(self, sources=tuple(map(substitute, self.sources)))
 
     def bind(self, locate: Locate) -> _EnqueuePart:
-        """Return the command with buffers in place of `Memory`."""
+        """Return the command with buffers instead of `Memory`."""
         sources, shifts = zip(*map(locate, self.sources), strict=True)
         bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
         bound.call = self.part.call(self.queue, bound.sources, bound.offsets)
         return bound
 
     def rebind(self, operand: int, buffer: Any) -> None:
-        """Use another buffer from now on, where nothing is packed."""
+        """Drop the prepared call: the new buffer is not the packed one."""
         self.call = None
 
     def enqueue(self) -> None:
-        """Begin the copy, if there is a prepared call, and the driver takes it: what is left is copied at the end."""
+        """Start the copy if a call is prepared and the driver accepts it; otherwise the part is copied at the end."""
         if self.call is not None:
             self.call()
 
 
 class _PackedPart:
-    """Neighbours of packed variables of a dtype, which leave while others are computed.
+    """Adjacent packed variables of one dtype, which are downloaded while others are computed.
 
     Parameters
     ----------
     packed : PackedVariables
-        All variables.
+    All variables.
     dtype : numpy.dtype
-        Of these.
+    Dtype of the part.
     numbers : range
-        Which of the dtype they are.
+    Indices of the part's variables among those of the dtype.
     shapes : sequence of Shape
-        Theirs.
+    Shapes of the part's variables.
     mark : EventHandle
-        Will have the event of the commands that compute them.
+    Receives the event of the commands that compute them.
     """
 
     def __init__(
@@ -286,11 +286,11 @@ class _PackedPart:
         self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
         self._mark, self._event = mark, EventHandle()
         self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
-        #: Where they are packed, once a plan computes them there.
+        #: The vector that holds them, once a plan computes them in it.
         self._vector: PackedVector | None = None
 
     def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
-        """Return the call that begins the copy; None if variables in these buffers are not those that are packed."""
+        """Return the call that starts the copy; None if these buffers are not the packed variables."""
         calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
         if calls is None or vector is None:
             return None
@@ -302,7 +302,7 @@ class _PackedPart:
         return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
 
     def take(self) -> Piece | None:
-        """Return the piece whose copy has begun since the last time; None if none has."""
+        """Return the piece if its copy has started since the last call of `take`, else None."""
         self._mark.take()
         event = self._event.take()
         if event is None or self._vector is None:
@@ -312,42 +312,42 @@ class _PackedPart:
 
     @property
     def is_current(self) -> bool:
-        """Whether the variables are still packed there."""
+        """Whether the variables are still packed in the same vector."""
         return self._vector is self._packed._vectors.get(self.dtype)
 
 
 class PiecewiseDownload:
-    """Downloads packed variables in pieces, of which each begins when its values are computed.
+    """Downloads packed variables in pieces; the copy of each piece starts when its values are computed.
 
     Parameters
     ----------
     packed : PackedVariables
-        Of a device with memory of its own.
+        Variables on a device with memory of its own.
     """
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._queue = side_queue(packed._state.context)
-        #: Parts that commands of plans let leave.
+        #: Parts that plans' commands download.
         self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
 
     def restart(self) -> None:
-        """Forget the pieces of an earlier step, which nobody needs any more."""
+        """Wait for the pieces of an earlier step and discard them: they are no longer needed."""
         self._pieces += filter(None, (part.take() for part in self._parts))
         for piece in self._pieces:
             piece.wait()
         self._pieces.clear()
 
     def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that begin to download variables; a plan repeats them.
+        """Enqueue commands that start the download of variables; a plan replays them.
 
-        They do nothing if the plan computes the variables elsewhere. Few bytes do not leave before the end.
+        They do nothing if the plan computes the variables elsewhere. Less than `PIECE_NBYTES` is copied by `end`.
 
         Parameters
         ----------
         arrays : mapping
-            By the numbers of variables, where their next values are.
+            Arrays of the next values, by the variables' indices.
         """
         if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
             return
@@ -370,7 +370,7 @@ class PiecewiseDownload:
         enqueue(StartQueue(self._queue))
 
     def end(self) -> list[Piece]:
-        """Begin to download the variables that have not left yet; return all pieces."""
+        """Start the download of the remaining variables; return all pieces."""
         with self._packed._state.turn():
             self._packed._state.check_open()
             begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
@@ -382,7 +382,7 @@ class PiecewiseDownload:
             return self._pieces
 
     def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
-        """Begin to download what has not begun yet."""
+        """Start the download of the variables outside the parts in `begun`."""
         after = [mark(self._packed._state.context.queue)]
         piece = Piece([], [], is_last=True)
         for dtype, vector in self._packed._vectors.items():
@@ -402,14 +402,14 @@ class PiecewiseDownload:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first number of each run of ascending numbers without gaps, and the one after its last."""
+    """Yield the start and stop of each run of consecutive numbers."""
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1] + 1
 
 
 class PackedTerm:
-    """Vectors on a device for the values of another one, which come in pieces.
+    """Vectors on a device that receive another device's values piece by piece.
 
     Parameters
     ----------
@@ -421,19 +421,19 @@ class PackedTerm:
         self._packed = packed
         self._context = packed._state.context
         self._queue = side_queue(self._context)
-        #: By dtype.
+        #: The vectors, by dtype.
         self.vectors: dict[np.dtype, PackedVector] = {}
         self._events: list[Any] = []
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Let the pieces of a step come after all that the device was given before, which reads those before."""
+        """Start a step: its pieces are uploaded after all commands enqueued so far, which read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
 
     def receive(self, piece: Piece, calls: Calls) -> None:
-        """Wait for a piece, and begin to upload it; it stays as it is while the device is `reading`."""
+        """Wait for a piece, and start its upload; it must not change until the device has finished `reading`."""
         calls.wait(piece.events)
         for dtype, part, elements in piece.parts:
             record_transfer(TO_DEVICE, elements.nbytes)
@@ -441,19 +441,19 @@ class PackedTerm:
         calls.flush(self._queue)
 
     def delay_queue(self, calls: Calls) -> None:
-        """Let later commands of the device wait for the values."""
+        """Make later commands of the device wait for the values."""
         calls.delay(self._context.queue, self._events)
 
     @property
     def reading(self) -> Arrival:
-        """What waits until the device has read the pieces that it was given."""
+        """An `Arrival` that waits until the device has read the pieces it received."""
         return Arrival(tuple(self._events))
 
     def _vector(self, dtype: np.dtype) -> PackedVector:
         like = self._packed._vectors[dtype]
         vector = self.vectors.get(dtype)
         if vector is None or vector.shapes != like.shapes:
-            # Its zeros are written by the device's own queue.
+            # The device's main queue writes the vector's zeros.
             vector = self.vectors[dtype] = PackedVector(self._context, dtype, like.shapes, on_host=False)
             self._fence = [mark(self._context.queue)]
         return vector
@@ -461,11 +461,11 @@ class PackedTerm:
 
 def _copy_to(target: DeviceArray, value: DeviceArray) -> None:
     if not overwrite(target, value):
-        overwrite(target, copy(value))  # which lies in order
+        overwrite(target, copy(value))  # the copy is contiguous
 
 
 class _Kept:
-    """Keeps a thread's commands, and enqueues none."""
+    """Collects a thread's commands instead of enqueuing them."""
 
     tracing = takes_bound = False
 
@@ -477,7 +477,7 @@ class _Kept:
 
 
 class _Adder:
-    """Adds vectors of one dtype on the device; the kernel is compiled when it is first used."""
+    """Adds vectors of one dtype on the device; compiles the kernel on first use."""
 
     def __init__(self, context: Context, dtype: np.dtype) -> None:
         self._context = context
@@ -485,7 +485,7 @@ class _Adder:
         self._operation = Elementwise(
             context, Program.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
         )
-        #: The vectors of the last sum, and what adds them up.
+        #: The vectors of the last sum; `_commands` adds them.
         self._vectors: list[PackedVector] = []
         self._commands = CommandList()
 
@@ -494,14 +494,14 @@ class _Adder:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
     def add(self, terms: Sequence[PackedVector], total: PackedVector, calls: Calls) -> None:
-        """Write the sum of two or more vectors, added up in their order, into another one."""
+        """Write the sum of two or more vectors, added in order, to another vector."""
         vectors = [*terms, total]
         if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
             self._commands, self._vectors = self._prepared(terms, total), vectors
         calls.enqueue(self._commands)
 
     def _prepared(self, terms: Sequence[PackedVector], total: PackedVector) -> CommandList:
-        """Return the launches, whose kernel objects are their own."""
+        """Return the kernel launches; each has its own kernel object."""
         kept = _Kept()
         with listened(kept):
             first = terms[0].elements

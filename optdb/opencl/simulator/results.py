@@ -1,4 +1,4 @@
-"""Results of a method that nobody waits for yet (`PendingResults`)."""
+"""Results of a method that are not waited for yet (`PendingResults`)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingResults", "Results"]
 
-#: Begins to copy an array into a mirror; returns what waits for it.
+#: Starts to copy an array to a mirror; returns the event of the copy.
 Fetch = Callable[[HostMirror, Array], Any]
-#: So many calls may have results that nobody has waited for, before a further one fetches them.
+#: Maximum number of calls with pending results; a further call first fetches the oldest ones.
 _MOST_PENDING = 2
 
 
 class Results:
-    """Results of one call that may be on their way to the host. Any thread may wait for them, and more than once."""
+    """Results of one call that may still be being copied to the host. Any thread may wait for them, repeatedly."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output, its value or else its shape and its mirror.
+        #: For each output, its value, or else its shape and mirror.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Results:
         self._error: Exception | None = None
 
     def wait(self) -> list[Any]:
-        """Wait for the results; return them. Later commands of the device are not waited for."""
+        """Wait for the results and return them, without waiting for later commands of the device."""
         self.fetch()
         if self._error is not None:
             raise self._error
@@ -51,7 +51,7 @@ class Results:
         return self._values
 
     def fetch(self) -> None:
-        """Take the results out of the mirrors, which another call may then use; `wait` raises what goes wrong."""
+        """Copy the results out of the mirrors, which another call may then reuse; `wait` raises errors."""
         with self._lock:
             if self._values is not None or self._error is not None:
                 return
@@ -67,7 +67,7 @@ class Results:
             self._begun, self._copies = [], []
 
     def begin(self, values: list[Any], fetch: Fetch = HostMirror.fetch) -> None:
-        """Begin to copy values to the host by `fetch`; those that are there are copied at once."""
+        """Start copying values to the host with `fetch`; copy values that are on the host immediately."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
@@ -80,13 +80,13 @@ class Results:
 
 
 class _Mirrors:
-    """What the results of one call at a time are copied into."""
+    """The host memory for the results of one call at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By the number of the output.
+        #: Mirrors of the outputs, by index.
         self._of_outputs: dict[int, HostMirror] = {}
-        #: Those that tell whether a persistent launch has failed; before there was one there are none.
+        #: Mirror of the status words of persistent launches; None before the first such launch.
         self._words: HostMirror | None = None
         self.results: Results | None = None
 
@@ -98,7 +98,7 @@ class _Mirrors:
         return mirror
 
     def fetch_words(self, fetch: Fetch) -> list[Any]:
-        """Begin to copy the words of persistent launches; return what waits for them."""
+        """Start copying the status words of persistent launches; return the events of the copies."""
         queue = self._context.queue
         words = known_words(queue)
         if words is None:
@@ -109,15 +109,15 @@ class _Mirrors:
         return [fetch(self._words, array)]
 
     def check_launches(self) -> None:
-        """Raise DeviceError if the words that were fetched tell of a launch that failed."""
+        """Raise DeviceError if the fetched words report a failed launch."""
         if self._words is not None:
             check_words(self._context.queue, self._words.values)
 
 
 class PendingResults:
-    """Calls a method again and again, and lets the host do something else before it waits for the results.
+    """Calls a method repeatedly; the host may do other work before it waits for the results.
 
-    They are copied into pinned memory, where the device has such memory: elsewhere a driver may wait by itself.
+    They are copied to pinned memory if the device supports it: a copy to other memory may block in the driver.
 
     Parameters
     ----------
@@ -129,11 +129,11 @@ class PendingResults:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: That of the next call comes first.
+        #: The mirrors of the next call come first.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:
-        """Enqueue what a call does; return its results.
+        """Enqueue a call; return its pending results.
 
         Parameters
         ----------
@@ -148,20 +148,20 @@ class PendingResults:
         return results
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return what a call enqueues now, apart from copies of results, if it needs no Python."""
-        # Others would be copied before the commands compute them.
+        """Return the commands of a call, without the copies of results; None if it needs Python."""
+        # Other values would be copied before the commands compute them.
         are_fetched = all(isinstance(value, Array) and value.flags.c_contiguous for value in self._values())
         return self._call.commands(*args) if are_fetched else None
 
     def begin_by(self, script: Script, commands: CommandList) -> Results:
-        """Let a script enqueue the `commands` of a call; return its results. It has to be run before the next call."""
+        """Add the `commands` of a call to a script; return the call's results. Run the script before the next call."""
         results = self._next()
         script.enqueue(commands)
         results.begin(self._values(), lambda mirror, value: mirror.fetch_by(script, value))
         return results
 
     def _next(self) -> Results:
-        """Return the results of a call that begins now."""
+        """Return the results of a new call."""
         mirrors = self._mirrors.pop(0)
         self._mirrors.append(mirrors)
         if mirrors.results is not None:
@@ -170,11 +170,11 @@ class PendingResults:
         return results
 
     def _values(self) -> list[Any]:
-        """Return what the last call has computed."""
+        """Return the last call's outputs, still on the device."""
         return [output.cell[0] for output in self._function._executable.outputs]
 
     def _compute(self, *args: Any) -> None:
-        """Leave the results on the device."""
+        """Call the method, and leave the results on the device."""
         executable = self._function._executable
 
         def run(output_subset: Any = None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""SimulatorOCL: a compiled function on a device, with others on the same shared variables."""
+"""SimulatorOCL: a compiled function on a device, and further functions that use the same shared variables."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ CALL = "__call__"
 class SimulatorOCL(HtmlTables, DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
-    The functions stay as they are. Their shared variables are copied to the device, and live there from then on:
+    The functions are not modified. Their shared variables are copied to the device, and live there from then on:
     Theano sees the simulator's changes after `sync_to_theano`, the simulator sees Theano's after `sync_from_theano`.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        What calls of the simulator itself compute.
+        The function that calls of the simulator itself compute.
     device : str
-        The name of a context, or which device: ``'opencl0:0'``, a part of a device's name; ``'auto'`` is the default
-        context's, or else the best device that works.
+        The name of a context, or a device: ``'opencl0:0'`` or a part of a device's name. ``'auto'`` is the device of
+        the default context, or else the best device that works.
     progress_bar : bool, optional
-        Whether long runs of `call_n_times` show a progress bar on standard error; where that is a terminal, if not
-        given.
+        Whether long runs of `call_n_times` show a progress bar on standard error. By default they do if standard
+        error is a terminal.
 
     Raises
     ------
     TypeError
-        If `function` is no compiled function.
-    optdb.runtime.devices.DeviceError
+        If `function` is not a compiled function.
+        optdb.runtime.devices.DeviceError
         If there is no such device.
 
     Examples
@@ -69,28 +69,28 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     def __init__(self, function: Function, device: str = "auto", progress_bar: bool | None = None) -> None:
         self._device = device
-        #: Whether long runs of `call_n_times` show a progress bar; None if that is so on a terminal.
+        #: Whether long runs of `call_n_times` show a progress bar; None: only on a terminal.
         self.progress_bar = progress_bar
-        #: The methods that were added.
+        #: The added methods, by name.
         self._added: dict[str, DeviceFunction] = {}
         super().__init__(CALL, function, State(context_of(device)), self)
 
     def add_method(self, name: str, function: Function) -> None:
-        """Let ``simulator.name(...)`` compute another function, on the same shared variables.
+        """Make ``simulator.name(...)`` compute another function on the same shared variables.
 
         Parameters
         ----------
         name : str
             The name of the method: an identifier that does not begin with ``_``.
         function : theano.compile.function_module.Function
-            The function, which stays as it is.
+            The function, which is not modified.
 
         Raises
         ------
         ValueError
-            If the name is taken, or is no name.
-        TypeError
-            If `function` is no compiled function.
+            If the name is taken or invalid.
+            TypeError
+            If `function` is not a compiled function.
         """
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(
@@ -129,10 +129,10 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def _methods(self) -> dict[str, DeviceFunction]:
         return {CALL: self, **self._added}
 
-    # From the beginning to the end
+    # Reset and close
 
     def reset(self) -> None:
-        """Start over: let all shared variables, and inputs that calls update, have Theano's values again.
+        """Start over: reset all shared variables, and inputs that calls update, to Theano's values.
 
         Raises
         ------
@@ -147,9 +147,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
                 function._reset()
 
     def close(self) -> None:
-        """Release the memory on the device. Later use, but for `closed` and ``repr``, raises `SimulatorClosed`.
+        """Release the memory on the device. Later use, except of `closed` and ``repr``, raises `SimulatorClosed`.
 
-        Values that `sync_to_theano` has not copied are lost. Closing twice is harmless.
+        Values that were not copied with `sync_to_theano` are lost. Closing twice is harmless.
         """
         with self._state.turn():
             if self.closed:
@@ -178,18 +178,18 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         examples: Examples | None = None,
         device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     ) -> list[Report]:
-        """Write all functions, and the shared variables as they are on the device now, into a file for `optdb.load`.
+        """Write all functions, and the current device values of the shared variables, to a file for `optdb.load`.
 
         Parameters
         ----------
         path : str or Path
-            Where to; an existing file is replaced.
+            Path of the file; an existing file is replaced.
         examples : sequence or mapping, optional
-            Calls, each a sequence of arguments or a mapping of them by name; for the methods that were added, a mapping
-            of their names to calls, in which None is the simulator's own function. Shapes matter, and whole
-            numbers that decide over shapes. Without examples, functions are written for calls like their latest ones.
+            Calls, each a sequence of arguments or a mapping of names to arguments. With added methods, a mapping of
+            method names to calls, where None is the simulator's own function. Only shapes matter, and integers that
+            determine shapes. Without examples, functions are exported for calls like their latest ones.
         device_kinds : sequence of str
-            For which devices: 'cpu' for processors, 'gpu' for all else.
+            Kinds of device to export for: 'cpu' for processors, 'gpu' for all others.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         optdb.opencl.exporting.Untraceable
-            If something is done that a file cannot hold; by name, where a step was left on the host.
+            If a function does something that a file cannot hold. The message names a step that stays on the host.
         """
         with self._state.turn():
             self._state.check_open()
@@ -209,7 +209,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             }
             return write(path, functions, examples, device_kinds)
 
-    # Looking inside
+    # Inspection
 
     def __debugprint__(self) -> list[FunctionGraph]:
         """Return the text of ``theano.printing.debugprint`` for the graph of each method on the device."""
@@ -221,12 +221,12 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def shared(self) -> list[Variable]:
-        """Theano's shared variables of which the simulator has copies."""
+        """Theano's shared variables that the simulator has copies of."""
         self._state.check_open()
         return [shared.variable for shared in self._state]
 
     def get(self, which: Any) -> Any:
-        """Return a copy of a shared variable's value on the device, as the host has it.
+        """Return a host copy of a shared variable's value on the device.
 
         Parameters
         ----------
@@ -236,7 +236,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Returns
         -------
         numpy.ndarray or object
-            An array of the variable's dtype and present shape, or the variable's object, such as a random state.
+            An array of the variable's dtype and current shape, or the variable's object, such as a random state.
 
         Raises
         ------
@@ -250,15 +250,15 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             return self._state.find(which).host_value()
 
     def set(self, which: Any, value: Any) -> None:
-        """Give a shared variable on the device another value; Theano's stays as it is.
+        """Set a shared variable's value on the device; Theano's value does not change.
 
         Parameters
         ----------
         which : SharedVariable or str
             Theano's variable, or its name.
         value : array-like
-            The value, with as many dimensions as the variable; of any shape that the variable's type allows. It is
-            converted to the variable's dtype where Theano would do so.
+            The value, with as many dimensions as the variable and any shape that the variable's type allows. It is
+            converted to the variable's dtype where Theano would convert it.
 
         Raises
         ------
@@ -293,7 +293,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             for shared in self._state.chosen(which):
                 shared.to_theano()
 
-    #: As the thread has it.
+    #: The name proposed in the original discussion thread.
     sync_shared_to_parent = sync_to_theano
 
     def sync_from_theano(self, *which: Any) -> None:
@@ -316,7 +316,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             for shared in self._state.chosen(which):
                 shared.from_theano()
 
-    # What it is
+    # Properties and representations
 
     @property
     def device(self) -> str:
@@ -325,7 +325,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def functions(self) -> dict[str, Function]:
-        """Theano's functions, by the names of the methods; that of the simulator itself is ``'__call__'``."""
+        """Theano's functions, by method name; the simulator's own function is ``'__call__'``."""
         self._state.check_open()
         return {name: function._function for name, function in self._methods.items()}
 
@@ -336,9 +336,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {function_name or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
-    # Not `render`, which may be the name of a method that is added.
+    # Not `render`: a method of that name may be added.
     def __rich__(self) -> Group:
-        """Return its methods and shared variables as tables; of a closed simulator, what its ``repr`` says."""
+        """Return tables of methods and shared variables; the ``repr`` of a closed simulator."""
         if self.closed:
             return Group(Text(repr(self)))
         with self._state.turn():
@@ -352,9 +352,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return Group(*[table for table in tables if table.row_count])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how the simulator is pickled and copied: as its functions, the device as it was asked for, and the state.
+        """Pickle and copy the simulator as its functions, the requested device, and the state.
 
-        A copy is of the same functions, and has a state of its own; a deep copy has functions of its own, too.
+        A copy shares the functions and has its own state; a deep copy also has its own functions.
         """
         with self._state.turn():
             self._state.check_open()
@@ -365,7 +365,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
 
 def _described(method: DeviceFunction) -> tuple[str, str]:
-    """Return the name of a method's function, and its arguments."""
+    """Return the name of a method's function and its arguments."""
     return method._function.name or "", method._arguments
 
 
@@ -378,12 +378,12 @@ def _shared_row(shared: Shared) -> tuple[Any, ...]:
 
 
 def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return a function that makes simulators on a device, for `optimize`.
+    """Return a function that creates simulators on a device, for `optimize`.
 
     Parameters
     ----------
     device : str
-        As `SimulatorOCL` takes it.
+        The `device` parameter of `SimulatorOCL`.
 
     Returns
     -------
@@ -394,17 +394,17 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
 
 
 def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return what `opencl_backend` does: the name by which simulators were first proposed. Sizes need not be fixed.
+    """Return `opencl_backend(device)`: the name under which simulators were first proposed. Sizes need not be fixed.
 
     Parameters
     ----------
     device : str
-        As `SimulatorOCL` takes it.
+        The `device` parameter of `SimulatorOCL`.
 
     Returns
     -------
     callable
-        As `opencl_backend` returns it.
+        The result of `opencl_backend`.
     """
     return opencl_backend(device)
 
@@ -412,7 +412,7 @@ def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], Simu
 def rebuild(
     functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
 ) -> SimulatorOCL:
-    """Make a simulator again from its pickle's content: `optdb.unpickling.restore` calls it with its parameters."""
+    """Recreate a simulator from the contents of its pickle; called by `optdb.unpickling.restore`."""
     functions = dict(functions)
     simulator = SimulatorOCL(functions.pop(CALL), _device_here(device))
     for name, function in functions.items():
@@ -425,7 +425,7 @@ def rebuild(
 
 
 def _device_here(device: str) -> str:
-    """Return a device's name if there is such a device, else that of the default one."""
+    """Return `device` if there is such a device, else ``'auto'``, with a warning."""
     try:
         context_of(device)
     except DeviceError as error:

@@ -1,4 +1,4 @@
-"""The result of checking a call: a table for people, fields for programs."""
+"""The result of checking a call: printed tables, and fields for programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from optdb.html_tables import ReportTables
 from optdb.lifters.tables import new_table, text_of
 from optdb.opencl.simulator.diagnostics.comparing import Difference
 
-#: How many differences the table has as rows; the first difference is shown in full.
+#: Maximum number of differences in the table; the first difference is also shown in full.
 SHOWN = 20
 
 
 class StepsDiffer(AssertionError):
-    """A step of the device gave something else than the host's own ops.
+    """A device step and the host's own ops gave different results.
 
     Attributes
     ----------
     report : CheckReport
-        The whole result of the check.
+        The complete result of the check.
     """
 
     def __init__(self, report: CheckReport) -> None:
@@ -34,25 +34,25 @@ class StepsDiffer(AssertionError):
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """One comparison."""
+    """The comparison of one step."""
 
-    #: Of the step, in the order in which they were computed.
+    #: Number of the step, in the order of computation.
     number: int
-    #: Of the device.
+    #: The device op.
     op: str
-    #: Preceding ops of the device that have no counterpart of their own: one of these may be wrong.
+    #: Preceding device ops without a counterpart on the host: one of them may be the wrong one.
     within: list[str]
-    #: The ops by which the host has computed the value, the last one first.
+    #: The host ops that computed the value, the last one first.
     host_ops: list[str]
-    #: Which output of the op.
+    #: Index of the op's output.
     output: int
-    #: The line of the user's code that it comes from; empty if unknown.
+    #: The line of the user's code that made the op; empty if unknown.
     line: str
-    #: How the user's code came to that line, as Theano tells it.
+    #: The stack trace of that line, as Theano formats it.
     trace: str
     #: None if the values agree.
     difference: Difference | None = None
-    #: The inputs of both sides, by name, where the values differ.
+    #: The inputs of both sides and their names, if the values differ.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -60,15 +60,15 @@ class StepCheck:
 class CheckReport(ReportTables):
     """The result of a check; it prints as tables."""
 
-    #: Of the function.
+    #: Name of the function.
     name: str
-    #: All comparisons, in the order in which they were computed.
+    #: All comparisons, in the order of computation.
     steps: list[StepCheck]
-    #: Nodes of the device that could not be compared: the op, and why.
+    #: Device nodes that could not be compared: the op and the reason.
     not_compared: list[tuple[str, str]]
     #: The device's results, on the host.
     outputs: list[Any]
-    #: How many nodes are on the ``device``, on the ``host``, and a ``transfer``.
+    #: Number of nodes by kind: ``device``, ``host`` and ``transfer``.
     places: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -92,7 +92,7 @@ class CheckReport(ReportTables):
         Raises
         ------
         StepsDiffer
-            If one does; the message is the report.
+            If a step differs; the message is the report.
         """
         if not self.ok:
             raise StepsDiffer(self)

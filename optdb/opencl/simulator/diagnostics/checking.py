@@ -1,12 +1,12 @@
-"""Checks a call step by step: compares each node of the device with the host's result for the same inputs.
+"""Checks a call step by step: compares each device node with the host's result for the same inputs.
 
-Flow: the device graph's nodes compute one by one (``stepping``). The graph knows which of its variables stand for one
-of the function's own graph (``graph``). The checker downloads such a value once it is computed; then Theano's own ops
-compute that variable from the values downloaded before, and ``comparing`` compares the two. So each step gets the
-device's own inputs: a wrong step is reported where it is wrong, and not again in all that follow.
+The device graph's nodes compute one by one (``stepping``). Many of its variables have a counterpart in the function's
+own graph (``graph``). The checker downloads the value of such a variable once it is computed. Theano's own ops compute
+the counterpart from values downloaded before, and ``comparing`` compares the two. Since each step gets the device's own
+inputs, a wrong step is reported once, and not again in the steps that follow.
 
-A step is a node of the device with its predecessors that have no counterpart of their own on the host, as the parts of
-a fused op have not. A check writes to nothing that outlives a call, on either side.
+A step is a device node with its predecessors that have no counterpart on the host, such as the parts of a fused op. A
+check writes to nothing that outlives a call, on either side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from optdb.runtime.arrays import as_host_value
 
 
 class Checker:
-    """Checks calls of the function of a name, step by step."""
+    """Checks calls of the function called `name`, step by step."""
 
     def __init__(self, executable: Executable, name: str) -> None:
         self._executable = executable
@@ -39,7 +39,7 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = Steps()
-        # Some ops have no ``perform``, or a wrong one: where it disagrees, the checker compares C, too.
+        # Some ops have no ``perform``, or a wrong one: if it disagrees, the checker also compares with C.
         self._on_host = [Steps()] if executable.c_thunks else [Steps("py"), Steps()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
@@ -99,7 +99,7 @@ class Checker:
                 self._known.pop(origin, None)
 
     def _difference(self, steps: Steps, var: Variable) -> Difference | None:
-        """Compare a variable with the value that the host computes by `steps`."""
+        """Compare a variable with the value that the host computes with `steps`."""
         origin = self._origins[var]
 
         def again() -> list[Any]:
@@ -110,7 +110,7 @@ class Checker:
         return compare(as_host_value(self._values[var]), host, origin.type.values_eq, again)
 
     def _keep(self, var: Variable, difference: Difference | None) -> None:
-        """Record a comparison that was made."""
+        """Record a comparison."""
         origin, node = self._origins[var], owner_of(var)
         group = self._group(node)
         self._covered.update(group)
@@ -131,19 +131,19 @@ class Checker:
         )
 
     def _host_value(self, steps: Steps, origin: Variable, random: np.random.RandomState | None = None) -> Any:
-        """Return what the host computes from values of the device; with `random`, from slightly perturbed ones."""
+        """Return the host's result from the device's values; with `random`, from slightly perturbed values."""
         values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:
             values = {var: nudged(value, random) for var, value in values.items()}
         return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return the variables, known on the device, too, from which the host computes a variable."""
+        """Return the variables that the host computes a variable from, and that the device has as well."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
-        """Return the host nodes that compute a variable from values that the device has, too, the last node first."""
+        """Return the host nodes that compute a variable from values that the device also has, the last node first."""
         return _unknown_ancestors(owner_of(origin), self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
@@ -156,7 +156,7 @@ class Checker:
         )
 
     def _not_compared(self) -> list[tuple[str, str]]:
-        """Return nodes of the device that were not compared, by their ops, and why."""
+        """Return the ops of device nodes that were not compared, and the reasons."""
         left = (node for node in self._graph.toposort() if _placement(node) == "device" and node not in self._covered)
         return [(str(node.op), self._why_not(node)) for node in left]
 
@@ -185,7 +185,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Tell whether the device computes a variable, and its value is defined."""
+    """Return whether the device computes a variable, and its value is defined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

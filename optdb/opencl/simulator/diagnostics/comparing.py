@@ -1,9 +1,9 @@
 """Compares a device's results with the host's, within tolerances that depend on the dtype.
 
-Two numbers agree if they differ by no more than a part of either, or a smaller part of the largest number in the array
-(`TOLERANCES`). A sum whose terms cancel out may correctly differ by more. So where numbers disagree, the host computes
-again from inputs that are perturbed by some units in the last place: an element may differ by a multiple (`FREEDOM`) of
-the change that this causes.
+Two numbers agree if their difference is within a relative tolerance plus a smaller fraction of the array's largest
+number (`TOLERANCES`). A sum whose terms cancel may legitimately differ by more. If numbers disagree, the host therefore
+computes again from inputs perturbed by a few units in the last place: an element may differ by a multiple (`FREEDOM`)
+of the change that this causes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-#: By the dtype of a real part: the tolerance relative to the number, and relative to the largest number.
+#: Tolerances by the dtype of the real part: relative to the number, and relative to the largest number.
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
-#: How often the host computes again.
+#: Number of times that the host computes again.
 TRIALS = 4
-#: By how many units in the last place inputs are perturbed.
+#: Maximum perturbation of inputs, in units in the last place.
 UNITS = 2
-#: Which multiple of the change that a perturbation causes is allowed.
+#: Allowed multiple of the change that a perturbation causes.
 FREEDOM = 16
 
 
@@ -28,19 +28,19 @@ FREEDOM = 16
 class Difference:
     """How two values differ."""
 
-    #: In words.
+    #: Description of the difference.
     what: str
-    #: Where by most; None if they cannot be compared by elements.
+    #: Index of the largest difference; None if the values cannot be compared elementwise.
     index: tuple[int, ...] | None
-    #: The two numbers there, or the shapes, or the values.
+    #: The two numbers at `index`, or the shapes, or the values.
     on_device: Any
     on_host: Any
-    #: How many elements differ, of how many.
+    #: Number of elements that differ, and of all elements.
     count: int
     size: int
-    #: By how much they may differ there.
+    #: Allowed difference at `index`.
     tolerance: float | None
-    #: The values.
+    #: The complete values.
     device: Any
     host: Any
 
@@ -48,10 +48,10 @@ class Difference:
 def compare(
     device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
 ) -> Difference | None:
-    """Compare two values, both on the host: arrays, or anything else; return None if they agree.
+    """Compare two host values, which are arrays or other objects; return None if they agree.
 
-    `equal` tells whether values that are no arrays are equal. `again` returns what the host computes from perturbed
-    inputs; it is called only if the two disagree.
+    `equal` compares values that are not arrays. `again` returns the host's results from perturbed inputs; it is called
+    only if the two disagree.
     """
     arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
     if arrays and device.shape != host.shape:
@@ -77,7 +77,7 @@ def compare(
 
 
 def nudged(value: Any, random: np.random.RandomState) -> Any:
-    """Return a value with its floats perturbed by some units in the last place."""
+    """Return a value with its floats perturbed by up to `UNITS` units in the last place."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
         return value
     factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
@@ -86,12 +86,12 @@ def nudged(value: Any, random: np.random.RandomState) -> Any:
 
 
 def _wide(value: np.ndarray) -> np.ndarray:
-    """Return numbers of which differences can be taken."""
+    """Return numbers in a dtype that can represent their differences."""
     return value.astype(np.result_type(value.dtype, "float64"))
 
 
 def _allowed(host: np.ndarray) -> np.ndarray | float:
-    """Return by how much each element may differ: whole numbers by nothing."""
+    """Return how much each element may differ; integers must be equal."""
     if host.dtype.kind not in "fc":
         return 0.0
     relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]
@@ -101,7 +101,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the distances of elements: infinite where only one is finite, or two that are not finite differ."""
+    """Return elementwise distances: infinite if only one element is finite, or if non-finite elements differ."""
     if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
-"""How much memory of the device a call takes, before it is made.
+"""Predicts the device memory of a call.
 
-A recording for such arguments gives it exactly. Else the function is traced, as for a file: its nodes run with arrays
-that have shapes and no memory, and compute nothing. Then values get buffers, as a plan would assign them.
+A recording for such arguments gives the exact amount. Otherwise the function is traced, as for an export: its nodes
+run on arrays with shapes but no memory, and compute nothing. Values are then assigned buffers, as in a plan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
 
-#: How many of the largest values a report names.
+#: Number of largest values that a report names.
 _LARGEST = 5
 
 
@@ -47,7 +47,7 @@ class MemoryReport(ReportTables):
 
     #: Results of nodes; values that do not live at the same time share memory.
     values: int
-    #: The same with a buffer for each.
+    #: Results of nodes, if each had its own buffer.
     separately: int
     #: The arguments of the call.
     inputs: int
@@ -55,16 +55,16 @@ class MemoryReport(ReportTables):
     shared: int
     #: The graph's constants.
     constants: int
-    #: How much a function may take.
+    #: Maximum memory of a function.
     allowed: int
-    #: The largest of the values, and what they are.
+    #: Sizes and descriptions of the largest values.
     largest: list[tuple[int, str]]
-    #: Whether there was such a call already; else it was traced.
+    #: Whether the numbers come from a recorded call rather than a trace.
     recorded: bool
 
     @property
     def total(self) -> int:
-        """All that the call has on the device at the same time, at most."""
+        """Peak device memory of the call."""
         return self.values + self.inputs + self.shared + self.constants
 
     def render(self) -> Table:
@@ -162,7 +162,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
-    """Return an input as a trace knows it: an array on the device has memory already."""
+    """Return the trace's description of an input; an array on the device already has memory."""
     kind = var.type
     if on_device(var):
         return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)

@@ -1,4 +1,4 @@
-"""The result of a profile: tables for people, rows for programs, a trace for browsers."""
+"""The result of a profile: printed tables, rows for programs, and a trace for browsers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.html_tables import ReportTables
 from optdb.lifters.tables import new_table, text_of
 
 HOST = "host"
-#: How many rows a table has at most.
+#: Maximum number of rows of a table.
 SHOWN = 25
 #: Commands that move values between the host and the device.
 TRANSFERS = ("upload", "download")
@@ -24,49 +24,49 @@ TRANSFERS = ("upload", "download")
 
 @dataclass(frozen=True)
 class Row:
-    """A command, or a node of the host, in one call."""
+    """A command, or a host node, of one call."""
 
-    #: Of the node; ``argument`` or ``result`` for a transfer of the call's.
+    #: The node's op; ``argument`` or ``result`` for a transfer of the call.
     op: str
-    #: Of the node's result; empty if it has none.
+    #: Name of the node's result; empty if it has none.
     name: str
-    #: Where in the user's code the node comes from; empty if that is not known.
+    #: Line of the user's code that made the node; empty if unknown.
     line: str
     trace: str
     #: Where the node computes: ``device`` or ``host``.
     where: str = HOST
-    #: What was launched; ``copy``, ``fill``, ``upload``, ``download``; empty for work of the host alone.
+    #: Name of the kernel; or ``copy``, ``fill``, ``upload``, ``download``; empty for host-only work.
     kernel: str = ""
-    #: ``launch`` or what `kernel` says.
+    #: ``launch``, or the same as `kernel`.
     kind: str = ""
-    #: Seconds on the device; None where nothing was put there.
+    #: Seconds on the device; None if nothing was enqueued.
     device: float | None = None
-    #: Seconds of Python without a plan, with the time that it waits.
+    #: Seconds in Python, without a plan, including waiting.
     host: float = 0.0
-    #: The bytes read and written, each array once.
+    #: Bytes read and written; each array counts once.
     nbytes: int = 0
-    #: Floating-point operations of the node, at the longest of its commands; None if unknown.
+    #: Floating-point operations of the node, on the row of its longest command; None if unknown.
     operations: int | None = None
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """What was moved, by time; None if there is none."""
+        """Memory throughput; None if there is no time on the device."""
         return self.nbytes / self.device * 1e-9 if self.device else None
 
     @property
     def gigaflops(self) -> float | None:
-        """Operations in a second, in milliards; None if they are not known."""
+        """Billions of operations per second; None if unknown."""
         return self.operations / self.device * 1e-9 if self.device and self.operations is not None else None
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took its time."""
+    """An interval of the timeline."""
 
     name: str
     #: ``device`` or ``host``.
     where: str
-    #: Seconds from the beginning of the call.
+    #: Seconds since the start of the call.
     begin: float
     seconds: float
     #: Further details.
@@ -77,27 +77,27 @@ class Span:
 class ProfileReport(ReportTables):
     """The result of a profile; it prints as tables."""
 
-    #: Of the function.
+    #: Name of the function.
     name: str
-    #: How many were measured.
+    #: Number of measured calls.
     calls: int
-    #: For each command, and each node of the host, in order; times are medians.
+    #: Rows of the commands and host nodes, in order; times are medians.
     rows: list[Row]
     #: The timeline of the last call.
     spans: list[Span]
 
     @property
     def device_seconds(self) -> float:
-        """How long the device works in a call."""
+        """Seconds of device time in a call."""
         return sum(row.device or 0.0 for row in self.rows)
 
     @property
     def transfers(self) -> list[Row]:
-        """What moves values between the host and the device."""
+        """The rows of transfers between the host and the device."""
         return [row for row in self.rows if row.kind in TRANSFERS]
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
-        """Return the rows in groups, those first that take the longest on the device, or else on the host.
+        """Return the rows in groups, sorted by time on the device, then on the host; the longest first.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class ProfileReport(ReportTables):
         Returns
         -------
         rich.console.Group
-            The tables of times in milliseconds, by op, line and kernel.
+            Tables of times in milliseconds, by op, line and kernel.
         """
         commands = [row for row in self.rows if row.device is not None]
         on_host = _grouped((row for row in self.rows if row.where == HOST), lambda row: row.op)
@@ -142,7 +142,7 @@ class ProfileReport(ReportTables):
         Parameters
         ----------
         path : str or Path
-            Of a file of JSON.
+            Path of the JSON file.
 
         Returns
         -------
@@ -167,14 +167,14 @@ class ProfileReport(ReportTables):
         return path
 
     def _summary(self, commands: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-        """Yield for some kinds of rows their number, milliseconds and bytes."""
+        """Yield the number, milliseconds and bytes of rows of each kind."""
         yield "on the device", *_sums(commands, _device)
         for kind in dict.fromkeys(row.kind for row in commands):
             yield f"    {kind}", *_sums([row for row in commands if row.kind == kind], _device)
         yield "nodes on the host", *_sums([row for row in self.rows if row.where == HOST], lambda row: row.host)
 
     def _by(self, what: str, commands: Iterable[Row]) -> Table:
-        """Return a table of what the device does, by a field of the rows."""
+        """Return a table of the device's commands, grouped by a field of the rows."""
         rows, whole = [], self.device_seconds
         for name, group in _grouped(commands, operator.attrgetter(what)).items():
             device, host = _seconds(group)
@@ -185,7 +185,7 @@ class ProfileReport(ReportTables):
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
-    """Return rows in groups, as `ProfileReport.by` does."""
+    """Group rows; see `ProfileReport.by`."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -205,7 +205,7 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the rate of operations of the rows whose count is known; an empty text if no count is."""
+    """Return the operation rate of the rows with known counts; an empty string if there are none."""
     counts = [row.operations for row in rows if row.operations is not None]
     return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 

@@ -1,9 +1,9 @@
 """Profiles a call: runs its nodes one by one, while the device times each command.
 
-Flow: as a check does, a profile computes the device graph node by node (``stepping``), without a plan and without
-changing anything; commands go into a queue that keeps times (``optdb.runtime.timing``). The first round is a warm-up:
-it compiles, and allocates the memory that the others reuse. Of the others, each command has a row, with the median of
-its times, the bytes that it touches, and the floating-point operations of its node, by the shapes of its arrays.
+Like a check, a profile computes the device graph node by node (``stepping``), without a plan and without changing any
+value. Commands are enqueued to a profiling queue (``optdb.runtime.timing``). The first round is a warm-up: it compiles,
+and allocates the memory that later rounds reuse. Each command has a row: the median of its times in later rounds, the
+bytes that it touches, and the floating-point operations of its node, derived from the shapes of its arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from optdb.runtime.timing import Timed, Timer
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls of the function of a name, with the values in the storage of its inputs."""
+    """Measure `n` calls of the function called `name`, with the values in the storage of its inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -74,13 +74,13 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline, by Python's clock: a command is queued before its enqueuing call returns."""
+        """Return the device's timeline on Python's clock: a command is queued before its enqueuing call returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
         """Run a node, and record its commands."""
-        inputs = [cells[var][0] for var in node.inputs]  # before one of them is written over
+        inputs = [cells[var][0] for var in node.inputs]  # before one of them is overwritten
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
         device = touches_device(node)
@@ -93,7 +93,7 @@ class Profiler:
         self._write(Row(op, str(var), "", "", where="device"), begun, ended, [], None)
 
     def _timed(self, function: Callable[[], Any]) -> tuple[float, float]:
-        """Call a function, and wait for its commands; return its start time, and when Python was done."""
+        """Call a function and wait for its commands; return the times when it started and when it returned."""
         self._timer.begin()
         with listened(self._timer):
             begun = time.perf_counter()
@@ -103,7 +103,7 @@ class Profiler:
         return begun, ended
 
     def _write(self, base: Row, begun: float, ended: float, arrays: Sequence[Any], count: int | None) -> None:
-        """Add a row for each command of a node; one for the host's part where there is none."""
+        """Add a row for each command of a node; without commands, one row for the host's work."""
         commands = self._timer.commands
         self.spans.append(Span(base.op, "host", begun - self._begun, ended - begun, {"line": base.line}))
         if not commands:
@@ -133,7 +133,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return the rows of a round with the medians of all; leave out rounds whose commands differ from the last."""
+    """Return rows with the medians of all rounds; ignore rounds whose commands differ from the last round's."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
@@ -147,7 +147,7 @@ def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
 
 
 def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str, str]:
-    """Return a node's name for people, and where in the user's code it comes from."""
+    """Return a node's name, and its line and trace in the user's code."""
     for out in node.outputs:
         origin = origins.get(out)
         if origin is not None:
@@ -160,20 +160,20 @@ Given = Sequence[Any]
 
 
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
-    """Return how many floating-point operations a node makes; None for an op without a count.
+    """Return the number of floating-point operations of a node; None for an op without a count.
 
-    A product and a sum are two, and so is each of what a scalar op does: an exponential counts as one. `inputs` and
-    `outputs` are the node's values.
+    A multiply-add counts as two. Each scalar op counts as one, even an exponential. `inputs` and `outputs` are the
+    node's values.
     """
     count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
     return None if count is None else int(count(node.op, inputs, outputs))
 
 
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
-    """Return how many bytes a launch touches of its node's inputs and outputs, and of the buffers that it was given.
+    """Return how many bytes a launch touches of its node's inputs and outputs, and of the buffers passed to it.
 
-    Elements that are repeated, as by a stride of 0, count once. A buffer without an array of the node is the op's
-    scratch memory, and counts in full.
+    Elements repeated by a stride of 0 count once. A buffer that belongs to none of the node's arrays is the op's
+    scratch memory and counts in full.
     """
     sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
     device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
@@ -192,7 +192,7 @@ def _size(value: Any) -> int:
 
 
 def _length(op: Any) -> int:
-    """Return how many scalar ops there are in one."""
+    """Return the number of elementary scalar ops in `op`."""
     if op is None:
         return 0
     if isinstance(op, Program):
@@ -201,19 +201,19 @@ def _length(op: Any) -> int:
 
 
 def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
-    """Return the operations of a reduction: those on the elements that it reduces, and those of its epilogue."""
+    """Return the operations of a reduction: on the elements that it reduces, and in its epilogue."""
     reduced, _ = op.parted(inputs)
     elements = math.prod(np.broadcast_shapes(*map(np.shape, reduced)))
     return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])
 
 
 def _product(first: int) -> Callable[[Any, Given, Given], int]:
-    """Return what counts a product of which input `first` is the left factor."""
+    """Return a counter for products whose left factor is input `first`."""
     return lambda op, inputs, outputs: 2 * _size(outputs[0]) * inputs[first].shape[-1]
 
 
 def _convolution(out: Any, weights: Any) -> int:
-    """Return the operations of a convolution, or of a gradient of one, which are as many."""
+    """Return the operations of a convolution, or of its gradients, which have the same count."""
     return 2 * _size(out) * (_size(weights) // max(weights.shape[0], 1))
 
 

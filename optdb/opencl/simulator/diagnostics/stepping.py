@@ -1,7 +1,7 @@
-"""Computes variables of a graph on demand, node by node, without a plan, and without writing over anything.
+"""Computes variables of a graph on demand, node by node, without a plan, and without overwriting any value.
 
-Each node has storage of its own. Inputs that its op overwrites are copied first, so that values may be read, and used
-again, in any order. Branches that are not taken are not computed.
+Each node has its own storage. Inputs that its op overwrites are copied first: values may be read and reused in any
+order. Branches that are not taken are not computed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class NotKnown(Exception):
 
 
 class Steps:
-    """Computes nodes; keeps each node's thunk for the next time.
+    """Computes nodes; keeps each node's thunk for reuse.
 
-    Nodes compute by `impl`, ``'py'`` or ``'c'``, if it is given. With `keep`, they compute into the memory of their
-    last results, as they do in functions. ``around(node, thunk, cells)`` is called to run a node, and calls `thunk`.
+    `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. With `keep`, nodes reuse the memory of their last
+    results, as in functions. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Steps:
     def compute(
         self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
     ) -> list[Any]:
-        """Compute variables, and what they depend on; return their values.
+        """Compute variables and their dependencies; return the variables' values.
 
-        Variables in `values` are not computed; computed ones are added. `computed` is called with each node when its
-        outputs are known, and may remove values that are neither needed nor wanted. An error of a node names the node
-        and where it comes from.
+        Variables in `values` are not computed again; computed values are added to it. `computed` is called with each
+        node after its outputs are known, and may remove values that are no longer needed. An error in a node names the
+        node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:
@@ -96,7 +96,7 @@ class NodeStep:
         self._destroyed = {node.inputs[slot] for slot in destroyed_slots(node)}
 
     def missing(self, values: Values) -> list[Variable]:
-        """Return the inputs that have to be known before it can run."""
+        """Return the inputs that must be computed before the node can run."""
         if not self._lazy:
             return [var for var in self._node.inputs if var not in values and not isinstance(var, Constant)]
         self._fill(values)
@@ -104,7 +104,7 @@ class NodeStep:
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
         """Return the values of the outputs; `around` is that of `Steps`."""
-        if not self._lazy:  # a lazy thunk has computed when it was asked for missing inputs
+        if not self._lazy:  # a lazy thunk has already computed, in the last call of `missing`
             self._fill(values)
             try:
                 around(self._node, self._thunk, self._cells)
@@ -115,7 +115,7 @@ class NodeStep:
         return results
 
     def _fill(self, values: Values) -> None:
-        """Put known values into the cells; copies of those that the op overwrites."""
+        """Store known values in the cells; copy values that the op overwrites."""
         self._clear()
         for var in self._node.inputs:
             available = isinstance(var, Constant) or var in values
@@ -131,7 +131,7 @@ class NodeStep:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Compute node by node, and count what a call moves between the host and the device; nothing is changed."""
+    """Compute node by node, and count a call's transfers between host and device, without changing any value."""
     with count_transfers() as traffic:
         outputs = Steps().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

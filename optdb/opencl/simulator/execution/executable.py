@@ -1,8 +1,8 @@
-"""Computes a function's graph on a device: uploads the inputs, runs the machine, downloads the outputs.
+"""Executes a function's graph on a device: uploads the inputs, runs the machine (VM), downloads the outputs.
 
-Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. What it calls to
-compute is an :class:`Executable`. Its state decides where shared variables have their values: on the device, for a
-simulator (``state``), or on the host (``opencl_linker``).
+Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. To compute, it
+calls an :class:`Executable`. The executable's state decides where the values of shared variables live: on the device
+for a simulator (``state``), or on the host (``opencl_linker``).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """Computes a graph on a device from the values in Theano's storages; called like a machine of Theano's.
+    """Computes a graph on a device from the values in Theano's storages; called like one of Theano's VMs.
 
     Parameters
     ----------
     source : FunctionGraph
-        Optimized for the host; it is not changed.
+        The graph, optimized for the host; it is not modified.
     state : State
-        The device, and the shared variables there; those of the function that are new are taken in.
+        The device and its shared variables; new shared variables of the function are added.
     inputs : sequence of (Variable, list)
-        For each input of the graph, Theano's variable and its storage, of one element.
+        Theano's variable and its storage, a list of one element, for each input of the graph.
     updates : mapping
-        Index of an output to the index of the input whose next value it is. Those are the last outputs.
+        Index of an output to the index of the input that it updates. These are the last outputs.
     mutable : collection of Variable
         The inputs that may be overwritten.
     borrowed : sequence of bool
@@ -50,10 +50,10 @@ class Executable:
     c_thunks : bool
         Whether nodes that stay on the host may be compiled.
     results : sequence of list
-        Where Theano finds the outputs, if it does not only take what a call returns.
+        Cells from which Theano reads the outputs, if it does not only use the returned values.
     """
 
-    # Theano's Function reads this: the executable does the updates itself.
+    # Theano's Function reads this attribute: the executable performs the updates itself.
     need_update_inputs = False
 
     def __init__(
@@ -78,7 +78,7 @@ class Executable:
         updated = set(updates.values())
         bound = InputBindings(source, state, inputs, updated, mutable)
         bindings = list(bound)
-        #: Of one element each: where `run` finds inputs, and leaves outputs.
+        #: Lists of one element: `run` reads inputs from them. `output_cells` receive its outputs.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
@@ -101,16 +101,16 @@ class Executable:
         self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
         #: Shared variables of which each call changes the host's value.
         self._changing = [binding for i in updated if isinstance(binding := bindings[i], Mirror)]
-        #: Where Theano has the values of shared variables.
+        #: Theano's storages of shared variables.
         self.shared_storages = [
             storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
         ]
-        #: Cells of those that stay there.
+        #: Storages of the shared variables that stay in Theano's storage.
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
     def _build(self, source: FunctionGraph, bound: InputBindings, updates: dict[int, int]) -> None:
-        """Make the graph and its machine, which overwrites values that are nowhere else only at its very end."""
+        """Make the graph and its machine, which overwrites the only copy of a value only at the very end of a call."""
         may_overwrite, only_here = bound.overwritable, bound.only_copies
         last, narrowed = may_overwrite - only_here, False
         while True:
@@ -120,14 +120,14 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # An average that the rest of a net needs is overwritten too early; weights are not.
+                # For example, a running average that the rest of a net reads is overwritten too early; weights are not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
                 continue
-            #: Computes, and lets next values be the present ones.
+            #: Computes, and stores the next values as the current ones.
             self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
-            # Theano's own machine enqueues each command at once.
+            # Theano's own machine enqueues each command immediately.
             if isinstance(self.run, PlannedVM) or not overwritten:
                 return
             may_overwrite = last
@@ -138,16 +138,16 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Compute; return all outputs, even those that Theano does not ask for, and None for each next value.
+        """Compute; return all outputs, even those outside `output_subset`, and None for each next value.
 
-        All variables get their next values, or none of them if that raises.
+        Either all variables get their next values, or, if the call raises, none does.
 
-        `run` replaces the one computation between inputs and outputs. `events` gets the events of copies; without it,
+        `run` replaces the computation between inputs and outputs. `events` receives the events of copies; without it,
         the call waits for them.
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
-            # From the machine's commit point on, an interrupt waits until all next values are stored. A `run` of many
+            # After the machine's commit point, an interrupt waits until all next values are stored. A `run` of many
             # steps stops after one of them.
             if run is None:
                 defer_sigint(self._compute, self.run, scope, events)
@@ -159,7 +159,7 @@ class Executable:
         return outputs + self._padding
 
     def _compute(self, run: Callable[[], Any], scope: ZeroCopyScope | None, events: list[Any] | None) -> None:
-        """Compute by `run`, and store the next values that the host has."""
+        """Compute with `run`, and store the next values that live on the host."""
         try:
             self.take(scope, events)
             present = [(cell, cell[0]) for cell in self._storages]
@@ -175,7 +175,7 @@ class Executable:
             taken.give_back()
 
     def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Mirror, Any]]:
-        """Return the next values that Theano's storages get; if that raises, undo the machine's writes."""
+        """Return the next values for Theano's storages; if that raises, undo the machine's writes."""
         try:
             return [(binding, binding.value()) for binding in self._changing]
         except BaseException:
@@ -193,10 +193,10 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Leave the arguments of calls as they are until the block exits: the calls have the same ones.
+        """Preserve the arguments of calls until the block exits, since all of these calls have the same arguments.
 
-        Otherwise a call may overwrite arguments on the host that are `mutable`. Arguments that an op of
-        the user overwrites are not spared.
+        Otherwise a call may overwrite `mutable` arguments on the host. Arguments that a user's op overwrites are not
+        preserved.
         """
         for binding in self.inputs:
             binding.spares_argument = True
@@ -208,23 +208,23 @@ class Executable:
 
     @property
     def arguments(self) -> list[Variable]:
-        """Inputs of the graph that each call brings to the device."""
+        """Inputs of the graph that each call uploads."""
         moved = {id(binding.cell) for binding in self.inputs if binding.placed}
         return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
 
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
-        """Put the inputs on the device, or lend them where possible; the parameters are `Input.take`'s."""
+        """Upload the inputs, or lend them where possible; the parameters are those of `Input.take`."""
         self._state.begin_call(self._shared)
         for binding in self.inputs:
             binding.take(self._state.context, events, scope)
 
     def given(self) -> dict[Variable, Any]:
-        """Put the inputs on the device; return the values of the graph's inputs, which must not be overwritten."""
+        """Upload the inputs; return the values of the graph's inputs, which must not be overwritten."""
         self.take()
         return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
     def downloaded(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
-        """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
+        """Return the outputs that a call downloads: pairs of a variable and its value."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
 
@@ -233,5 +233,5 @@ class Executable:
         return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
-        """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
+        """Return the computed graph, and the lift's report on the nodes of the host's graph."""
         return self.graph.fgraph, [self.graph.lifted]

@@ -1,12 +1,12 @@
-"""Makes a function's optimized graph one for the device.
+"""Translates a function's optimized graph to a device graph.
 
-The copy has the same inputs and outputs, in the same order; those that are placed on the device are arrays there, and
-so is each output that is computed there. The phases of Theano's optimizer from the lift on run on the copy: the lift
-itself, fusion, and in-place operation.
+The copy has the same inputs and outputs in the same order. Inputs placed on the device, and outputs computed there,
+are device arrays. The phases of Theano's optimizer from the lift on run on the copy: the lift itself, fusion, and
+in-place operation.
 
-Of the inputs, arrays of floats live on the device. Ops often read whole numbers and scalars on the host: an index, a
-length, a factor of a product. These are placed on the device only if the device can run every op on them, until they
-are arrays of floats, and no op reads them on the host.
+Inputs that are arrays of floats live on the device. Ops often read integers and scalars on the host: an index, a
+length, a scale factor. These inputs are placed on the device only if the device can run every op on them, until the
+results are arrays of floats, and no op reads them on the host.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from optdb.topo.translate import translate
 
 @dataclass(frozen=True)
 class DeviceGraph:
-    """A graph for the device."""
+    """A device graph and its relation to the host's graph."""
 
-    #: Ready to be linked.
+    #: The graph, ready to be linked.
     fgraph: FunctionGraph
     #: The report of the lift.
     lifted: LiftReport
-    #: Variable of it to the one of the function's own graph that has the same value, as far as is known.
+    #: Variables of the graph to variables of the function's own graph with the same values, where known.
     origins: dict[Variable, Variable]
 
 
@@ -80,9 +80,9 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy the optimized graph of a compiled function for a device, on which the inputs in `placed` are.
+    """Copy the optimized graph of a compiled function for a device that holds the inputs in `placed`.
 
-    `updates` maps the index of an output to that of the input whose next value it is. The inputs in `mutable` may be
+    `updates` maps the index of an output to the index of the input that it updates. The inputs in `mutable` may be
     overwritten.
     """
     in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
@@ -99,7 +99,7 @@ def device_graph(
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
-            # A fused node does not overwrite what its parts did.
+            # A fused node does not overwrite the inputs that its parts overwrote.
             if not (in_place and phase.name == _FUSION):
                 phase.optimize(fgraph)
         called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
@@ -113,7 +113,7 @@ def device_graph(
 
 
 def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
-    """Warn if no node runs on the device, and it cannot hold an input."""
+    """Warn if no node runs on the device and the device cannot hold an input."""
     if any(node.lifter is not None for node in lifted.nodes):
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
@@ -128,9 +128,9 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph of plain ops, but for nodes that stay `in_place`, over inputs of which some are on the device.
+    """Copy a graph as plain ops, except for the nodes in `in_place`; the inputs in `placed` become device inputs.
 
-    Return the inputs and outputs of the copy, and its variables' origins.
+    Return the inputs and outputs of the copy, and the origins of its variables.
     """
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
@@ -140,7 +140,7 @@ def _with_transfers(
     }
     for var, new in inputs.items():
         if _refusal(var, context_name) is not None:
-            new.tag.target = context_name  # the report of the lift says why it does not move there
+            new.tag.target = context_name  # the lift's report gives the reason
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
     copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
@@ -151,7 +151,7 @@ def _with_transfers(
 def _without_transfers(
     lifted: FunctionGraph, origins: Origins, updates: dict[int, int], next_on_device: Collection[int]
 ) -> tuple[FunctionGraph, Origins]:
-    """Copy a lifted graph, whose outputs stay on the device, but for next values of inputs that are not there."""
+    """Copy a lifted graph; keep its outputs on the device, except next values of inputs on the host."""
     outputs = [
         var if index in updates and index not in next_on_device else _without_transfer(var)
         for index, var in enumerate(lifted.outputs)
@@ -165,29 +165,28 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Only sizes and indexes are left on the host. Plans compare these with those of the last call, and cannot compare a
-#: value that was overwritten.
+#: Only sizes and indices remain on the host. Plans compare them with the last call's, so they must not be overwritten.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 #: Theano's name for the fusion of nodes that stay on the host.
 _FUSION = "elemwise_fusion"
 
 
 def _phases() -> list[Optimizer]:
-    """Return the optimizer's phases from the lift on, which is the first."""
+    """Return the optimizer's phases, starting with the lift."""
     position = compile_db().__position__
     whole = translate(compile_db().query(Query(include=["fast_run", TAG], exclude=_LEFT_OUT)))
     return [phase for phase in whole if position.get(phase.name, 0) >= POSITION]
 
 
 def _without_transfer(var: Variable) -> Variable:
-    """Return an output on the device that computes it: the caller downloads the outputs that it wants."""
+    """Return the device variable of a downloaded output: the executable downloads outputs itself."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
 def _copy_aliased_outputs(
     outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]
 ) -> list[Variable]:
-    """Copy outputs whose memory changes when next values are written over the present ones."""
+    """Copy outputs whose memory changes when next values overwrite the current ones."""
     changing = {inputs[number] for number in updates.values()}
     taken: set[Variable] = set()
     copied = []
@@ -204,10 +203,10 @@ def _copy_aliased_outputs(
 
 
 def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
-    """Copy next values that share memory with each other, or with an argument that a node has overwritten.
+    """Copy next values that share memory with each other or with an argument that a node overwrites.
 
-    The optimizer may have merged two copies of one value. The memory of an argument that may be overwritten
-    (``In(mutable=True)``) belongs to the caller on the host, and to the next call's argument on the device.
+    The optimizer may have merged two copies of one value. An argument that may be overwritten (``In(mutable=True)``)
+    occupies the caller's memory on the host; on the device, the next call's argument reuses its memory.
     """
     taken: set[Variable] = set()
     for index, number in updates.items():
@@ -219,9 +218,9 @@ def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], argume
         taken.add(view_root(var))
 
 
-#: Ops on a number that the device runs.
+#: Ops on scalars that the device runs.
 _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
-#: Further ops, on an array of whole numbers, that the device runs.
+#: Further ops, on arrays of integers, that the device runs.
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
@@ -231,7 +230,7 @@ def overwritten_by_user(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
-    """Return the inputs of a compiled function's graph that are to be on the device."""
+    """Return the inputs of a compiled function's graph that belong on the device."""
     return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
 
 
@@ -247,7 +246,7 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether the device computes all that depends on a variable, up to arrays of floats."""
+    """Return whether the device computes everything that depends on a variable, up to arrays of floats."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()
@@ -257,7 +256,7 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
                 continue
             if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
-            # An op may yet want these on the host.
+            # An op may still need these on the host.
             fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
             seen.update(fresh)
             todo += fresh

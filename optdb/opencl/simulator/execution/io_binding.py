@@ -1,11 +1,11 @@
-"""The inputs and outputs of a function on a device: between Theano's storage and the machine.
+"""The inputs and outputs of a device function: they connect Theano's storage to the machine (VM).
 
-An :class:`Input` uploads an argument, or lends it; an :class:`Output` downloads a result, unless the device wrote it
-into the host's memory.
+An :class:`Input` uploads an argument or lends it; an :class:`Output` downloads a result, unless the device wrote it
+to host memory directly.
 
-A device that shares the host's memory reads arguments and writes results where the caller has them:
-:class:`ZeroCopyScope` binds large ones for the time of a call. After the call, even an interrupted one, the device is
-done, and holds no reference to the caller's memory. So the caller may change its arguments, and owns its results.
+A device that shares the host's memory reads arguments and writes results in the caller's arrays:
+:class:`ZeroCopyScope` binds large arrays for the duration of a call. After the call, even an interrupted one, the
+device has finished and holds no reference to the caller's memory: the caller may modify arguments and owns results.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from optdb.runtime.staging import Staged
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: Names of transfers that no op makes.
+#: Names of transfers that belong to no op.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
-#: For how many shapes an input keeps its memory on the device, for reuse.
+#: Number of shapes for which an input keeps device memory for reuse.
 _KEPT = 8
 
 
@@ -43,41 +43,41 @@ _KEPT = 8
 class Input:
     """An input that is not shared."""
 
-    #: Of the original graph.
+    #: The variable in the original graph.
     variable: Variable
     #: The cell in which Theano's Function stores its value.
     storage: list[Any]
-    #: The cell from which the machine reads it.
+    #: The cell that the machine reads.
     cell: list[Any]
-    #: Whether it is on the device.
+    #: Whether the input is on the device.
     placed: bool
     #: Whether the machine computes its next value.
     updated: bool
     #: Whether the machine may overwrite it.
     mutable: bool
-    #: Whether an op of the user overwrites it, so that the caller sees what is written.
+    #: Whether a user's op overwrites it: the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether the machine gets a copy where it might overwrite the caller's array: later calls read that again.
+    #: Whether the machine gets a copy if it might overwrite the caller's array, which later calls read again.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
-        #: Whether a call may leave another value than it was given.
+        #: Whether a call may change the value.
         self.may_change = self.updated or self.mutable
-        #: Whether the machine may use it where the caller has it.
+        #: Whether the machine may read the caller's array directly.
         self.may_be_external = self.placed and not self.may_change
         self._dtype = np.dtype(self.variable.type.dtype) if self.may_be_external else None
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Let the machine have the value, lent by `scope` if that can be.
+        """Pass the value to the machine, lent by `scope` if possible.
 
-        `events`, if given, gets the event of a copy that is not waited for.
+        If `events` is given, the copy is not waited for: the list receives its event.
         """
         value = self.storage[0]
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it has to be {self.variable.type}")
-        if not self.placed:  # some ops of the host take None for a number that is left out
+        if not self.placed:  # some host ops accept None for an omitted number
             self.cell[0] = deep_copy(value) if self.spares_argument and self._may_be_spent else value
             if scope is not None:
                 scope.track(value)
@@ -92,7 +92,7 @@ class Input:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
         if scope is not None:
-            scope.track(self.storage[0])  # the caller's own, which may have been converted
+            scope.track(self.storage[0])  # the caller's array: `value` may be a conversion
         record_transfer(ARGUMENTS, value.nbytes)
         cached = self._kept.get(value.shape)
         self._keep(from_host(context, value, cached, events=events))
@@ -106,7 +106,7 @@ class Input:
         self._keep(target)
 
     def _keep(self, array: Array) -> None:
-        """Let the machine have an array, and later calls its memory."""
+        """Pass an array to the machine, and keep its memory for later calls."""
         self.cell[0] = array
         self._kept[array.shape] = array
         self._kept.move_to_end(array.shape)
@@ -115,25 +115,25 @@ class Input:
 
     @property
     def _may_be_spent(self) -> bool:
-        """Whether the machine may leave something in the caller's array that nobody has asked for."""
+        """Whether the machine may leave intermediate values in the caller's array."""
         return self.mutable and not (self.updated or self.overwritten_by_user)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
-        """Return the array that a buffer of the caller's holds: mostly the last one, since new ones are slow."""
+        """Return an array over the caller's buffer; reuse the last array if its shape fits, since new ones are slow."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
         self._lent.base_data = buffer
         return self._lent
 
     def give_back(self) -> None:
-        """Let Theano's Function have the next value."""
+        """Store the next value in Theano's storage."""
         if self.updated:
             self.storage[0] = as_host_value(self.cell[0])
 
 
 @dataclass(eq=False)
 class Output:
-    """An output."""
+    """An output that the caller gets."""
 
     #: The cell in which the machine stores it.
     cell: list[Any]
@@ -145,9 +145,9 @@ class Output:
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
-        """Return the value, the caller's own unless it is borrowed.
+        """Return the value; the caller owns it unless it is borrowed.
 
-        `scope` has lent an array for it. If it is a list, the copy is not waited for: the list gets its event.
+        `scope` may have lent an array for it. If `scope` is a list, it gets the copy's event, which is not waited for.
         """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
@@ -166,19 +166,19 @@ class Output:
 class ZeroCopyScope:
     """Binds the caller's arrays to a device while a function is called.
 
-    It is open within a ``with`` block only, and lends nothing outside of it. It never lends to a function that returns
-    device arrays to the caller, since these might be parts of arguments; nor where a call does not wait for results,
-    since it would have to wait until arguments are read.
+    It lends arrays only within a ``with`` block. It never lends to a function that returns device arrays to the caller,
+    since these might be parts of arguments. It does not lend to calls that do not wait for results either, since these
+    would have to wait until arguments are read.
 
-    It marks the executable's rebindable inputs and external outputs.
+    It sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
         self._context = context
         self._executable = executable
-        #: The machine that works with lent arrays, within the block.
+        #: The machine that uses lent arrays, within the block.
         self._open: PlannedVM | None = None
-        #: Copies of results that the end of the call waits for; None if each is waited for: there is no other one.
+        #: Downloads that the end of the call waits for. None for a single result, which is waited for immediately.
         self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
@@ -193,12 +193,12 @@ class ZeroCopyScope:
             linked.rebindable_inputs = frozenset(self._by_cell[id(binding.cell)] for binding in lendable)
             for var, output in here:
                 linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
-        #: The memory that belongs to the call: arrays that are lent, and others that nodes read during it.
+        #: The memory in use during the call: lent arrays and other arguments.
         self._in_use = AddressRanges()
-        #: That of Theano's values of shared variables, once a call has asked for it.
+        #: The memory of Theano's values of shared variables; computed once per call, when needed.
         self._of_shared: AddressRanges | None = None
         self._buffers: list[Any] = []
-        #: By the cell: the array for a result, and the buffer that the machine writes.
+        #: The array for a result and the buffer that the machine writes, by the id of the cell.
         self._result_arrays: dict[int, tuple[np.ndarray, Any]] = {}
 
     def __enter__(self) -> ZeroCopyScope:
@@ -214,11 +214,11 @@ class ZeroCopyScope:
             check_launches(self._context.queue)
 
     def take(self, cell: list[Any], value: Any) -> Any:
-        """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""
+        """Lend a cell's argument for reading; return the buffer, or None if the argument must be copied."""
         machine = self._open
         if machine is None or not isinstance(value, np.ndarray):
             return None
-        # OpenCL leaves accesses by two buffers over the same memory undefined.
+        # In OpenCL, accessing the same memory through two buffers is undefined.
         if self._by_cell[id(cell)] not in machine.linked.rebindable_inputs or self._in_use.overlap(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
@@ -229,15 +229,15 @@ class ZeroCopyScope:
             self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
-        """Lend an array for a result: that of the last call, if it fits and is no argument, or else a new one.
+        """Lend an array for a result: the last call's if it fits and is not an argument, else a new one.
 
-        Return the buffer where the result is to be, in all steps of a call the same; None if it has to be copied.
+        Return the buffer for the result, the same in all steps of a call; None if the result must be copied.
         """
         if self._open is None:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
-            # A call that has found another branch to be taken may want another array.
+            # A call that takes another branch may need another array.
             if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
         result = fitting(self.reusable(output.last), layout)
@@ -255,7 +255,7 @@ class ZeroCopyScope:
         return result
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
-        """Return the array of a last result if it may be written over: it may be an argument, or a variable's value."""
+        """Return `last` if it may be overwritten: None if it overlaps an argument or a shared variable's value."""
         if last is None or self._in_use.overlap(last):
             return None
         if self._of_shared is None:
@@ -272,7 +272,7 @@ class ZeroCopyScope:
         return buffer
 
     def _settle(self) -> None:
-        """Wait for the device, and drop every reference to arrays that were lent."""
+        """Wait for the device, and drop every reference to lent arrays."""
         self._in_use.clear()
         self._of_shared = None
         if not (self._buffers or self.downloads):
@@ -287,7 +287,7 @@ class ZeroCopyScope:
         for cell in (*self._executable.input_cells, *self._executable.output_cells):
             value = cell[0]
             if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
-                # The array may be kept for its shape.
+                # The array object may be reused for its shape.
                 value.base_data = None  # type: ignore[assignment]  # as PyOpenCL says of an array without memory
                 cell[0] = None
         self._result_arrays.clear()

@@ -1,4 +1,4 @@
-"""How a method is called that the device waits for: `merge_at_once`, `RepeatedMethod`, `TrustedMethod`."""
+"""Faster calls of methods when the device waits for the host: `merge_at_once`, `RepeatedMethod`, `TrustedMethod`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["RepeatedMethod", "TrustedMethod", "merge_at_once"]
 
-#: The most bytes of arguments that are compared with those of the last call.
+#: Maximum bytes of arguments to compare with the last call's.
 _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Let a simulator's method merge its small launches from its first plan on, and not when that has paid.
+    """Make a simulator's method merge its small launches from its first plan on, without measuring the gain first.
 
-    It pays where the device waits for the host: nothing else is in its queue while the method's commands are enqueued.
-    On a processor the host is the device, and nothing changes.
+    Merging pays when the device waits for the host: its queue is empty while the method's commands are enqueued.
+    On a CPU device, which shares the host's memory, this does nothing.
     """
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
@@ -36,9 +36,9 @@ def merge_at_once(function: DeviceFunction) -> None:
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; a call that finds what the last one has found enqueues the same commands at once.
+    """Calls a simulator's method; a call under the same conditions as the last one enqueues the same commands directly.
 
-    That saves most of the time that the host takes for a call of a function with many shared variables.
+    This saves most of the host's time in a call of a function with many shared variables.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class RepeatedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: What the last call was given, if it is little.
+        #: The arguments of the last call in comparable form; None if they are large.
         self._given: list[Any] | None = None
         if isinstance(function._executable.run, PlannedVM):
             function._executable.run.repeat_commands()
@@ -59,9 +59,9 @@ class RepeatedMethod:
         call: Callable[..., Any] | None = None,
         before_commit: Callable[[], None] | None = None,
     ) -> None:
-        """Call the method, or what stands for it; results are left on the device.
+        """Call the method, or `call` instead of it; results stay on the device.
 
-        `before_commit` is called when nothing but stores is left to do; if it raises, nothing is stored.
+        `before_commit` is called when only stores remain; if it raises, nothing is stored.
         """
         given, run = _comparable(args), self._function._executable.run
         run.before_commit = before_commit
@@ -75,12 +75,12 @@ class RepeatedMethod:
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return what a call enqueues now, if it does nothing else and needs no Python; the caller enqueues it."""
+        """Return the commands of a call, for the caller to enqueue; None if the call does more or needs Python."""
         commands = self._repeated(args)
         return None if commands is None or commands.needs_python else commands
 
     def needs_python(self, *args: Any) -> bool:
-        """Tell whether a call does more now than to enqueue the commands of the last one: it may raise."""
+        """Return whether a call would do more than enqueue the last call's commands; if so, it may raise."""
         return self._repeated(args) is None
 
     def _repeated(self, args: Sequence[Any]) -> CommandList | None:
@@ -99,10 +99,10 @@ class RepeatedMethod:
 
 
 class TrustedMethod:
-    """Calls a simulator's method with arguments that its types hold, and does not wait for what it copies.
+    """Calls a simulator's method with arguments of the right types, without waiting for copies.
 
-    Theano's `Function` looks several times at each shared variable, of which a net may have hundreds: the device would
-    wait for it.
+    Theano's `Function` visits each shared variable several times. A net may have hundreds of them, and the device would
+    wait.
 
     Parameters
     ----------
@@ -112,17 +112,17 @@ class TrustedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: Of copies that may be on their way: dropping one waits for it.
+        #: Events of copies that may be in progress: dropping an event waits for it.
         self._events: list[Any] = []
         self._was_called = False
-        #: By the number of an argument.
+        #: Staging buffers, by argument index.
         self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
-        """Begin to bring large arguments to the device, while it computes; return what stands for all in one call.
+        """Start the upload of large arguments while the device computes; return replacements of `args` for one call.
 
-        Any thread may call it. Of two such calls, the second one may come while the first one's arguments are not used
-        yet; before a third one, the device has to be done with the first one's.
+        Any thread may call it. A second call may come before the first call's arguments are used; before a third call,
+        the device must have finished with the first call's arguments.
 
         Parameters
         ----------
@@ -142,23 +142,23 @@ class TrustedMethod:
         return self._stages[number].begin(value) or value
 
     def __call__(self, *args: Any, before: Before | None = None, at_once: bool = True) -> list[Any]:
-        """Call the method; return its results, which are there once the device is done.
+        """Call the method; return its results, which are valid once the device has finished.
 
         Parameters
         ----------
         *args : array-like
-            What the method takes.
+            The arguments of the method.
         before : callable, optional
-            Called with the commands that the method enqueues first, which may be none, before anything that another
-            function could see; it returns whether it has enqueued them. If it raises, the method computes nothing.
+            Called with the method's first commands (possibly none) before any effect that other functions could see;
+            it returns whether it has enqueued them. If it raises, the method computes nothing.
         at_once : bool
-            Whether it is called with no commands, and may call other methods of the simulator; otherwise it only
+            Whether `before` is called without commands and may call other methods of the simulator; otherwise it only
             enqueues commands.
         """
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # Lent arrays and results, on a device that shares the host's memory, are there when a call returns.
+        # On a device that shares the host's memory, lent arrays and results are ready when a call returns.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -176,7 +176,7 @@ class TrustedMethod:
 
 
 def _run_after(machine: PlannedVM | CommittingVM, before: Before, at_once: bool) -> None:
-    """Run a machine; call `before` with its first commands, or with none."""
+    """Run a machine; call `before` first, with the machine's first commands or with none."""
     if at_once or not isinstance(machine, PlannedVM):
         before(CommandList())
         machine()
@@ -185,7 +185,7 @@ def _run_after(machine: PlannedVM | CommittingVM, before: Before, at_once: bool)
 
 
 def _comparable(values: Sequence[Any]) -> list[Any] | None:
-    """Return what tells values from others; None if they are large, or no numbers."""
+    """Return a comparable form of values; None if they are large or not numeric."""
     arrays = list(map(np.asarray, values))
     if sum(array.nbytes for array in arrays) > _COMPARED_NBYTES or any(array.dtype.hasobject for array in arrays):
         return None

@@ -1,8 +1,8 @@
-"""The shared variables of functions on a device: copies of Theano's, each once for all functions that use it.
+"""The shared variables of functions on a device: one copy of each of Theano's, for all functions that use it.
 
-A :class:`Shared` has a cell, as Theano's storage is: a list of one element, which the functions on the device have as
-the storage of that input. It knows Theano's own storage too, and copies between the two when it is asked to. The
-:class:`State` of a simulator has all of them, and lets one thread at a time use them.
+A :class:`Shared` has a cell like Theano's storage: a list of one element, which device functions use as the storage of
+that input. It copies between the cell and Theano's own storage on request. The :class:`State` of a simulator has all
+shared variables, and lets one thread at a time use them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.context import Turn
 
 __all__ = ["Mirror", "Shared", "SimulatorClosed", "State", "UnknownShared"]
 
-#: Names of transfers that no op makes.
+#: Names of transfers that belong to no op.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
 
 
@@ -40,11 +40,11 @@ class UnknownShared(KeyError):
 
 
 class Shared:
-    """A shared variable, beside Theano's variable and storage."""
+    """The simulator's copy of a shared variable, with Theano's variable and storage."""
 
     def __init__(self, variable: SharedVariable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
         self.variable = variable
-        #: Whether it is on the device, though Theano has it on the host.
+        #: Whether the copy is on the device although Theano's value is on the host.
         self.placed = placed
         #: Its type on the device; None if it is on the host.
         self.array_type: OpenCLArrayType | None = None
@@ -52,24 +52,24 @@ class Shared:
             self.array_type = variable.type
         elif placed:
             self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
-        #: Whether functions may write a next value over the present one at any time of a call (`held_variable`).
+        #: Whether functions may overwrite the current value at any time during a call (`held_variable`).
         self.is_scratch = getattr(variable.tag, "is_scratch", False)
         self._storage = storage
-        #: Its value here.
+        #: The cell that holds the copy.
         self.cell: list[Any] = [None]
         self.from_theano()
 
     @property
     def in_step(self) -> bool:
-        """Whether Theano's value is the one that was last copied from there, or to there."""
+        """Whether Theano's value is the one that was last copied from or to Theano's storage."""
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
-        """Return a copy of the value as Theano's variable holds it: on the device, if it is the device's."""
+        """Return a copy of the value in the form of Theano's variable: a device array if its type is one."""
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
-        """Return a copy of the value on the host: an array of NumPy, or another object that the variable holds."""
+        """Return a host copy of the value: a NumPy array, or another object that the variable holds."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return deep_copy(value)
@@ -77,13 +77,13 @@ class Shared:
         return to_host(value)
 
     def assign(self, value: Any) -> None:
-        """Take another value; raise `TypeError` if the variable's type does not admit it."""
+        """Set the value; raise `TypeError` if the variable's type does not admit it."""
         value = self.variable.type.filter(value, allow_downcast=None)
         if self.array_type is None:
             self.cell[0] = deep_copy(value)
         elif isinstance(value, np.ndarray):
             record_transfer(TO_DEVICE, value.nbytes)
-            # Over the present one, where plans look for it.
+            # Overwrite the current array, which plans refer to.
             self.cell[0] = from_host(self.array_type.context, value, self.cell[0])
         else:
             self.cell[0] = self.array_type.own(value)
@@ -95,17 +95,17 @@ class Shared:
         self._seen = value
 
     def refresh(self) -> None:
-        """Take Theano's value if each call has to: here, none has to."""
+        """Take Theano's value before a call; this class does nothing."""
 
     def to_theano(self) -> None:
-        """Let Theano have the value, in an array of its own."""
+        """Store a copy of the value in Theano's storage."""
         self._storage[0] = self._seen = self.value()
 
 
 class Mirror(Shared):
-    """The copy on the device of a shared variable whose value Theano keeps on the host."""
+    """The device copy of a shared variable whose value Theano keeps on the host."""
 
-    #: The version of Theano's value that was taken; None while the value here is invalid.
+    #: The version of Theano's value that was copied; None while the device copy is invalid.
     _version: int | None
 
     def from_theano(self) -> None:
@@ -116,7 +116,7 @@ class Mirror(Shared):
         self._version = container_version
 
     def refresh(self) -> None:
-        """Take Theano's value, unless it is certain that it is still the same."""
+        """Take Theano's value, unless it certainly has not changed."""
         container = self.variable.container
         is_current = self.in_step and self._version == version(container)
         if not is_current or has_unmarked_writer(container):
@@ -132,9 +132,9 @@ class Mirror(Shared):
 
 
 class State:
-    """The shared variables of a simulator on its device; one thread at a time uses them, the one that has the turn."""
+    """The shared variables of a simulator on its device; only the thread that holds the turn uses them."""
 
-    #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
+    #: Whether the device has the only copy of values: a failed call must not have overwritten any of them.
     is_only_copy = True
     #: The class of its shared variables.
     _kind: ClassVar[type[Shared]] = Shared
@@ -144,9 +144,9 @@ class State:
         self.context = get_context(context_name)
         #: Gives the lock that a thread holds while it uses the shared variables.
         self.turn = Turn(self.context)
-        #: The description of the simulator when it was closed; None as long as it is open.
+        #: The description of the simulator when it was closed; None while it is open.
         self.closed_as: str | None = None
-        #: By Theano's storage, which is the same in all functions that share a variable.
+        #: Shared variables, by the id of Theano's storage, which all functions that use the variable share.
         self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
 
@@ -159,14 +159,14 @@ class State:
             )
 
     def close(self, description: str) -> None:
-        """Release the shared variables; the caller has the turn."""
+        """Release the shared variables; the caller holds the turn."""
         self.context.queue.finish()
         self.closed_as = description
         for shared in self:
             shared.cell[0] = None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Make the shared variables that a function uses ready; here, warn once if Theano's values were changed."""
+        """Prepare the shared variables that a function uses; this class only warns once if Theano's values changed."""
         if self._warned or not trace_log.wants("shared"):
             return
         changed = [str(shared.variable.name) for shared in self if not shared.in_step]
@@ -185,9 +185,9 @@ class State:
         return len(self._by_storage)
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the shared variable of Theano's storage; take it in, with Theano's value, if it is new.
+        """Return the shared variable of a storage of Theano's; add it with Theano's value if it is new.
 
-        It is where the first function has wanted it. None is returned if functions use Theano's storage itself.
+        The first function decides whether it is on the device. Return None if functions use Theano's storage itself.
         """
         shared = self._by_storage.get(id(storage))
         if shared is None:
@@ -195,7 +195,7 @@ class State:
         return shared
 
     def find(self, which: Any) -> Shared:
-        """Return a shared variable by Theano's variable or its name; raise `UnknownShared` unless there is just one."""
+        """Return a shared variable by Theano's variable or its name; raise `UnknownShared` unless one matches."""
         storage = getattr(getattr(which, "container", None), "storage", None)
         matches = [shared for shared in self if shared.variable is which or storage is shared._storage]
         if not matches and isinstance(which, str):
@@ -207,5 +207,5 @@ class State:
         raise UnknownShared(f"{what} called {which!r}; there are: {names}. Give Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
-        """Return the shared variables that are named; all of them if none is."""
+        """Return the shared variables in `which`; all of them if it is empty."""
         return [self.find(key) for key in which] if which else list(self)
