@@ -1,10 +1,10 @@
-"""Which nodes of a function may overwrite its state, and when: a call that raises changes no shared variable.
+"""Decides which nodes of a function may overwrite its state, and when: a call that raises changes no shared variable.
 
-State are the inputs that have a next value. The planned machine holds the commands of nodes that overwrite state back,
-with those of their dependents, until no node can raise any more. So these nodes run last. A node that cannot be held
-back must not be among them: the nodes of the host, and all that read values of the device. Where it would be, the nodes
-that it comes after overwrite nothing. Theano's own machines hold no commands back: there, only a device op that runs
-after all other nodes may overwrite state: all variables that the function updates.
+The state consists of the inputs that have a next value. The planned machine holds back the commands of nodes that
+overwrite state, and those of their dependents, until no node can raise. So these nodes run last. Host nodes, and nodes
+that read values of the device, cannot be held back. If such a node would run after nodes that overwrite state, these
+are replaced and overwrite nothing. Theano's own machines hold no commands back. There, only a single device op that
+runs after all other nodes may overwrite state, provided that it overwrites all variables that the function updates.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overw
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs of a function's graph that have a next value, whose memory the user's own ops do not overwrite.
+    """Return the inputs of a function's graph that have a next value, except those that a user's op overwrites.
 
-    A copy of a function's graph does not know its updates: any input may have a next value.
+    A copy of a function's graph does not know its updates, so all inputs are assumed to have a next value.
     """
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
@@ -34,9 +34,9 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Return the nodes in an order in which those that overwrite state come last, where possible.
+    """Order the nodes so that those that overwrite state come last, where possible.
 
-    Among the others, the host waits for the device late (``waiting``).
+    The other nodes are ordered so that the host waits for the device late (``waiting``).
     """
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
@@ -44,33 +44,33 @@ def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
 
 
 def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
-    """Tell whether a node overwrites state."""
+    """Return whether a node overwrites state."""
     return bool(overwriting(fgraph.toposort(), state))
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state that nodes overwrite before a node that cannot be held back, or that such nodes overwrite."""
+    """Return the state that is overwritten by, or before, a node that cannot be held back."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
 
 @without_test_values()
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
-    """Let nodes overwrite state only where a call that raises cannot leave it half changed.
+    """Replace nodes that overwrite state, unless a call that raises cannot leave it half changed.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        Optimized; other nodes are exchanged for ones that overwrite nothing.
+        The optimized graph, which is modified.
     state : set of Variable
         Inputs of the graph.
     holds : bool
-        Whether the machine runs the nodes in the order of `final_last`, and holds commands back.
+        Whether the machine runs the nodes in the order of `final_last` and holds commands back.
 
     Returns
     -------
     dict
-        The outputs of exchanged nodes to their replacements.
+        The outputs of replaced nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -83,10 +83,10 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
 
 @without_test_values()
 def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
-    """Let nodes check the lengths that the types of next values promise, before Theano's machine stores any of them.
+    """Add nodes that check the lengths of next values against their types before Theano's machine stores any of them.
 
-    Return each next value that a node checks, and the variable that is stored instead. The planned machine checks
-    next values itself.
+    Return the checked next values, each with the variable that is stored instead. The planned machine checks next
+    values itself.
     """
     checked: dict[Variable, Variable] = {}
     for index in getattr(fgraph, "update_mapping", None) or {}:
@@ -99,27 +99,27 @@ def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
 
 
 class _NodeOrder:
-    """Which nodes of a graph overwrite state, and which come after them."""
+    """The nodes of a graph that overwrite state, and the nodes that must run after them."""
 
     def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
         self.nodes = fgraph.toposort()
         self._state = state
         self._overwriting = overwriting(self.nodes, state)
         self._before = fgraph.orderings() if self._overwriting or has_waits(self.nodes) else {}
-        #: The nodes that overwrite state, and those that come after them.
+        #: The nodes that overwrite state, and those that must run after them.
         self.late = set(self._overwriting)
         for node in self.nodes if self.late else ():
             if not self.late.isdisjoint(self.prior(node)):
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
-        """Return the nodes that overwrite state before a node that cannot be held back, or are one."""
+        """Return the nodes that overwrite state and either cannot be held back or run before such a node."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
         reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, but for one that runs last in any order, and overwrites all of it."""
+        """Return the nodes that overwrite state, except one that runs last in any order and overwrites all of it."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes
@@ -128,6 +128,6 @@ class _NodeOrder:
         return [] if runs_last and self._state <= overwritten else nodes
 
     def prior(self, node: Apply) -> list[Apply]:
-        """Return the nodes that have to run before one."""
+        """Return the nodes that must run directly before a node."""
         owners = (var.owner for var in node.inputs if var.owner is not None)
         return [*owners, *self._before.get(node, ())]

@@ -1,4 +1,4 @@
-"""Theano's virtual machine around plans, and what plans have to know of a function of Theano's."""
+"""Theano's virtual machine around plans, and the description of a Theano function that plans need."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ Cells = Mapping[Variable, list[Any]]
 
 
 class PlannedVM(PlannedMachine, VM):
-    """Theano's virtual machine of a function that runs by plans.
+    """Theano's virtual machine for a function that runs with plans.
 
     Parameters
     ----------
     linked : LinkedFunction
-        As `link_function` returns it.
+        The result of `link_function`.
     thunks : sequence of callable
-        Theano's thunks of its nodes.
+        Theano's thunks of the nodes.
     """
 
-    # The machine must not drop the function's outputs: they may be the plan's.
+    # The machine must not drop the function's outputs: the plan may own them.
     allow_gc = False
 
     def __init__(self, linked: LinkedFunction, thunks: Sequence[Callable[[], Any]]) -> None:
         VM.__init__(self, applies(linked), list(thunks), linked.clear_before)
-        # The machine gives inputs their next values itself.
+        # The machine stores the next values of inputs itself.
         self.need_update_inputs = False
         PlannedMachine.__init__(self, linked)
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
-        """Nothing: the cells are the plans', not to be emptied by `Function.free`, nor shared with copies."""
+        """Empty: plans own the cells. `Function.free` must not clear them, and copies must not share them."""
         return {}
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Ignore the linker's map: the machine has its cells already."""
+        """Ignore the linker's map: the machine already has its cells."""
 
     def call_memory(self) -> CallMemory | None:
         """Return the memory of the last call that was recorded; None if there was none."""
@@ -78,12 +78,12 @@ class PlannedVM(PlannedMachine, VM):
 
 
 def applies(linked: LinkedFunction) -> list[Apply]:
-    """Return the nodes of the graph that a function was made of."""
+    """Return the nodes of the graph that a function was linked from."""
     return [node.origin for node in linked.nodes]
 
 
 def as_variables(values: Iterable[ValueId]) -> list[Variable]:
-    """Return values of a function of Theano's as what they are: variables of its graph."""
+    """Cast the values of a Theano function to variables of its graph, which they are."""
     return [cast("Variable", value) for value in values]
 
 
@@ -97,22 +97,22 @@ def link_function(
     before: Mapping[Apply, Sequence[Apply]],
     frees: bool,
 ) -> LinkedFunction:
-    """Return a function of Theano's as plans take it.
+    """Return a Theano function in the form that plans use.
 
     Parameters
     ----------
     nodes : sequence of Apply
-        In the order in which they run.
+        The nodes, in the order of execution.
     thunks : sequence of callable
-        What computes each.
+        The thunk of each node.
     cells : mapping
         The cells of all variables.
     inputs, outputs : sequence of Variable
-        Those of the graph.
+        The inputs and outputs of the graph.
     updates : mapping
         Input to the output that is its next value.
     before : mapping
-        Node to the nodes that have to be computed before it: they read what it overwrites.
+        Node to the nodes that must be computed before it, because they read what it overwrites.
     frees : bool
         Whether cells are emptied within a call as soon as they are dead.
     """
@@ -155,7 +155,7 @@ def _options() -> PlanOptions:
 
 
 def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places: set[Variable]) -> Node:
-    """Return a node as plans take it; outputs of which no copy may be made are among `fixed_places`."""
+    """Return a node in the form that plans use; `fixed_places` are the outputs that must not be copied."""
     op = node.op
     compute, is_loop = thunk, isinstance(op, Scan)
     if is_foreign(node):
@@ -182,16 +182,16 @@ def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places
 
 
 def _compute_loop(thunk: Callable[[], Any]) -> None:
-    """Compute a loop; while it is recorded, it need not clear what its steps write anyway."""
+    """Compute a loop; while it is recorded, do not zero memory that its steps overwrite anyway."""
     with without_zeros() if isinstance(listening(), Recorder) else nullcontext():
         thunk()
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Compute a node that launches kernels by itself: record that it cannot be repeated, and check what it gives.
+    """Compute a node that launches kernels itself: record that it cannot be replayed, and check its results.
 
-    Its kernels may ignore the offset of an array that the node has made by `empty` in an earlier call, so its results
-    begin where a buffer does; and they rely on the broadcast patterns of its inputs.
+    Its kernels may ignore the offset of an array that the node allocated with `empty` in an earlier call, so results
+    must start at offset 0. The kernels also rely on the broadcast patterns of its inputs.
     """
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels by itself"))
@@ -204,20 +204,20 @@ def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> Non
 
 
 def check_next_value(var: Variable, following: Variable, value: Any) -> None:
-    """Check that a next value has the lengths that its type promises, as Theano's linker in Python does.
+    """Check that a next value has the lengths that its type promises, like Theano's Python linker.
 
     Raises
     ------
     ValueError
-        If one has another length.
+        If a length differs.
     """
     check_lengths(f"the update of {var}", [following], [value])
 
 
 def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
-    """Raise the present error again, with Theano's words about a node and where it was made."""
+    """Reraise the current error with Theano's description of the node and of the code that made it."""
     thunk = thunks[number]
-    # The error shows values of inputs. Held commands must not be enqueued for that.
+    # The error shows the values of inputs. Held commands must not be enqueued to read them.
     listener = listening()
     held = listener.held if isinstance(listener, Recorder) else listener
     shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
@@ -226,7 +226,7 @@ def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]]
 
 
 class _Unshown:
-    """A thunk, for an error's text: its inputs on the device have shapes and strides, and no values yet."""
+    """A thunk for an error message: its inputs on the device have shapes and strides, but no values yet."""
 
     def __init__(self, thunk: Any) -> None:
         values = [cell[0] for cell in getattr(thunk, "inputs", ())]
@@ -255,7 +255,7 @@ def _described_value(value: ValueId, layout: ArrayLayout) -> str:
 
 
 def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
-    """Return the thunk of a node with branches; the taken branch has been computed before."""
+    """Return the thunk of a node with branches; the taken branch is computed before it."""
     condition = cells[node.inputs[0]]
     op = op_of(node, IfElse)
     count, as_view = op.n_outs, op.as_view
@@ -265,7 +265,7 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
     def choose() -> None:
         taken = bool(np.all(np.asarray(condition[0]) != 0))
         for out, cell in zip(outputs, branches[taken]):
-            # As in Theano: the graph says that the first branch may be viewed, not the second.
+            # As in Theano, the output may be a view of the first branch, but not of the second.
             out[0] = cell[0] if taken and as_view else _copied(cell[0])
 
     return as_thunk(choose, [cells[var] for var in node.inputs], outputs)
@@ -278,7 +278,7 @@ def _copied(value: Any) -> Any:
 def recording_memory(recording: Recording) -> CallMemory:
     """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
     live = provided_liveness(recording)
-    # The positions of the nodes' commands, as `liveness` counts them.
+    # The command indices of the nodes, as `liveness` counts them.
     spans, stop = [], 0
     for _, node, segment in recording.steps:
         start, stop = stop + 1, stop + 1 + len(segment.commands)

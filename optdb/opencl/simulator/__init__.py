@@ -1,14 +1,14 @@
-"""SimulatorOCL: a compiled ``theano.function`` is taken as it is, and run on an OpenCL device.
+"""SimulatorOCL: runs an existing compiled ``theano.function`` on an OpenCL device.
 
 - ``execution``: the function's optimized graph is copied with plain ops
-  (``optdb.host.theano.functions.optimized``), its shared variables and inputs are put on the device, and the copy is
-  lifted, fused, made to work in place (``graph``) and linked (``linking``). An ``executable`` computes it, for both a
-  simulator and the linker ``opencl``; ``state`` has the shared variables, each once for all functions that use it. A
-  simulator has their values on the device, a function of the linker on the host (``opencl_linker``).
-- ``diagnostics``: a call's nodes are computed one by one (``stepping``), each is compared with the host's
-  (``checking``), each is timed (``profiling``); ``memory`` tells what a call takes.
-- ``packing`` lays shared variables next to each other, so that one transfer moves all of them.
-- A ``device_function`` is called as the original is; a ``simulator`` is what users have.
+  (``optdb.host.theano.functions.optimized``), its shared variables and inputs are placed on the device, and the copy is
+  lifted, fused, converted to in-place ops (``graph``) and linked (``linking``). An ``executable`` computes it, for both
+  a simulator and the linker ``opencl``. ``state`` has the shared variables, one copy for all functions. A simulator
+  keeps their values on the device, a function of the linker on the host (``opencl_linker``).
+- ``diagnostics``: a call's nodes are computed one by one (``stepping``) and compared with the host's (``checking``) or
+  timed (``profiling``); ``memory`` predicts the memory of a call.
+- ``packing`` packs shared variables: one transfer copies all variables of a dtype.
+- A ``device_function`` is called like the original; the ``simulator`` is the public class.
 """
 
 from optdb.host.theano.functions.compiled import optimize

@@ -269,15 +269,15 @@ class _PackedPart:
     Parameters
     ----------
     packed : PackedVariables
-    All variables.
+        All variables.
     dtype : numpy.dtype
-    Dtype of the part.
+        Dtype of the part.
     numbers : range
-    Indices of the part's variables among those of the dtype.
+        Indices of the part's variables among those of the dtype.
     shapes : sequence of Shape
-    Shapes of the part's variables.
+        Shapes of the part's variables.
     mark : EventHandle
-    Receives the event of the commands that compute them.
+        Receives the event of the commands that compute them.
     """
 
     def __init__(

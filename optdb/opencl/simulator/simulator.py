@@ -51,7 +51,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     ------
     TypeError
         If `function` is not a compiled function.
-        optdb.runtime.devices.DeviceError
+    optdb.runtime.devices.DeviceError
         If there is no such device.
 
     Examples
@@ -89,7 +89,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         ------
         ValueError
             If the name is taken or invalid.
-            TypeError
+        TypeError
             If `function` is not a compiled function.
         """
         if not name.isidentifier() or name.startswith("_"):

@@ -1,1 +1,1 @@
-"""How a device executes a function: its graph there, the linker, the binding of inputs and outputs, its state."""
+"""Execution of a function on a device: its device graph, linking, bound inputs and outputs, and state."""

@@ -1,4 +1,4 @@
-"""Binds the inputs of a function, and tells which of them its machine may overwrite."""
+"""Binds the inputs of a function, and decides which of them its machine may overwrite."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from optdb.opencl.simulator.execution.state import Shared, State
 
 
 class InputBindings:
-    """The bindings of a function's inputs: shared variables, which are taken into a state if they are new, and others.
+    """The bindings of a function's inputs; shared variables that are new are added to the state.
 
     Parameters
     ----------
     source : FunctionGraph
         The graph.
     state : State
-        The device, and the shared variables there.
+        The device and its shared variables.
     inputs : sequence of (Variable, list)
-        For each input of the graph, Theano's variable and its storage, of one element.
+        Theano's variable and its storage, a list of one element, for each input of the graph.
     updated : collection of int
         The indices of the inputs that have next values.
     mutable : collection of Variable
@@ -49,7 +49,7 @@ class InputBindings:
             else Input(var, storage, [None], var in uploaded, number in updated, var in self._mutable, var in of_user)
             for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         }
-        #: The inputs on the device. A shared variable is where it is for other functions.
+        #: The inputs on the device. All functions of the state share the location of a shared variable.
         self.placed = {var for var, binding in self._bindings.items() if binding is not None and binding.placed}
         #: The inputs whose values outlive a call.
         self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}
@@ -60,7 +60,7 @@ class InputBindings:
             )
 
     def __iter__(self) -> Iterator[Shared | Input | None]:
-        """Iterate over the bindings in the order of the inputs; None where functions use Theano's storage itself."""
+        """Iterate over the bindings in the order of the inputs; None if functions use Theano's storage itself."""
         return iter(self._bindings.values())
 
     @property
@@ -68,12 +68,12 @@ class InputBindings:
         """The inputs that the machine may overwrite."""
         # The executable owns uploaded arguments; the caller owns those on the host.
         allowed = self._mutable | (self._updated & self.placed)
-        # Values on the host that outlive a call are exchanged at its end: nothing that raises can half change them.
+        # Host values that outlive a call are replaced at its end: a call that raises cannot leave them half changed.
         exchanged = {var for var in (self.lasting | self._updated) - self.placed if not on_device(var)}
         return (allowed - exchanged) | self._of_user
 
     @property
     def only_copies(self) -> set[Variable]:
-        """The inputs that outlive a call, and of which there is no other copy: the host has one of all others."""
+        """The inputs that outlive a call and have no other copy; the host has a copy of all others."""
         here = {var for var, binding in self._bindings.items() if binding is None or self._is_only_copy}
         return (self.lasting & here) - self._of_user

@@ -1,8 +1,8 @@
-"""Links a device graph: Theano's virtual machine around plans, with nodes that overwrite state at the end.
+"""Links a device graph to Theano's VM around plans; nodes that overwrite state run at the end.
 
-A function may write the next values of shared arrays on the device over the present ones. Nodes that do so, and their
-dependents, run last, and the machine holds their commands back until none of them can raise any more. Only a node that
-needs values of the device cannot be held back: a function with such a node among the last ones overwrites nothing.
+A function may overwrite shared arrays on the device with their next values. Nodes that do, and their dependents, run
+last, and the machine holds their commands back until none of them can raise. Only the commands of a node that reads
+values of the device cannot be held back: a function with such a node among the last ones overwrites nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.opencl.linking.planned_vm import PlannedVM
 
 
 class _ExecutableLinker(VM_Linker):
-    """The linker of a graph whose nodes overwrite nothing that a call which raises must not change."""
+    """The linker of a graph that keeps its state: a call that raises has overwritten no state."""
 
     keeps_state = True
 
@@ -31,15 +31,15 @@ def link(
 ) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
     """Link a graph for a device.
 
-    Return the machine, which computes from the values in the input cells and stores the next values there, and the
-    cells of the outputs. The inputs in `state` have values that outlive a call.
+    Return the machine and the cells of the outputs. The machine computes from the values in the input cells and stores
+    the next values there. The values of the inputs in `state` outlive a call.
     """
     updates = fgraph.update_mapping or {}
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # The next call must not write to next values, nor to results of the host, which may be its arguments. Results of
-    # the device are downloaded before it.
+    # The next call must not overwrite next values, nor host results, which may be its arguments. Device results are
+    # downloaded before the next call.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

@@ -1,8 +1,8 @@
 """The linker ``opencl``: links a function to compute on a device, while the host keeps the shared variables' values.
 
-A function for the host is lifted as a simulator's is. Only here, shared values are kept on the host.
-After each call, Theano's storage gets the next values; before each call, the linker uploads values that were changed
-there. Values that did not change stay on the device between calls, one copy for all functions.
+A function for the host is lifted like a simulator's, but shared values are kept on the host. After each call, the next
+values are stored in Theano's storage. Before each call, values that were changed there are uploaded. Values that did
+not change stay on the device between calls, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["HostState", "host_state_of", "link_with_host_state"]
 
 
 class HostState(State):
-    """The copies of shared variables on one device, each as long as there is a function that uses it."""
+    """The copies of shared variables on one device; each copy lives as long as a function uses it."""
 
     is_only_copy = False
     _kind = Mirror
@@ -36,7 +36,7 @@ class HostState(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._by_storage = weakref.WeakValueDictionary()
-        # One turn for all functions: with one for each, two that call each other could wait for each other for ever.
+        # One turn for all functions: with separate turns, two functions that call each other could deadlock.
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
@@ -44,7 +44,7 @@ class HostState(State):
         return super().add(variable, storage, on_device) if on_device else None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Let copies have the host's values."""
+        """Update the copies with the host's values."""
         for shared in used:
             shared.refresh()
 
@@ -52,10 +52,10 @@ class HostState(State):
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
 ) -> tuple[Callable[..., Any], list[Container], list[Container]]:
-    """Link a function for the device, as `make_thunk` of a linker does.
+    """Link a function for the device, like a linker's `make_thunk`.
 
-    In a forked process the function raises `ForkedContext` when it is called. If unpickling raised that, a worker of a
-    pool would end without telling why.
+    In a forked process, the function raises `ForkedContext` when called. If unpickling raised it instead, a worker
+    of a pool would end without reporting why.
     """
     watch()
     fgraph = graph_of(linker)
@@ -86,7 +86,7 @@ def _raising(problem: str) -> Callable[..., Any]:
 
 
 def host_state_of(context_name: Hashable) -> HostState:
-    """Return the copies on a device."""
+    """Return the copies of shared variables on a device."""
     return get_context(context_name).kept.setdefault(__name__, HostState(context_name))
 
 
@@ -97,7 +97,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user lets be overwritten; none without a `Supervisor`, as in `Function.copy`."""
+    """Return the inputs that the user allows to be overwritten; none without a `Supervisor`, as in `Function.copy`."""
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()
