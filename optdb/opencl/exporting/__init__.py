@@ -1,7 +1,7 @@
-"""What is Theano's own of exported files (``optdb.device.export``).
+"""The Theano-specific part of exporting to files (``optdb.device.export``).
 
-`functions` says how a compiled function is called, and refuses what a file cannot do; `nodes` has copies of its nodes
-that a trace computes, and `host_steps` what it does where a node computes on the host.
+`functions` describes how a compiled function is called, and refuses functions that a file cannot hold. `nodes` copies
+the function's nodes for a trace. `host_steps` follows nodes that compute on the host.
 """
 
 from __future__ import annotations

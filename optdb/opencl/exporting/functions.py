@@ -1,4 +1,4 @@
-"""Compiled functions as they are handed over for a file: their nodes, signature, and shared values."""
+"""Prepares compiled functions for export: their nodes, signatures and shared values."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = ["export", "of_function", "of_method", "traceable"]
 def export(
     f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
 ) -> list[Report]:
-    """Write functions that were compiled for a device, and their shared variables, into a file for `optdb.load`.
+    """Write functions compiled for a device, and their shared variables, to a file for `optdb.load`.
 
     Parameters
     ----------
     f : theano.compile.Function or mapping
-        A function, or several by their names in the file: the first is what a call of the loaded file calls.
+        A function, or several by their names in the file. Calling the loaded file calls the first one.
     path : str or Path
-        Where to; an existing file is replaced.
+        Path of the file; an existing file is replaced.
     examples : sequence or mapping, optional
-        Calls, each a sequence of arguments or a mapping of them by name; for several functions, a mapping of their
-        names to calls. Shapes matter, and whole numbers that decide over shapes. Without examples, functions are
-        written for calls like their latest ones.
+        Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
+        function names to calls. Only shapes matter, and integers that determine shapes. Without examples, functions
+        are exported for calls like their latest ones.
     device_kinds : sequence of str
-        For which devices: 'cpu' for processors, 'gpu' for all else.
+        Kinds of device to export for: 'cpu' for processors, 'gpu' for all others.
 
     Returns
     -------
@@ -53,19 +53,19 @@ def export(
     Raises
     ------
     optdb.opencl.exporting.Untraceable
-        If something is done that a file cannot hold; by name, where a step was left on the host.
+        If a function does something that a file cannot hold. The message names a step that stays on the host.
     """
     functions = f if isinstance(f, Mapping) else {None: f}
     return write(path, {name: of_function(function) for name, function in functions.items()}, examples, device_kinds)
 
 
 def of_function(function: Any) -> Exportable:
-    """Return a ``theano.function``, compiled for a device in a mode with plans, as it goes into a file.
+    """Return the exportable form of a ``theano.function`` that was compiled for a device in a mode with plans.
 
     Raises
     ------
     TypeError
-        If it is none.
+        If `function` is not a compiled function.
     Untraceable
         If the function cannot be exported.
     """
@@ -78,23 +78,23 @@ def of_function(function: Any) -> Exportable:
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return a simulator's method as it goes into a file, with its own values of shared variables.
+    """Return the exportable form of a simulator's method, with the simulator's values of shared variables.
 
-    The method was made of `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises what
-    `of_function` does.
+    The method was made from `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises the
+    errors of `of_function`.
     """
     cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
     return _exportable(function, executable.run, cells.__getitem__)
 
 
 def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> Traceable:
-    """Return what a linked function computes, for a trace; the first `returned` outputs are for its caller."""
+    """Return a linked function in the form that a trace needs; its caller gets the first `returned` outputs."""
     dtypes = [var.type.dtype for var in as_variables(linked.outputs[:returned])]
     return Traceable(get_context(context_name), functools.partial(copied_in, linked, context_name), dtypes)
 
 
 def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:
-    """Return a linked function as it goes into a file; `cell_of` returns the cell of a shared value."""
+    """Return the exportable form of a linked function; `cell_of` returns the cell of a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
             "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
@@ -124,13 +124,13 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
 
 
 def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[tuple[int, ...], Any]]]:
-    """Return the arguments of recorded calls, the last one first: their shapes, and small values of the host."""
+    """Return the arguments of recorded calls, the last call first: their shapes, and small host values."""
     arguments = [var for var, given in zip(machine.linked.inputs, inputs, strict=True) if isinstance(given, int)]
     return [[call[var] for var in arguments] for call in reversed(machine.seen())]
 
 
 def _context_name(linked: LinkedFunction) -> Hashable:
-    """Return the name of the context that all arrays of a function are in; Untraceable if it is not one."""
+    """Return the name of the context of all arrays of a function; raise Untraceable unless there is exactly one."""
     names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
         raise Untraceable("nothing of the function is on a device: compile it for one")
@@ -140,7 +140,7 @@ def _context_name(linked: LinkedFunction) -> Hashable:
 
 
 def _check_nodes(linked: LinkedFunction) -> None:
-    """Raise Untraceable if a node does what a file cannot do."""
+    """Raise Untraceable if a node does something that a file cannot do."""
     for node in filter(is_user_inplace, applies(linked)):
         raise Untraceable(
             f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "

@@ -1,11 +1,11 @@
-"""Steps of the host that a trace goes through: numbers that follow from shapes.
+"""Symbolic execution of host nodes in a trace: computations on numbers that depend on shapes.
 
-A value of the host that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a
-`DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again.
+A host value that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a `DeferredArray`.
+`follow` applies a node to such values symbolically: each call of the exported file can recompute the result.
 
-Other steps would have to stay on the host, with values of the call: an optimizer's counter, or a product of a shared
-number. `device_counterpart` returns the same step for the device. Its result then lives there; the host only
-returns it, keeps it, or brings it to the device. Without a counterpart, the trace fails and names the node.
+Other nodes would need the call's values on the host: an optimizer's counter, or a product with a shared scalar. For
+them, `device_counterpart` returns the same node for the device. The result then lives on the device; the host only
+returns it, keeps it, or uploads it. Without a counterpart, the trace fails and names the node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["device_counterpart", "follow"]
 
-#: Whole numbers stay sizes.
+#: Scalar ops on integers, whose results are again symbolic sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Add: lambda *x: functools.reduce(operator.add, x),
     scalars.Mul: lambda *x: functools.reduce(operator.mul, x),
@@ -56,7 +56,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Results are those of the example, and guarded.
+#: Comparisons: the result is the example's, and a guard checks it in each call.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,
@@ -65,9 +65,9 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Theano's scalar ops to the names by which ``optdb.runtime.expressions`` knows them: ``IntDiv`` is ``int_div``.
+#: Theano's scalar ops to their names in ``optdb.runtime.expressions``: ``IntDiv`` is ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: The ops that the device has as well, and how many of their inputs are arrays; the others stay on the host.
+#: Ops with device counterparts, and the number of their array inputs (None: all); other inputs stay on the host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
@@ -80,7 +80,7 @@ class _NotFollowed(Exception):
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return the results of a host node for values of which some are open.
+    """Return the results of a host node for values, some of which are open.
 
     Raise `Untraceable` if no rule reproduces them.
     """
@@ -88,7 +88,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     try:
         if step is not None:
             value = step(node, *values)
-            # A value that is known after all becomes an array, for steps that run as usual.
+            # A known value becomes an array, for nodes that run normally.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
     except _NotFollowed:
         pass
@@ -99,9 +99,9 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
-    """Return a node of the device that does what one of the host does, and how many inputs it has there.
+    """Return a device node that computes the same as a host node, and the number of its device inputs.
 
-    The node has variables of its own for the inputs there. None if the device has nothing like it.
+    The node has its own variables for the device inputs. Return None if there is no such device node.
     """
     counterpart = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
     if counterpart is None:
@@ -112,14 +112,14 @@ def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int]
         arrays = [opencl_type(var.type.dtype, var.type.broadcastable, context_name)() for var in node.inputs[:count]]
         twin = make(node.op).make_node(*arrays, *node.inputs[count:])
     except (TypeError, UnsupportedDtype):
-        # There is no OpenCL C for it, or the device lacks its dtype.
+        # The op has no OpenCL C, or the device lacks its dtype.
         return None
     same = [(out.type.dtype, out.type.broadcastable) for out in twin.outputs]
     return (twin, count) if same == [(out.type.dtype, out.type.broadcastable) for out in node.outputs] else None
 
 
 def _require_numbers(*values: Any) -> None:
-    """Follow numbers and vectors of them alone."""
+    """Refuse values other than numbers and vectors of numbers."""
     if any(isinstance(value, DeferredArray) for value in values):
         raise _NotFollowed
 
@@ -173,14 +173,14 @@ def _part(node: Apply, value: Any, *index: Any) -> Any:
 
 
 def _plain_index(entry: Any) -> int | slice:
-    """Return an index as numbers, which the call then has to repeat: an array that is known has no open lengths."""
+    """Return an index as plain numbers, which a guard then fixes: known arrays have no open lengths."""
     if isinstance(entry, slice):
         return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
     return int(entry)
 
 
 def _turned(node: Apply, value: Any) -> Any:
-    """Give one number other axes, all of length 1."""
+    """Apply a DimShuffle to a single number; all axes have length 1."""
     order = op_of(node, ops.DimShuffle).new_order
     if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
         shape = tuple(1 if isinstance(axis, str) else value.shape[axis] for axis in order)
@@ -193,7 +193,7 @@ def _turned(node: Apply, value: Any) -> Any:
 
 
 def _of_one_number(node: Apply, value: Any) -> Any:
-    """Return a number as the output that has no other element."""
+    """Return a number as an output of one element."""
     kind = node.outputs[0].type
     if not isinstance(value, SymInt):
         return np.full((1,) * kind.ndim, value, kind.dtype)
@@ -203,7 +203,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Give an argument, or a value made of one, another shape."""
+    """Reshape an argument, or a value made from one."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)
@@ -246,7 +246,7 @@ def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
 
 
 def _one_number(value: Any) -> Any:
-    """Return the one number that a value is."""
+    """Return the number in a value with a single element."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
         (value,) = value.source.numbers
     if isinstance(value, SymInt):
@@ -257,7 +257,7 @@ def _one_number(value: Any) -> Any:
 
 
 def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) -> Any:
-    """Return the result of a scalar op for numbers of which some are sizes."""
+    """Return the result of a scalar op for numbers, some of which are symbolic sizes."""
     if isinstance(op, scalars.Composite):
         return _composite(op, values)
     if not any(isinstance(value, SymInt) for value in values):
@@ -281,7 +281,7 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
-    """Go through the scalar ops of a composite."""
+    """Apply the scalar ops of a composite."""
     results = dict(zip(op.inputs, values, strict=True))
     for node in io_toposort(op.inputs, op.outputs[:1]):
         operands = [results.get(x, getattr(x, "data", None)) for x in node.inputs]

@@ -1,9 +1,9 @@
-"""Copies of a function's nodes, and of the functions inside of its loops, that compute while a tracer listens.
+"""Copies of a function's nodes, and of its loops' inner functions, that compute while a tracer listens.
 
-A copy has variables, cells and thunks of its own, so that its kernels are those of the replacing context, and the
-function's own stay what they are. The device's nodes run as usual, and `host_steps` follows those of the host. A loop
-calls a function of its own once for each step: its copy has a `Within` instead, which takes each node of the inner
-function as the nodes around the loop are taken.
+A copy has its own variables, cells and thunks: its kernels belong to the replacing context, and the function's own
+kernels do not change. Device nodes run normally, and `host_steps` follows host nodes. A loop calls its inner function
+once per step. The loop's copy calls a `Within` instead, which treats each node of the inner function like the nodes
+around the loop.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Enter a context that replaces that of a name; return a copy of a function, all of whose arrays are there.
+    """Replace the context of a name by another; return a copy of a function with all of its arrays in that context.
 
     Raises
     ------
     Untraceable
-        If the host computes with an array of the device, or a loop cannot be traced.
+        If the host computes with a device array, or a loop cannot be traced.
     """
     _require_all_lifted(linked)
     with contexts.substituted(context_name, context):
@@ -75,7 +75,7 @@ def _require_all_lifted(linked: LinkedFunction) -> None:
 
 
 def _step_on_host(op: PureOp) -> str | None:
-    """Return the name of a step for which the host reads arrays of the device; None if it is another one."""
+    """Return the name of an op for which the host reads device arrays; None for other ops."""
     if isinstance(op, OpenCLOnHost):
         return str(op.op)
     if not isinstance(op, OpenCLRequire):
@@ -84,14 +84,14 @@ def _step_on_host(op: PureOp) -> str | None:
 
 
 class _Copying:
-    """Copies functions into a context."""
+    """Copies functions to a context."""
 
     def __init__(self, context_name: Hashable, context: Context) -> None:
         self._context_name = context_name
         self._context = context
 
     def copied(self, linked: LinkedFunction, is_inner: bool = False) -> LinkedFunction:
-        """Return a function's nodes with variables, cells and thunks of their own."""
+        """Return a copy of a function whose nodes have their own variables, cells and thunks."""
         nodes, ours = _twins(applies(linked))
         pairs = zip(nodes, applies(linked), strict=True)
         loops = {twin: Within(*self._inner(node)) for twin, node in pairs if isinstance(node.op, Scan)}
@@ -100,7 +100,7 @@ class _Copying:
         variables = dict.fromkeys((*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs))
         cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
         thunks = thunks_of(nodes, cells, loops)
-        # In a loop, a step may write where another one did.
+        # In a loop, a step may overwrite the memory of another step.
         overwritten = variables.keys() if is_inner else exposed_variables(nodes, (), ())
         steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
         return LinkedFunction(
@@ -113,7 +113,7 @@ class _Copying:
         )
 
     def _inner(self, node: Apply) -> tuple[Any, LinkedFunction]:
-        """Return the function inside of a loop, and a copy of it."""
+        """Return the inner function of a loop, and a copy of it."""
         op = scan_of(node)
         if op.as_while:
             raise Untraceable(
@@ -128,7 +128,7 @@ class _Copying:
         return function, self.copied(function.fn.linked, is_inner=True)
 
     def _step(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
-        """Compute one node; errors name it."""
+        """Compute one node; errors name the node."""
         try:
             self._compute(cells, overwritten, node, thunk)
         except Untraceable as error:
@@ -143,7 +143,7 @@ class _Copying:
     def _compute(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
         values = [cells[var][0] for var in node.inputs]
         if isinstance(node.op, HostFromOpenCL):
-            # The host gets the values as they are now.
+            # Copy the array: a later node may overwrite it, and the host needs the current values.
             moved = in_order(self._context, values[0], True) if node.inputs[0] in overwritten else values[0]
             results: Sequence[Any] = [on_host(moved)]
         elif isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
@@ -171,7 +171,7 @@ class _Copying:
             thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
-        """Return the results of a host node for values that the calls of the file give."""
+        """Return the results of a host node for values that are known only in the file's calls."""
         try:
             return follow(node, values)
         except Untraceable:
@@ -188,15 +188,15 @@ class _Copying:
         return [on_host(cells[var][0]) for var in twin.outputs]
 
     def _brought(self, value: Any, dtype: str) -> Array:
-        """Return an array of the device with a value that is not known yet."""
+        """Return a device array for a value that is not known yet."""
         if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
-            # Not the array itself: the node that gets this one may overwrite it.
+            # Copy the array: the node that gets it may overwrite it.
             return in_order(self._context, value.source.array, True)
         return arrays.from_host(self._context, as_host_array(value, dtype))
 
 
 def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable]]:
-    """Return nodes of the same ops with outputs of their own, and output to its own copy."""
+    """Return copies of nodes with their own outputs, and a mapping of outputs to their copies."""
     ours: dict[Variable, Variable] = {}
     twins = []
     for node in nodes:
@@ -209,7 +209,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Give a loop plain numbers of steps and of values to keep: the trace unrolls its steps."""
+    """Replace a loop's symbolic numbers of steps and of kept values by plain numbers: the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]
@@ -224,7 +224,7 @@ def _named(node: Apply, why: str) -> str:
 def thunks_of(
     nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return the thunks of some nodes, which work on cells; `loops` run in place of the inner functions."""
+    """Return the thunks of nodes, which work on `cells`; `loops` replace the inner functions of loops."""
     computed = {var: [False] for var in cells}
 
     def thunk_of(node: Apply) -> Any:
@@ -253,21 +253,21 @@ class _Container:
 
 
 class Within:
-    """Stands in for the function inside of a loop; it has the part of ``theano.Function`` that a loop uses."""
+    """Replaces the inner function of a loop; it has the part of ``theano.Function`` that a loop uses."""
 
     def __init__(self, function: Any, linked: LinkedFunction) -> None:
         self.maker = function.maker
         self._nodes = linked.nodes
         self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
         self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
-        # The loop itself puts the memory for each output into these cells.
+        # The loop itself stores each output's memory in these cells.
         io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
         made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
         self._between = [cell for cell in made if id(cell) not in io_cell_ids]
 
     def fn(self) -> None:
-        """Do one step of the loop."""
-        # Each step has values of its own: the trace gives them their memory.
+        """Run one step of the loop."""
+        # Each step has its own values, whose memory the trace assigns.
         for cell in self._between:
             cell[0] = None
         for node in self._nodes:

@@ -1,10 +1,10 @@
-"""How functions of Theano's with arrays on a device are linked: to a machine that runs them by plans.
+"""Links Theano functions with device arrays to a machine that runs them with plans.
 
-- ``patches``: what is exchanged in Theano's linkers.
+- ``patches``: the patches of Theano's linkers.
 - ``planned_vm``: Theano's virtual machine around the plans of ``optdb.device``.
-- ``nodes``: what Theano's nodes see, and where they compute.
-- ``overwriting``, ``waiting``: the order of nodes: those that overwrite shared variables last, and waits late.
-- ``committing``: Theano's own machines, for functions that plans do not suit.
+- ``nodes``: what Theano's nodes read, and where they compute.
+- ``overwriting``, ``waiting``: the order of nodes; those that overwrite shared variables run last, and waits late.
+- ``committing``: Theano's own machines, for functions without plans.
 """
 
 from optdb.opencl.linking.patches import install, uninstall

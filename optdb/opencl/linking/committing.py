@@ -1,4 +1,4 @@
-"""Theano's machines, for functions that plans do not suit: they give inputs their next values all at once, too."""
+"""Theano's machines (VMs) for functions without plans, extended to store all next values at once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["CommittingVM", "committing"]
 
 
 class CommittingVM(VM):
-    """What is added to a machine of Theano's, whose nodes overwrite no shared variable."""
+    """Mixin for a Theano machine whose nodes overwrite no shared variable; it stores the next values at the end."""
 
-    #: Called by the next call when all that may raise is done: if this raises, nothing is stored.
+    #: Called once, by the next call, after everything else that may raise: if it raises, nothing is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
     output_cells: Sequence[list[Any]]
 
     def __call__(self, *args: Any, **options: Any) -> list[Any]:
-        """Compute, and give the inputs their next values; return the outputs."""
+        """Compute, and store the next values of the inputs; return the outputs."""
         return defer_sigint(self._compute_and_commit, args, options)
 
     def _compute_and_commit(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
@@ -35,7 +35,7 @@ class CommittingVM(VM):
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
             before_commit()
-        # An output may be an input, whose cell gets another value.
+        # An output may be an input, whose cell is about to get its next value.
         outputs = [cell[0] for cell in self.output_cells]
         advance(self.advancing)
         return outputs
@@ -44,16 +44,16 @@ class CommittingVM(VM):
 def committing(
     machine: VM, outputs: Sequence[Variable], updates: Mapping[Variable, Variable], cells: Mapping[Variable, list[Any]]
 ) -> VM:
-    """Let a machine of Theano's give inputs their next values itself; return it.
+    """Make one of Theano's machines store the next values of inputs itself; return the machine.
 
-    Theano's loop in C does so already, and no Python runs between two of them.
+    Theano's loop in C already does, and no Python code runs between two stores.
 
     Parameters
     ----------
     machine : VM
-        As Theano makes it.
+        The machine that Theano makes.
     outputs : sequence of Variable
-        Of the graph.
+        The outputs of the graph.
     updates : mapping
         Inputs to the variables of their next values.
     cells : mapping

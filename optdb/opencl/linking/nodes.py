@@ -47,7 +47,7 @@ def touches_device(node: Apply) -> bool:
 
 
 def is_small(node: Apply) -> bool:
-    """Return whether a host node returns only scalars and short vectors, such as sizes and indices."""
+    """Return whether a host node returns only scalars or integer vectors, or takes only a few numbers."""
     if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
         return False
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):

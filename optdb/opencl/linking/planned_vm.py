@@ -155,7 +155,7 @@ def _options() -> PlanOptions:
 
 
 def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places: set[Variable]) -> Node:
-    """Return a node in the form that plans use; `fixed_places` are the outputs that must not be copied."""
+    """Return a node in the form that plans use; `fixed_places` includes the outputs that must not be copied."""
     op = node.op
     compute, is_loop = thunk, isinstance(op, Scan)
     if is_foreign(node):

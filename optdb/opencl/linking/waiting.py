@@ -1,12 +1,12 @@
-"""The order of nodes where the host waits for the device: as much as possible is enqueued before.
+"""Orders nodes so that as much work as possible is enqueued before the host waits for the device.
 
-An op with the attribute ``begins_wait`` lets a copy to the host begin, and one with ``ends_wait`` waits for it. Between
-the two, the device should have other work. So nodes that lead to the next wait run first, and a wait runs when nothing
-else is left that can run without it. In a net's backward pass, that is the gradient of a layer's weights while the host
+An op with the attribute ``begins_wait`` starts a copy to the host, and one with ``ends_wait`` waits for it. Between the
+two, the device should have other work. So nodes that lead to the next wait run first, and a wait runs only when nothing
+else can run without it. In a net's backward pass, the device computes the gradient of a layer's weights while the host
 waits for sums of the layer before.
 
-An op with the attribute ``begins_copy`` lets a copy begin, too, that nothing in the graph waits for. Nodes that lead to
-one go before others, but after those that lead to a wait.
+An op with the attribute ``begins_copy`` starts a copy that nothing in the graph waits for. Nodes that lead to one run
+before others, but after those that lead to a wait.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["begins_copy", "has_waits", "waits_late"]
 
 
 def has_waits(nodes: Iterable[Apply]) -> bool:
-    """Tell whether the host waits for the device, or for copies, within a graph, by ops that say so."""
+    """Return whether ops in a graph wait for the device (``ends_wait``) or start copies (``begins_copy``)."""
     return any(_ends_wait(node) or begins_copy(node) for node in nodes)
 
 
 def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]) -> list[Apply]:
-    """Return nodes in an order in which waits begin early, and end late.
+    """Order nodes so that waits begin early and end late.
 
     Parameters
     ----------
     nodes : sequence of Apply
-        In an order in which they may run, which stays where nothing speaks against it.
+        The nodes in a valid order, which breaks ties.
     prior : callable
-        Returns the nodes that have to run before one.
+        Returns the nodes that must run before a node.
     """
     number = {node: i for i, node in enumerate(nodes)}
     before = [{number[other] for other in prior(node)} for node in nodes]
@@ -57,9 +57,9 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return for each node whether it is a wait, and then the first wait that it lets begin: least goes first.
+    """Return each node's sort key: whether it is a wait, and the first wait or copy that depends on it.
 
-    Copies come after all waits.
+    Copies sort after all waits.
     """
     first = [math.inf] * len(nodes)
     for i in reversed(range(len(nodes))):
@@ -69,7 +69,7 @@ def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tup
 
 
 def _turn(node: Apply, number: int, count: int) -> float:
-    """Return when it is the turn of what a node begins; infinity if it begins nothing."""
+    """Return the rank of the wait or copy that a node starts; infinity if it starts neither."""
     if getattr(node.op, "begins_wait", False):
         return number
     return count + number if begins_copy(node) else math.inf
@@ -80,5 +80,5 @@ def _ends_wait(node: Apply) -> bool:
 
 
 def begins_copy(node: Apply) -> bool:
-    """Tell whether a node lets copies of its inputs begin."""
+    """Return whether a node starts copies of its inputs."""
     return getattr(node.op, "begins_copy", False)

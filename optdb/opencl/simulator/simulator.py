@@ -293,7 +293,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             for shared in self._state.chosen(which):
                 shared.to_theano()
 
-    #: The name proposed in the original discussion thread.
+    #: The name in the discussion thread that proposed simulators.
     sync_shared_to_parent = sync_to_theano
 
     def sync_from_theano(self, *which: Any) -> None:

@@ -25,7 +25,7 @@ _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Make a simulator's method merge its small launches from its first plan on, without measuring the gain first.
+    """Make a simulator's method merge small launches from its first plan on, not only once merging has paid off.
 
     Merging pays when the device waits for the host: its queue is empty while the method's commands are enqueued.
     On a CPU device, which shares the host's memory, this does nothing.
