@@ -1,14 +1,14 @@
-"""Functions on a device: traced for the shapes of a call, and replayed for calls of the same shapes.
+"""Functions on a device: traced for the shapes of a call, and replayed for calls with the same shapes.
 
-A host describes what its function computes by a `trace`, which takes a :class:`FunctionTracer`. It runs when a call has
-shapes that no earlier call had, and computes that call. What it computed becomes the nodes of a
+A host describes the computation of its function by a `trace`, which takes a :class:`FunctionTracer`. It runs when a
+call has shapes that no earlier call had, and computes that call. The computed steps become the nodes of a
 :class:`TracedCall`, which `optdb.device.plans` records and repeats in later calls.
 
-A trace may ask for a value (`FunctionTracer.concrete`), such as a length. Traced calls that depend on a value serve
-only calls that have the same one.
+A trace may read a value (`FunctionTracer.concrete`), such as a length. The traced call is then valid only for calls
+with the same value.
 
-A call gives the inputs of the function's updates their next values: all of them at its end, or none if it raises. Those
-on the device stay there (`optdb.device.functions.shared_values`).
+A call applies the function's updates: all of them at its end, or none if it raises. Next values on the device stay
+there (`optdb.device.functions.shared_values`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
-#: The most traced calls of a function: then it starts anew.
+#: Maximum number of traced calls of a function; then all are discarded.
 _MOST_TRACED = 64
 
 
@@ -38,15 +38,15 @@ class TracedFunction:
     Parameters
     ----------
     context : Context
-        Where it runs.
+        The context of the device.
     trace : callable
         Takes a `FunctionTracer`, and returns the outputs for its arguments.
     resident : sequence of bool
-        Which arguments are likely to be the same array in each call.
+        Whether each argument is likely to be the same array in each call.
     options : PlanOptions, optional
-        How its plans merge launches, and what memory they may take.
+        Options of its plans: how they merge launches, and how much memory they may take.
     updates : mapping, optional
-        The number of an output to the position of the input whose next value it is.
+        Number of an output to the position of the input whose next value it is.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class TracedFunction:
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs of a function without updates for arguments.
+        """Return the outputs for arguments; the function has no updates.
 
-        Arguments are arrays of NumPy of the declared dtypes, and other values.
+        Arguments are NumPy arrays of the declared dtypes, and other values.
         """
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in cells, which get their next values; None for each of these.
+        """Return the outputs for the arguments in cells, and store next values in the cells; their outputs are None.
 
-        Arguments are arrays of NumPy of the declared dtypes, values on the device, and other values.
+        Arguments are NumPy arrays of the declared dtypes, values on the device, and other values.
         """
         with self.context.turn():
             return defer_sigint(self._run, cells) if self._updates else self._run(cells)
@@ -90,7 +90,7 @@ class TracedFunction:
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None and times > 1:
-                # The first call traces; what it updates may have other lengths then.
+                # The first call traces; updated arguments may have other lengths afterwards.
                 self.run(cells)
                 return self.call_n_times(cells, times - 1)
             if traced is not None and not traced.needs_host:
@@ -108,7 +108,7 @@ class TracedFunction:
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
-        """Return the traced call that serves arguments; None if there is none."""
+        """Return a traced call that is valid for the arguments; None if there is none."""
         calls = self._traced_calls.get(shapes_of(cells), ())
         return next((traced for traced in calls if not traced.values or traced.fits([cell[0] for cell in cells])), None)
 

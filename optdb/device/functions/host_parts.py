@@ -1,4 +1,4 @@
-"""What the host computes within a function of the device, and what it checks there."""
+"""The host computations and checks within a device function."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from optdb.runtime.context import Context
 
 
 class HostValue:
-    """A value of the host that is no array, by the number of its cell."""
+    """A host value that is not an array, identified by the number of its cell."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-#: What a function computes with.
+#: A value within a traced function.
 Value = Tensor | HostValue
 
 
 class HostWork(Protocol):
-    """What the host computes within a function of the device; its text is for reports."""
+    """A host computation within a device function; reports print its `str`."""
 
     def __call__(self, values: list[Any]) -> Sequence[Any]:
-        """Return the results, and leave the values as they are."""
+        """Return the results, without modifying the values."""
 
 
 class Mismatch(Exception):
-    """A value of a call differs from the one that was traced."""
+    """A value of a call differs from the traced one."""
 
 
 @dataclass(eq=False)
@@ -52,18 +52,18 @@ class Download:
 
 @dataclass(eq=False)
 class HostStep:
-    """A computation by the host, within a function of the device.
+    """A host computation within a device function.
 
-    Its results go to the device, or to cells of the host.
+    Its results are sent to the device, or stored in host cells.
     """
 
     work: HostWork
-    #: Where each input is: a cell of the host by its number, an array that never changes, or what the device sends.
+    #: The source of each input: the number of a host cell, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: What each output is: a cell of the host, or a buffer with the mailbox that brings it there, and its shape.
+    #: The target of each output: the number of a host cell, or a buffer, the mailbox that fills it, and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
-    #: How long the host has computed in all calls, without the time in which it waited for the device.
+    #: Compute time of the host in all calls, in seconds, without waiting for the device.
     total_s: float = 0.0
 
     def values(self) -> list[Any]:
@@ -98,7 +98,7 @@ class HostStep:
             cells[buffer][0] = mailbox.array
 
     def node(self) -> Node:
-        """Return the step as plans take it: one that computes in each call."""
+        """Return the plan node of the step, which computes in each call."""
         sources = [x.stored.buffer if isinstance(x, Download) else x for x in self.inputs]
         return Node(
             self,
@@ -109,14 +109,14 @@ class HostStep:
 
     @property
     def moved_nbytes(self) -> int:
-        """How many bytes go to the host and back in each call."""
+        """Number of bytes that each call moves to the host and back."""
         down = sum(x.stored.nbytes for x in self.inputs if isinstance(x, Download))
         return down + sum(x[1].host.nbytes for x in self.outputs if not isinstance(x, int))
 
 
 @dataclass(eq=False)
 class ValueGuard:
-    """A value of the device that has to be the same in each call."""
+    """A device value that has to be the same in each call."""
 
     download: Download
     value: HostArray
@@ -128,31 +128,31 @@ class ValueGuard:
             raise Mismatch
 
     def node(self, token: ValueId) -> Node:
-        """Return the guard as plans take it; `token` stands for its result."""
+        """Return the plan node of the guard; `token` identifies its result."""
         return Node(self, [self.download.stored.buffer], [token], self.run)
 
 
 @dataclass(eq=False)
 class Conditions:
-    """Conditions that have to hold before a call gives any input its next value."""
+    """Conditions that have to hold before a call updates any input."""
 
     values: PairedBuffer
     errors: Sequence[Callable[[], Exception]]
     context: Context
 
     def run(self) -> None:
-        """Raise the error of the first one that does not hold."""
+        """Fetch the conditions; raise the error of the first one that does not hold."""
         self.values.request()
         finish(self.context)
         self.check()
 
     def check(self) -> None:
-        """Raise the error of the first one that does not hold; the values are on the host."""
+        """Raise the error of the first condition that does not hold; the values are on the host."""
         if not self.values.host.all():
             raise self.errors[int(np.argmin(self.values.host))]()
 
     def node(self, buffer: Buffer, token: ValueId) -> Node:
-        """Return the check as plans take it; `token` stands for its result."""
+        """Return the plan node of the check; `token` identifies its result."""
         return Node(self, [buffer], [token], self.run)
 
 

@@ -1,7 +1,7 @@
-"""Where the arrays of a call cross between host and device.
+"""Buffers that transfer the arrays of a call between host and device.
 
-A :class:`PairedBuffer` is a buffer of the device with an array of the host beside it. On a device that shares the
-host's memory both are the same memory, so nothing is copied on the way.
+A :class:`PairedBuffer` is a device buffer paired with a host array. On a device that shares host memory, both are the
+same memory, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from optdb.runtime.library import cl
 
 
 def is_same_memory(context: Context) -> bool:
-    """Tell whether paired buffers of a device, and their arrays of the host, are the same memory."""
+    """Tell whether paired buffers of a device and their host arrays are the same memory."""
     profile = context.profile
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
 
 
 class PairedBuffer:
-    """An array of one axis on the device, and its values on the host."""
+    """A one-dimensional array on the device, and its values on the host."""
 
     def __init__(self, context: Context, size: int, dtype: str) -> None:
         self._queue = context.queue
@@ -44,11 +44,11 @@ class PairedBuffer:
         return self._is_shared
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether it has been sent the very numbers of an array."""
+        """Tell whether the values sent last equal those of an array."""
         return np.array_equal(self.host.reshape(value.shape), value)
 
     def send(self, value: HostArray) -> None:
-        """Move values to the device, which must not be at work with the present ones; they may be changed then."""
+        """Send values to the device, which must not be using the present ones; the caller may modify them then."""
         if self._event is not None:
             self._event.wait()
         self.host.reshape(value.shape)[...] = value
@@ -56,14 +56,14 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
     def enqueue_send(self, value: HostArray) -> Any:
-        """Let the device take values when it is done with its work; they may be changed. Return an event, if any."""
+        """Enqueue a transfer of values to the device; the caller may modify them. Return an event, if any."""
         if not self.host.size:
             return None
         own = np.array(value, self.host.dtype, order="C")
         return cl.enqueue_copy(self._queue, self.array.base_data, own, is_blocking=False)
 
     def request(self) -> None:
-        """Begin to move the device's values to the host; they are there when the queue is done."""
+        """Enqueue a transfer of the device's values to the host; it is complete when the queue is finished."""
         if not self._is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
@@ -72,17 +72,16 @@ class PairedBuffer:
         return self.host.reshape(shape).copy()
 
     def enqueue_take(self, out: HostArray) -> Any:
-        """Let the device copy its values into an array when it is done with its work; return an event, if any."""
+        """Enqueue a copy of the device's values into a host array; return an event, if any."""
         if not self.host.size:
             return None
         return cl.enqueue_copy(self._queue, out, self.array.base_data, is_blocking=False)
 
 
 class Resident:
-    """An array of the host that stays on the device from call to call.
+    """A host array that stays on the device from call to call.
 
-    On a device that shares the host's memory it is the same memory. Elsewhere it is copied when another array takes its
-    place.
+    On a device that shares host memory, it is the same memory. Elsewhere, it is copied when another array replaces it.
     """
 
     def __init__(self, context: Context) -> None:
@@ -92,12 +91,12 @@ class Resident:
 
     @property
     def array(self) -> Array:
-        """The array of one axis on the device, once it has been sent."""
+        """The one-dimensional array on the device, once it has been sent."""
         assert self._array is not None, "an argument is sent before it is used"
         return self._array
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether the device sees what an array has now."""
+        """Tell whether the device has the present content of an array."""
         return value is self._source
 
     def send(self, value: HostArray) -> None:
@@ -116,7 +115,7 @@ class Resident:
         self._source = value
 
 
-#: The contexts with calls that nobody has waited for.
+#: The contexts with calls that have not been waited for.
 _AT_WORK: set[Context] = set()
 
 
@@ -126,12 +125,12 @@ def begin_work(context: Context) -> None:
 
 
 def is_at_work(context: Context) -> bool:
-    """Tell whether the device may be at work with values of earlier calls."""
+    """Tell whether the device may still be using values of earlier calls."""
     return context in _AT_WORK
 
 
 def finish_work(context: Context) -> None:
-    """Wait for the calls that nobody has waited for."""
+    """Wait for the calls that have not been waited for."""
     if _AT_WORK and context in _AT_WORK:
         _AT_WORK.discard(context)
         finish(context)

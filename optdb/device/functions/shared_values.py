@@ -2,9 +2,9 @@
 
 A host keeps the value of a shared variable in a cell, a list of one element. Once a function on a device has updated
 the variable, a :class:`PlacedValue` holds the value on the device, and the cell has a stand-in for it. On a device that
-shares the host's memory, that is an array of NumPy over the memory in which the device computes, so anyone may read and
-write it between calls. Elsewhere, and while a call may still be at work, it is a :class:`ValueOnDevice`, which fetches
-the value when the host needs it. All functions on a device find the one value by the stand-in.
+shares host memory, the stand-in is a NumPy array over the device's memory, so the host may read and write it between
+calls. On other devices, and while a call may still be running, it is a :class:`ValueOnDevice`, which fetches the value
+when the host needs it. All functions on a device find the value by its stand-in.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from optdb.runtime.host_buffers import pays_zero_copy
 
 __all__ = ["Cell", "PlacedValue", "SharedArgument", "UpdatedArgument", "ValueOnDevice", "fetched", "is_array"]
 
-#: Where a host keeps a value: a list of one element.
+#: The list of one element in which a host keeps a value.
 Cell = list[Any]
 
-#: The shared values whose stand-ins are arrays of NumPy, by the identities of these.
+#: `id` of a NumPy stand-in to its shared value.
 _BY_VIEW: weakref.WeakValueDictionary[int, PlacedValue] = weakref.WeakValueDictionary()
 
 
@@ -46,9 +46,9 @@ class PlacedValue:
     context : Context
         The context of the device.
     cell : list
-        Where the host keeps the value.
+        The cell in which the host keeps the value.
     value : array
-        A value of the shape and dtype that it holds.
+        A value with the shape and dtype of the variable.
     """
 
     def __init__(self, context: Context, cell: Cell, value: Any) -> None:
@@ -57,7 +57,7 @@ class PlacedValue:
         self.shape: tuple[int, ...] = value.shape
         self.dtype = np.dtype(value.dtype)
         self._memory = PairedBuffer(context, math.prod(self.shape), self.dtype.name)
-        #: The value as an array of NumPy, on devices that share the host's memory.
+        #: The value as a NumPy array, on devices that share host memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
         self._stand_in: weakref.ref[ValueOnDevice] | None = None
         if self.view is not None:
@@ -66,27 +66,27 @@ class PlacedValue:
 
     @property
     def array(self) -> Array:
-        """The array of one axis on the device."""
+        """The one-dimensional array on the device."""
         return self._memory.array
 
     def is_in(self, cell: Cell) -> bool:
-        """Tell whether a cell has the value that is on the device."""
+        """Tell whether a cell holds the stand-in for this value."""
         value = cell[0]
         is_here = value is self.view if type(value) is np.ndarray else self._is_stand_in(value)
         return is_here and cell is self.cell
 
     def take(self, value: Any) -> None:
-        """Copy a value of the host to the device."""
+        """Copy a host value to the device."""
         self._memory.send(np.asarray(value))
 
     def stand_in(self, is_done: bool) -> HostArray | ValueOnDevice:
-        """Return what stands in the cell; `is_done` says that the device is not at work with the value."""
+        """Return the stand-in for the cell; `is_done` means that no call on the device is using the value."""
         if is_done and self.view is not None:
             return self.view
         known = None if self._stand_in is None else self._stand_in()
         if known is None:
             known = ValueOnDevice(self)
-            # The value has to live as long as it stands in a cell, and not the other way round.
+            # The stand-in in a cell keeps the value alive, and not the other way round.
             self._stand_in = weakref.ref(known)
         return known
 
@@ -98,7 +98,7 @@ class PlacedValue:
             return self._memory.take(self.shape)
 
     def fetch(self) -> HostArray:
-        """Wait for the value, and put it into the cell as an array of NumPy, which the host may change; return that."""
+        """Wait for the value, put it into the cell as a NumPy array that the host may modify, and return the array."""
         if self.view is None:
             value = self.copied()
         else:
@@ -109,7 +109,7 @@ class PlacedValue:
         return value
 
     def may_hold(self, cell: Cell, value: Any) -> bool:
-        """Tell whether another value of a cell can be held instead, and no one sees the present one."""
+        """Tell whether a new value of the cell fits in this memory, and nothing else refers to the present one."""
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
@@ -117,14 +117,14 @@ class PlacedValue:
         return isinstance(value, ValueOnDevice) and value.shared is self
 
     def _references(self) -> int:
-        """Return how many references there are to the memory that host and device share."""
+        """Count the references to the memory that host and device share."""
         if self.view is None:
             return 0
         return sys.getrefcount(self.view) + sys.getrefcount(self._memory.host)
 
 
 class ValueOnDevice:
-    """Stands in a host's cell for the value of a shared variable. Copies and pickles of it are arrays of NumPy."""
+    """Stand-in for the value of a shared variable in a host's cell. Its copies and pickles are NumPy arrays."""
 
     def __init__(self, shared: PlacedValue) -> None:
         self.shared = shared
@@ -150,31 +150,31 @@ class ValueOnDevice:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether a value of a cell is an array, on the host or on a device."""
+    """Tell whether the value of a cell is an array, on the host or on a device."""
     return isinstance(value, np.ndarray | ValueOnDevice)
 
 
 def fetched(cell: Cell) -> Any:
-    """Return the value in a cell as the host has it; fetch it from a device if it is there."""
+    """Return the value in a cell; fetch it from the device if it is there."""
     value = cell[0]
     return value.shared.fetch() if isinstance(value, ValueOnDevice) else value
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return the shared value that something stands for, if it is in a context."""
+    """Return the shared value for a stand-in, if the shared value is in the context."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 
 
 class UpdatedArgument:
-    """An argument of a function that each call gives its next value."""
+    """An argument of a function that each call updates."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Have the value of a cell on the device; return its array if that is another one than before, else None."""
+        """Ensure that the value of a cell is on the device; return its array if it differs from the last, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -196,11 +196,11 @@ class SharedArgument:
         self._context = context
         self._shared: PlacedValue | None = None
         self._own: PairedBuffer | Resident | None = None
-        #: The value of the last call, if nothing is to be done when it comes again.
+        #: The value of the last call, if nothing has to be done when a call passes it again.
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Have a value on the device; return its array if that is another one than before, else None."""
+        """Ensure that a value is on the device; return its array if it differs from the last, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None
@@ -215,7 +215,7 @@ class SharedArgument:
             is_large = pays_zero_copy(value.nbytes)
             own = Resident(self._context) if is_large else PairedBuffer(self._context, value.size, value.dtype.name)
             self._own = own
-        # Small values are sent in each call, unless that means to wait.
+        # Small values are sent in each call, unless the host would have to wait.
         if not is_new and (isinstance(own, Resident) or is_at_work(self._context)) and own.holds(value):
             return None
         finish_work(self._context)

@@ -24,8 +24,8 @@ __all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
 class FunctionMemory:
     """The arrays of buffers on a device, and other values of a function, in cells of one element.
 
-    A buffer that is bound has the same array until it is bound to another one. The cells of the others are empty until
-    they are computed, and plans put arrays of their own there.
+    A bound buffer keeps its array until it is bound to another one. The cells of other buffers are empty until they are
+    computed, and plans put arrays of their own there.
     """
 
     def __init__(self, context: Context) -> None:
@@ -35,18 +35,18 @@ class FunctionMemory:
         self.bound: dict[Buffer, Array] = {}
 
     def bind(self, buffer: Buffer, array: Array) -> None:
-        """Bind a buffer to an array of one axis."""
+        """Bind a buffer to a one-dimensional array."""
         self.bound[buffer] = array
         self.cells.setdefault(buffer, [None])[0] = array
 
     def bind_constants(self, constants: Mapping[Buffer, HostArray]) -> None:
-        """Move values that never change to the device."""
+        """Upload constants to the device."""
         for buffer, value in constants.items():
             if buffer not in self.bound:
                 self.bind(buffer, from_host(self.context, value, constant=True))
 
     def whole(self, buffer: Buffer) -> Array:
-        """Return the array of one axis of a buffer, which is allocated if there is none."""
+        """Return the one-dimensional array of a buffer; allocate it if there is none."""
         cell = self.cells.setdefault(buffer, [None])
         if cell[0] is None:
             bound = self.bound.get(buffer)
@@ -55,7 +55,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return a memory for the body of a loop, which sees some buffers of this one."""
+        """Return a memory for the body of a loop, with some buffers of this memory."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
@@ -98,7 +98,7 @@ class CompiledLoop:
         return list(dict.fromkeys(buffer for unit in self.step.units for buffer in unit.writes))
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return the buffers that may be where a written one is."""
+        """Return the buffers that may share the memory of a written one."""
         return self.step.kernel.overwritable(written)
 
     def run(self, memory: FunctionMemory) -> None:
@@ -134,7 +134,7 @@ class CompiledOperation:
         return set()
 
     def run(self, memory: FunctionMemory) -> None:
-        """Run the operation, and leave its outputs where they are to be."""
+        """Run the operation, and store its outputs in their arrays."""
         inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.unit.inputs]
         outputs = [memory.array(x) for x in self.unit.outputs]
         cells: list[list[Any]] = [[array] for array in outputs]
@@ -145,7 +145,7 @@ class CompiledOperation:
 
 
 def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
-    """Copy an output of an operation to where it is to be."""
+    """Copy an output of an operation to its array."""
     if value.shape != array.shape or value.dtype != array.dtype:
         raise ValueError(
             f"{operation} has computed {value.dtype}{list(value.shape)} where {array.dtype}{list(array.shape)} was due"
@@ -156,7 +156,7 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
 
 
 class CompiledIteration:
-    """A loop, ready to be run: the commands of its body for each step, with rows that move on."""
+    """A loop, ready to be run: each step runs the body, with the rows of that step."""
 
     def __init__(self, unit: IterationUnit, body: Sequence[CompiledStep]) -> None:
         self.unit = unit
@@ -219,7 +219,7 @@ class CompiledRepetition:
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return an array of one axis from an element on; kernels see where it begins."""
+    """Return a one-dimensional array that begins at an element; kernels get its offset."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
@@ -228,7 +228,7 @@ CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration | CompiledRe
 
 
 def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context: Context) -> list[CompiledStep]:
-    """Return steps with their kernels compiled; within `one_program`, at its end."""
+    """Return steps with compiled kernels; within `one_program`, they are compiled at its end."""
     ready: list[CompiledStep] = []
     for step in steps:
         if isinstance(step, LoopStep):
@@ -250,7 +250,7 @@ def _compiled_iteration(unit: IterationUnit, context: Context) -> CompiledStep:
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
-    """Return a step as plans take it: it writes buffers of a memory, and reads others."""
+    """Return the plan node of a step, which reads and writes buffers of a memory."""
     written = set(step.written)
     return Node(
         step,

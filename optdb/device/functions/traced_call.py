@@ -1,4 +1,4 @@
-"""What calls of some shapes compute, once one of them is traced; plans record and repeat it."""
+"""The computation of calls with the shapes of a traced call; plans record and repeat it."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from optdb.runtime.sigint import commit_point, without_sigint
 
 @dataclass(eq=False)
 class TracedCall:
-    """What calls of some shapes compute."""
+    """The computation of calls with certain shapes."""
 
     context: Context
     memory: FunctionMemory
     options: PlanOptions
-    #: For each argument, how it reaches the device; None if it is no array.
+    #: For each argument, the object that moves it to the device; None if it is not an array.
     arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
-    #: The buffers of these.
+    #: The buffers of the arguments; None if they are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
-    #: Values that the arguments must have, by position.
+    #: Position of an argument to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: Where each output is: a buffer and its mailbox with its shape, a cell of the host, or a value that never changes.
+    #: The location of each output: a mailbox with a shape, the number of a host cell, or a constant value.
     #: None for next values.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
-    #: The buffers of next values that take the places of the present ones, by position of the argument.
+    #: Position of an argument to the buffer of its next value, if that replaces the present value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: The other next values, such as those of other lengths: as outputs.
+    #: The other next values, such as those with other lengths, in the same form as `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
-    #: Conditions that have to hold, where no update waits for them.
+    #: Conditions that are checked with the results, if there are no updates.
     conditions: Conditions | None = None
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
-    #: What `send` goes through: arguments that each call copies, and shared variables.
+    #: The arguments that `send` copies in each call, and the shared variables.
     _copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
     _shared: list[tuple[SharedArgument | UpdatedArgument, int, Buffer]] = field(default_factory=list)
-    #: The buffers that the host reads after a call, and that are not its own memory.
+    #: The buffers that the host reads after a call, unless they are in host memory.
     _requested: list[PairedBuffer] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the arguments have the values that were traced."""
+        """Tell whether the arguments have the values that the trace has read."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
     def take_arguments(self) -> None:
-        """Note how the arguments reach the device."""
+        """Divide the array arguments into those that each call copies and shared variables."""
         for position, (argument, buffer) in enumerate(zip(self.arguments, self.buffers, strict=True)):
             if isinstance(argument, PairedBuffer):
                 self._copied.append((argument, position))
@@ -69,7 +69,7 @@ class TracedCall:
                 self._shared.append((argument, position, buffer))
 
     def link(self) -> None:
-        """Let plans compute further calls."""
+        """Make the machine that computes further calls with plans."""
         read_back = [x[0] for x in (*self.outputs, *self.next_values.values()) if isinstance(x, tuple)]
         if self.conditions is not None:
             read_back.append(self.conditions.values)
@@ -84,7 +84,7 @@ class TracedCall:
                 self.on_host.append(position)
             else:
                 cells[position][0] = None
-        # What the host computes is computed in each call, and so is what several steps write.
+        # Host results are computed in each call, and so are values that several steps write.
         shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
         updates: dict[ValueId, ValueId] = {self.buffers[n]: following for n, following in self.updates.items()}
         linked = LinkedFunction(
@@ -106,7 +106,7 @@ class TracedCall:
             self._machine = PlannedMachine(linked)
 
     def send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Move the arguments of a call to the device; return the events of copies, if it is at work with others."""
+        """Move the arguments of a call to the device; return the events of the copies if the device is busy."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
@@ -124,12 +124,12 @@ class TracedCall:
 
     @property
     def machine(self) -> PlannedMachine:
-        """What computes further calls, if the device takes part."""
+        """The machine that computes further calls, if the device computes anything."""
         assert self._machine is not None, "nothing is computed on the device"
         return self._machine
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
-        """Compute a call like the traced one; raise Mismatch if it is none."""
+        """Compute a call like the traced one; raise Mismatch if it differs."""
         finish_work(self.context)
         self.send(cells)
         if self._machine is None:
@@ -140,7 +140,7 @@ class TracedCall:
         return self.end(cells)
 
     def commit(self) -> None:
-        """Give inputs on the device their next values, after the traced call."""
+        """Write the next values of device inputs, after the traced call."""
         commit_point()
         if self.updates:
             commit(self.machine.linked)
@@ -155,14 +155,14 @@ class TracedCall:
         return results
 
     def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
-        """Let cells stand for the values on the device, which may not be done with them."""
+        """Put stand-ins for the updated device values into the cells; the device may not be done with them."""
         for position in self.updates:
             argument = self.arguments[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
             cells[position][0] = argument.shared.stand_in(is_done)
 
     def results(self) -> list[Any]:
-        """Return the results of a call that is computed; raise its error, if a condition does not hold."""
+        """Return the results of an enqueued call; raise the error of a condition that does not hold."""
         for mailbox in self._requested:
             mailbox.request()
         finish(self.context)
@@ -183,7 +183,7 @@ class TracedCall:
 
     @property
     def needs_host(self) -> bool:
-        """Whether the host takes part in each call, beside arguments and results."""
+        """Whether the host does more in each call than passing arguments and results."""
         return (
             self._machine is None
             or bool(self.next_values)
@@ -197,7 +197,7 @@ class TracedCall:
         try:
             self.machine.repeat(times, RunAhead(self.context.queue))
         finally:
-            # After an interrupt, the inputs have the values of the last whole step.
+            # After an interrupt, the inputs have the values of the last complete step.
             results = without_sigint(self.end, cells)
         return results
 
@@ -219,31 +219,31 @@ class TracedCall:
 
     @property
     def plans(self) -> list[Plan]:
-        """The plans that repeat it; none before its third call."""
+        """The plans that repeat the call; none before the third call."""
         return [] if self._machine is None else self._machine.plans
 
     @property
     def device_work(self) -> list[str]:
-        """What the device computes, in order, in words."""
+        """Descriptions of the device steps, in order."""
         return list(map(str, self.device_steps))
 
     @property
     def device_steps(self) -> list[CompiledStep]:
-        """What the device computes, in order."""
+        """The steps that the device computes, in order."""
         return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
 
     @property
     def host_steps(self) -> list[HostStep]:
-        """The parts that the host computes."""
+        """The steps that the host computes."""
         return [node.origin for node in self.nodes if isinstance(node.origin, HostStep)]
 
     @property
     def is_guarded(self) -> bool:
-        """Whether values of the device have to be those of the traced call."""
+        """Whether device values have to equal those of the traced call."""
         return any(isinstance(node.origin, ValueGuard) for node in self.nodes)
 
 
 def _described(value: ValueId, layout: ArrayLayout) -> str:
-    """Describe a value for an error."""
+    """Describe a value for an error message."""
     name = f"{value.name}, " if isinstance(value, Buffer) else ""
     return f"{name}{layout.dtype} {layout.shape}"

@@ -32,7 +32,7 @@ from optdb.runtime.context import Context
 
 
 class Retrace(Exception):
-    """A trace has learned what it should have known before: it begins anew."""
+    """A trace has found a fact that it needed earlier: the trace starts again."""
 
 
 class FunctionTracer:
@@ -41,15 +41,15 @@ class FunctionTracer:
     Parameters
     ----------
     context : Context
-        Where the function runs.
+        The context of the device.
     cells : sequence of list
-        The call's arguments, each in a list of one element: arrays of NumPy, values on the device, and other values.
+        The call's arguments, each in a list of one element: NumPy arrays, values on the device, and other values.
     resident : sequence of bool
-        Which of them are likely to be the same array in the next call.
+        Whether each argument is likely to be the same array in the next call.
     options : PlanOptions, optional
-        How later calls run.
+        Options of later calls.
     updates : mapping, optional
-        The number of an output to the position of the argument whose next value it is.
+        Number of an output to the position of the argument whose next value it is.
     """
 
     #: Whether the host may compute a part of the function.
@@ -73,11 +73,11 @@ class FunctionTracer:
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
         self._errors: list[Callable[[], Exception]] = []
-        #: The shapes of the arguments, which have their next values at the end.
+        #: The shapes of the arguments before the call updates them.
         self.shapes = shapes_of(cells)
-        #: Where results of the host are.
+        #: Tensor computed on the host to the buffer pair that holds it.
         self._from_host: dict[Tensor, PairedBuffer] = {}
-        #: The values of the arguments, as tensors where they are arrays.
+        #: The arguments: tensors for arrays, host values for others.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
         finish_work(context)
         self.traced.take_arguments()
@@ -104,13 +104,13 @@ class FunctionTracer:
         return tensor
 
     def argument_value(self, position: int) -> HostArray:
-        """Return the value of an argument; the traced call serves calls with this value."""
+        """Return the value of an argument; the traced call is then valid only for calls with this value."""
         value = np.asarray(self._args[position])
         self.traced.values[position] = value.tobytes()
         return value
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return the value of a tensor; the traced call serves calls with this value."""
+        """Return the value of a tensor; the traced call is then valid only for calls with this value."""
         if isinstance(tensor, Constant):
             return tensor.value
         for position, argument in enumerate(self.arguments):
@@ -132,7 +132,7 @@ class FunctionTracer:
         self._errors.append(error)
 
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
-        """Compute values on the host, from values of the host or the device."""
+        """Compute values on the host, from host or device values."""
         sources: list[int | HostArray | Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
@@ -183,7 +183,7 @@ class FunctionTracer:
         return self.traced.end(self._cells)
 
     def _returned(self, output: Value) -> tuple[PairedBuffer, tuple[int, ...]] | int | HostArray:
-        """Store an output where the host finds it."""
+        """Store an output where the host can read it."""
         if isinstance(output, HostValue):
             return output.number
         if isinstance(output, Constant):
@@ -192,7 +192,7 @@ class FunctionTracer:
         return mailbox, output.shape
 
     def _update(self, position: int, following: Value) -> None:
-        """Store a next value: on the device, if it fits where the present one is."""
+        """Store a next value: on the device, if it has the shape of the present one."""
         present = self.arguments[position]
         if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
             self.traced.next_values[position] = self._returned(following)
@@ -202,7 +202,7 @@ class FunctionTracer:
             self._schedule.store_late(following, Stored(buffer, following.shape))
 
     def _stored_conditions(self) -> tuple[Conditions, Buffer]:
-        """Store the conditions where the host reads them."""
+        """Store the conditions where the host can read them."""
         mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
         buffer = Buffer(len(self._conditions), "bool", "conditions")
         self._memory.bind(buffer, mailbox.array)
@@ -211,7 +211,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Have the conditions checked in each call: with its results, or before its updates."""
+        """Check the conditions in each call: together with its results, or before its updates if it has any."""
         if not self._updates:
             self.traced.conditions = conditions
             return
@@ -221,7 +221,7 @@ class FunctionTracer:
         self.traced.nodes.append(conditions.node(buffer, token))
 
     def _download(self, tensor: Tensor) -> Download:
-        """Store a tensor where the host reads it."""
+        """Store a tensor where the host can read it."""
         mailbox = PairedBuffer(self.context, tensor.size, tensor.dtype)
         buffer = Buffer(tensor.size, tensor.dtype, "a result")
         self._memory.bind(buffer, mailbox.array)
@@ -230,7 +230,7 @@ class FunctionTracer:
         return Download(region, mailbox)
 
     def _flush(self) -> None:
-        """Compute all that is to be stored."""
+        """Compute all tensors that are scheduled to be stored."""
         units = self._schedule.steps()
         self._memory.bind_constants(self._schedule.constants)
         with one_program():
@@ -241,5 +241,5 @@ class FunctionTracer:
 
 
 def shapes_of(cells: Sequence[Cell]) -> tuple[tuple[int, ...] | None, ...]:
-    """Return the shapes of arguments; None for each that is no array."""
+    """Return the shapes of arguments; None for arguments that are not arrays."""
     return tuple([getattr(cell[0], "shape", None) for cell in cells])

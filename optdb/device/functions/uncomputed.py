@@ -1,4 +1,4 @@
-"""Traces a call of a function without computing it: its commands alone are wanted, for a file."""
+"""Traces a call of a function without computing it, to export its commands to a file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
 
 class UncomputedTracer:
-    """What a trace asks for, in place of a `FunctionTracer`; `Untraceable` where only a computed call has an answer.
+    """Replaces a `FunctionTracer` in a trace; raises `Untraceable` for anything that needs a computed call.
 
     Parameters
     ----------
     context : Context
-        Where the function would run.
+        The context of the device.
     arrays : sequence of Array
         Stand-ins for the arguments.
     held : set of int
-        The positions of those that are shared variables.
+        The positions of arguments that are shared variables.
     """
 
-    #: A file has no steps of the host.
+    #: A file has no host steps.
     has_host = False
 
     def __init__(self, context: Context, arrays: Sequence[Array], held: Set[int]) -> None:
@@ -84,7 +84,7 @@ class UncomputedTracer:
         raise Untraceable(f"steps stay on the host, and cannot be in a file: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
-        """Enqueue the commands for the outputs; return their arrays, or values that never change."""
+        """Enqueue the commands for the outputs; return their arrays, or constants."""
         results = [self._result(output) for output in outputs]
         units = self._schedule.steps()
         self._memory.bind_constants(self._schedule.constants)
@@ -107,20 +107,20 @@ class UncomputedTracer:
 def uncomputed(
     trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
 ) -> Iterator[LinkedFunction]:
-    """Return a function as one node, which traces all of it in a context, and enqueues its commands.
+    """Yield a function as a single node, which traces the whole function and enqueues its commands.
 
     Parameters
     ----------
     trace : callable
         Takes an `UncomputedTracer`, and returns the outputs for its arguments.
     inputs, outputs : int
-        How many there are; they are known by their positions.
+        The numbers of inputs and outputs, which are identified by their positions.
     held : set of int
         The inputs that are shared variables.
     updates : mapping
         Input to the output that is its next value.
     context : Context
-        Where the function would run.
+        The context of the device.
     """
     arguments = [("input", position) for position in range(inputs)]
     results = [("output", position) for position in range(outputs)]

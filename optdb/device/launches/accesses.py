@@ -1,4 +1,4 @@
-"""Which bytes the commands of a plan read and write, for passes that change their order (``dependencies``)."""
+"""The byte ranges that the commands of a plan read and write, for passes that reorder them (``dependencies``)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class CommandAccesses:
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: By the `id` of a bound command: the command as it was recorded, the bound one, and what it only reads.
+        #: `id` of a bound command to the recorded command, the bound command, and the memories that it only reads.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 
     def note(self, recorded: Iterable[Command], bound: Iterable[Any], read: Collection[Memory]) -> None:
-        """Note the commands of a node, as they were recorded and bound, and the memories that it only reads."""
+        """Add the commands of a node, both recorded and bound, and the memories that it only reads."""
         for command, bound_command in zip(recorded, bound, strict=True):
             self._commands[id(bound_command)] = command, bound_command, read
 
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
-        """Return the bytes that a bound command uses; of a kernel's arguments, all that they may lie in."""
+        """Return the bytes that a bound command uses; for a kernel argument, the whole memory of the argument."""
         if isinstance(bound, EnqueueCopy):
             return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
@@ -53,7 +53,7 @@ class CommandAccesses:
 
 
 def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
-    """Return the bytes that a copy writes and reads; `roots` keeps the whole buffer of each part of one."""
+    """Return the bytes that a copy writes and reads; `roots` caches the root buffer of each sub-buffer."""
     ends = (copy.target, copy.target_offset, True), (copy.source, copy.source_offset, False)
     return [_range_in(roots, buffer, start, copy.nbytes, is_written) for buffer, start, is_written in ends]
 

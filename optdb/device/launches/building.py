@@ -1,8 +1,8 @@
-"""Builds the programs that merge launches, in a process of their own where calls must not wait for that.
+"""Builds the programs that merge launches, in a child process if calls must not wait for the build.
 
-Writing and compiling a persistent program takes seconds. Another thread would hold Python's lock or the driver's
-meanwhile, and a function that goes on would wait. So a child process does both (``building_child``), and launches the
-kernel once. Then the binary and what the driver caches are on disk, and the program is loaded from there.
+Writing and compiling a persistent program takes seconds. A thread would hold the GIL or the driver's lock meanwhile,
+and running functions would wait. So a child process does both (``building_child``), and launches the kernel once. Then
+the binary and the driver's cache are on disk, and the program is loaded from there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 #: The module that the child process runs.
 _CHILD = "optdb.device.launches.building_child"
 _CHILD_TIMEOUT_S = 600.0
-#: Comes before the child's reply: a driver may write to the same stream. A line of JSON follows, and the source.
+#: Marks the start of the child's reply, as a driver may write to the same stream. A line of JSON and the source follow.
 REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
@@ -45,14 +45,14 @@ Written = tuple[str, dict[KernelKey, int]]
 
 @dataclass(frozen=True)
 class ProgramDescription:
-    """What a program is made of; see `merged_program`."""
+    """The parameters of a program; see `merged_program`."""
 
     kernel: str
     kernels: Mapping[KernelKey, int] = field(default_factory=dict)
     items: int = 1
     barrier: GridBarrier = GROUP_BARRIER
     attribute: str = NOINLINE
-    options: tuple[str, ...] = ()  #: Of the compiler.
+    options: tuple[str, ...] = ()  #: Compiler options.
 
     def written(self) -> Written:
         """Write the program."""
@@ -60,12 +60,12 @@ class ProgramDescription:
 
     @property
     def units(self) -> list[TranslationUnit]:
-        """The units of the kernels, in the order in which JSON has them."""
+        """The units of the kernels, in the order of the JSON description."""
         return sorted({unit for unit, _ in self.kernels}, key=lambda unit: unit.codes)
 
     @functools.cached_property
     def json(self) -> str:
-        """The description as an object of JSON, the same in each process."""
+        """The description as a JSON object, the same in each process."""
         number = {unit: index for index, unit in enumerate(self.units)}
         values = {
             "kernel": self.kernel,
@@ -75,13 +75,13 @@ class ProgramDescription:
             "attribute": self.attribute,
             "options": self.options,
         }
-        # One by one: they are long.
+        # Encoded one by one, since they are long.
         codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
         return f'{{"units": [{codes}], {json.dumps(values)[1:]}'
 
     @classmethod
     def of_json(cls, values: dict[str, Any], context: Context) -> ProgramDescription:
-        """Return the description that an object of JSON holds."""
+        """Return the description from a JSON object."""
         units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
         return cls(
             values["kernel"],
@@ -112,7 +112,7 @@ def build(
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build a program, or load it from disk; return it with the numbers of its cases.
 
-    Raise BuildError if that fails, or if the device cannot run groups of so many items.
+    Raise BuildError if that fails, or if the device cannot run groups of the required size.
     """
     source, cases = description.written() if written is None else written
     program = make(context, source, description.options, name="what merges launches")
@@ -139,7 +139,7 @@ def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.P
 
 
 def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
-    """Launch a persistent kernel without a phase, beside the queue: drivers load a kernel when it is first launched."""
+    """Launch a persistent kernel without phases, in a queue of its own: drivers load a kernel at its first launch."""
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
     kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))
@@ -148,7 +148,7 @@ def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
 
 
 def _written_apart(context: Context, description: ProgramDescription) -> Written | None:
-    """Return what a child process has written, built and launched; None if it failed."""
+    """Return the program that a child process has written, built and launched; None if it failed."""
     kept = binaries.current()
     try:
         child = subprocess.run(

@@ -1,7 +1,7 @@
-"""Writes, builds and launches a persistent program in a process of its own: ``python -m`` this module SPEC FOLDER SIZE.
+"""Writes, builds and launches a persistent program in a child process: ``python -m`` this module SPEC FOLDER SIZE.
 
-It reads the description of the program, in JSON, and writes the numbers of the cases and the source. By then, the
-binary and what the driver caches are on disk.
+It reads the description of the program as JSON, and writes the numbers of the cases and the source. By then, the binary
+and the driver's cache are on disk.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from optdb.runtime.library import cl
 def main() -> None:
     """Build the program that is described on standard input.
 
-    The arguments are the device, the folder of built programs, and how many megabytes that may have.
+    The arguments are the device, the folder of built programs, and the folder's maximum size in megabytes.
     """
     spec, folder, megabytes = sys.argv[1:]
     binaries.configure(folder, int(megabytes))
     context = Context(spec)
     description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
     written = source, cases = description.written()
-    # The second one comes from the binary that the first one has left, like that of the other process.
+    # The second build loads the binary of the first one, as the parent process will.
     for _ in range(2):
         program, _ = build(context, description, written)
-    # The other process asks for addresses next.
+    # The parent process asks for addresses next, so its kernel has to be cached.
     addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
     listed = [(number[unit], name, case) for (unit, name), case in cases.items()]

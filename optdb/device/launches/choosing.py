@@ -1,4 +1,4 @@
-"""Chooses what merges the launches of a plan: persistent launches where the device has them, else sequences."""
+"""Chooses how to merge the launches of a plan: into persistent launches if the device has them, else sequences."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["plan_merging"]
 def plan_merging(
     segments: Segments, contexts: Sequence[Context], accesses: Accesses, merge: str, persist: str, at_once: bool
 ) -> LaunchMerging:
-    """Return what merges the launches of a plan.
+    """Return the object that merges the launches of a plan.
 
     Parameters
     ----------
     segments : sequence of CommandList
         Bound commands, each segment enqueued in order.
     contexts : sequence of Context
-        Those of the commands.
+        The contexts of the commands.
     accesses : callable
         Returns the bytes that a command uses.
     merge, persist : str
         The flags ``optdb.merge_launches`` and ``optdb.persistent_launches``.
     at_once : bool
-        Whether launches are merged at once where the flags leave open when: others wait for each call.
+        Whether the flag value 'auto' means to merge at once, because others wait for each call.
     """
 
     def sooner(wish: str) -> str:
@@ -50,7 +50,7 @@ def _course(
         return all(persistent.is_decided(context, when) for context in contexts)
 
     if not are_decided():
-        # The call that decides shall find the bodies read.
+        # Read the kernel bodies now, so that the call that decides does not have to.
         for command in itertools.chain(*segments):
             if isinstance(command, EnqueueKernel):
                 body_of(command)

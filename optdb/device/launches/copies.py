@@ -1,7 +1,7 @@
 """Merges small copies of next values into one launch of *scattered* tiles (``programs``).
 
-A step of a deep net ends with a copy for each parameter and running average, and the device copies most of them faster
-than the driver enqueues them. Copies that do not depend on each other become one launch.
+A step of a deep net ends with one copy per parameter and running average. The device executes most of these copies
+faster than the driver enqueues them. Independent copies become one launch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from optdb.runtime.library import cl
 
 __all__ = ["build_early", "calls_until_gathering", "copies_course", "gathered"]
 
-#: The driver copies more bytes by itself.
+#: Maximum size in bytes of a copy that is merged; the driver executes larger ones.
 _MAX_NBYTES = 1 << 18
-#: Fewer copies are enqueued one by one.
+#: Minimum number of copies to merge.
 _MIN_COPIES = 4
-#: Work items of a group, by the kind of the device.
+#: Number of work items of a group, by the kind of the device.
 _GROUP = {"cpu": 1, "gpu": 256}
 
 
 def copies_course(context: Context, commands: CommandList, wish: str) -> Course:
-    """Gather the copies among bound commands.
+    """Merge the small copies among bound commands.
 
-    The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``; with 'auto', no call waits.
+    The wish is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'. With 'auto', no call waits.
     """
     due = calls_until_gathering(context, commands, wish)
     if due == math.inf:
@@ -51,7 +51,7 @@ def copies_course(context: Context, commands: CommandList, wish: str) -> Course:
 
 
 def calls_until_gathering(context: Context, commands: Sequence[Command], wish: str) -> float:
-    """Return after how many calls it pays to gather the copies among bound commands; infinity if it never does."""
+    """Return the number of calls after which merging the copies among bound commands pays off; infinity if never."""
     quirks = context.profile.quirks
     if wish == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf
@@ -62,26 +62,26 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], wish: s
 
 
 def build_early(context: Context) -> None:
-    """Build what gathers copies, on devices that will need it: while the driver builds it, calls would wait."""
+    """Build the program that merges copies, on devices that will need it: a later build would make calls wait."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
-    """Return bound commands with launches in place of small copies that follow each other and are independent."""
+    """Replace consecutive, independent small copies among bound commands by launches."""
     return CommandList(
         command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
     )
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield the commands in order, in runs, and whether one launch can do a run: enough independent small copies."""
+    """Yield runs of the commands in order, and whether one launch can replace a run: enough independent copies."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)
         ranges = [ranges_of_copy(copy, roots) for copy in block] if is_copy else []
         while block:
-            # A run ends before the first copy that depends on one of it.
+            # A run ends before the first copy that depends on one of its copies.
             independent = itertools.takewhile(lambda phase: not phase, phases_of(ranges))
             length = sum(1 for _ in independent) if is_copy else len(block)
             yield block[:length], is_copy and length >= _MIN_COPIES
@@ -93,7 +93,7 @@ def _is_small_copy(command: Command) -> bool:
 
 
 def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
-    """Return a launch that does some copies; it has their buffers among its arguments, so that they exist as long."""
+    """Return a launch that executes copies; it keeps their buffers alive."""
     program, buffers = _program(context), buffers_of(copies)
     addresses = addresses_of(context, program, buffers)
     table, starts = table_of(entry_of(copy, 0, addresses) for copy in copies)

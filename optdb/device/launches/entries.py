@@ -1,8 +1,8 @@
-"""Entries of a table: commands as words of 64 bits, which one kernel reads (``programs``).
+"""Entries of a table: commands encoded as 64-bit words, which one kernel reads (``programs``).
 
-An entry begins with the number of its case in the kernel. For a launch, these follow: the number of its work items, the
-size of a group and the number of groups in three dimensions each, and the arguments, where an address stands for a
-buffer. Each argument is aligned to its size, up to 16 words.
+An entry begins with the number of its case in the kernel. For a launch, these follow: the number of work items, the
+group size and the number of groups in three dimensions each, and the arguments; a buffer is passed as its address.
+Each argument is aligned to its size, up to 16 words.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
     "table_of",
 ]
 
-#: The numbers of the cases that need no kernel, and of the first that does.
+#: The numbers of the cases for copies, for fills, and for the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
-#: A tile of a copy or a fill has so many bytes.
+#: Size in bytes of a tile of a copy or a fill.
 PIECE_NBYTES = 1 << 14
-#: The longest pattern of a fill.
+#: Maximum length in bytes of the pattern of a fill.
 MAX_PATTERN_NBYTES = 16
 #: The kernel that returns the address of a buffer; each program has it.
 ADDRESS = "optdb_address"
-#: An entry begins at a multiple of so many words.
+#: Alignment of entries, in words.
 _ALIGNED_WORDS = 16
 
 
@@ -54,13 +54,13 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
     command : EnqueueKernel, EnqueueCopy or EnqueueFill
         The command.
     case : int
-        The number of a launch's case.
+        The case number of a launch.
     addresses : mapping
-        The address of each buffer, by its handle.
+        Handle of a buffer to its address.
     """
     match command:
         case EnqueueKernel():
-            # The driver chooses the groups of a launch without: groups of one item.
+            # Without a group size, the driver would choose one; here, groups have one item.
             group = command.local_size or (1,) * len(command.global_size)
             groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
             return launch_entry(case, group, groups, command.args, addresses)
@@ -76,7 +76,7 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
 def launch_entry(
     case: int, group: Sequence[int], groups: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]
 ) -> list[int]:
-    """Return the entry of a launch; arguments are buffers, None, and NumPy values, as OpenCL takes them."""
+    """Return the entry of a launch; arguments are buffers, None, and NumPy values, as for OpenCL kernels."""
     group, groups = [*group, 1, 1][:3], [*groups, 1, 1][:3]
     words = [case, math.prod(group) * math.prod(groups), *group, *groups]
     for argument in arguments:
@@ -96,7 +96,7 @@ def _content(argument: Any, addresses: Mapping[int, int]) -> bytes:
 
 
 def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostArray, list[int]]:
-    """Return entries as one array, which ends in some words of padding, and where each of them begins."""
+    """Return entries as one array, followed by `padding` words, and the start of each entry."""
     words: list[int] = []
     starts = []
     for entry in unhurried(entries):
@@ -107,14 +107,14 @@ def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostAr
 
 
 def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
-    """Return the buffers that commands use, each once."""
+    """Return the distinct buffers that commands use."""
     return list({buffer.int_ptr: buffer for command in commands for _, buffer in command.operands()}.values())
 
 
 def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Return the addresses of buffers on a device that keeps them, by their handles.
+    """Return the addresses of buffers, by their handles, on a device whose addresses do not change.
 
-    The commands in the context's queue and this do not wait for each other.
+    This uses a queue of its own, and does not synchronize with the context's queue.
     """
     if not buffers:
         return {}
@@ -130,7 +130,7 @@ def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buf
 
 
 def on_device(queue: cl.CommandQueue, values: HostArray) -> cl.Buffer:
-    """Return a buffer with values, which a queue uploads; the host waits for it."""
+    """Upload values to a new buffer, and wait for the upload."""
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, values.nbytes)
     cl.enqueue_copy(queue, buffer, values)
     return buffer

@@ -1,11 +1,11 @@
-"""Replaces the commands of a plan by fewer launches, when that pays: :class:`LaunchMerging`.
+"""Replaces the commands of a plan by fewer launches when that pays off: :class:`LaunchMerging`.
 
-What is merged, and when, says a *course*: a generator of a back end. It yields a :class:`Pause` whenever calls go on as
-they are, and returns the last commands. There are three:
+A *course*, a generator, decides what is merged and when. It yields a :class:`Pause` to let calls continue in the
+meantime, and returns the final commands. There are three courses:
 
-- ``sequential``: on a processor, one work item does small launches one after the other;
-- ``persistent``: on a GPU, resident groups do chains of small commands, and meet at barriers;
-- ``copies``: on both, one launch does many small copies of next values.
+- ``sequential``: on a processor, one work item executes small launches in order;
+- ``persistent``: on a GPU, resident groups execute chains of small commands, and meet at barriers;
+- ``copies``: on both, one launch executes many small copies of next values.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Segments = Sequence[CommandList]
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """What a course waits for."""
+    """The condition that a course waits for, and the commands to enqueue meanwhile."""
 
-    segments: Segments | None = None  #: To be enqueued from the next call on; None if they stay as they are.
-    calls: int = 0  #: How many calls of the plan there have to be before.
-    is_ready: Callable[[], bool] = lambda: True  #: Whether the course may go on then.
-    is_watched: bool = False  #: Whether each call until then has to run with Python.
+    segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
+    calls: int = 0  #: Number of calls of the plan, in total, before the course continues.
+    is_ready: Callable[[], bool] = lambda: True  #: Tells whether the course may continue after these calls.
+    is_watched: bool = False  #: Whether each call until then has to run in Python.
     call_ended: Callable[[], None] = lambda: None  #: Called when all commands of a call are enqueued.
 
 
-#: Decides what is merged; returns the segments from then on, or None if they stay as they are.
+#: Decides what is merged; returns the final segments, or None to leave them unchanged.
 Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Merges the launches of a plan as a course says.
+    """Merges the launches of a plan as a course decides.
 
     Parameters
     ----------
     course : generator
-        It begins at once.
+        The course; its first part runs immediately.
     """
 
     def __init__(self, course: Course) -> None:
@@ -60,7 +60,7 @@ class LaunchMerging:
         return self._pause is None
 
     def next(self) -> Segments | None:
-        """Return the segments to enqueue from the next call on; None if they stay as they are."""
+        """Return the segments to enqueue from the next call on; None if they are unchanged."""
         self._calls += 1
         pause = self._pause
         if pause is None or self._calls <= pause.calls or not pause.is_ready():
@@ -73,7 +73,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that will run without Python; return whether one has to run with it before them."""
+        """Credit `times` calls that will run without Python; return whether a call has to run in Python before them."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False
@@ -93,7 +93,7 @@ class LaunchMerging:
 
 
 def in_thread(work: Callable[[], Result]) -> Generator[Pause, None, Result | None]:
-    """Do work in another thread, for which no call waits; return its result, or None where the process ends."""
+    """Do work in a background thread, without blocking calls; return its result, or None if the process is ending."""
     future = in_background(work, "optdb-merging")
     if future is None:
         return None

@@ -1,17 +1,17 @@
-"""Replaces commands of a plan by persistent launches: what ``sequential`` is to processors.
+"""Replaces commands of a plan by persistent launches; for processors, see ``sequential``.
 
-:func:`persistent_course` finds runs of commands that one persistent kernel can do (``programs``), numbers their phases
-by their dependencies, and writes the tables. Where several groups of a launch can meet, there are as many as the device
-runs at once. Elsewhere one group does everything, which is of use to tests alone.
+:func:`persistent_course` finds runs of commands that one persistent kernel can execute (``programs``), assigns phases
+by their dependencies, and writes the tables. If the groups of a launch can meet at a barrier, a launch has as many
+groups as the device runs at once. Otherwise one group does all the work, which is useful only for tests.
 
-Unless the user wants it at once, no call waits for this. A thread in the background looks for what can be merged. When
-the launches that are saved have taken a quarter of the time that the program takes to compile, or at once if an earlier
-process has built it, a process of its own builds it (``building``), and a thread loads it and makes the
-commands. Then some steps with persistent launches of all small commands, some of long runs or of the smallest alone,
-and some without are timed (``runtime.step_trials``), and the quickest way stays.
+Unless the user forces merging, no call waits for it. A background thread finds the commands that can be merged. The
+program is built once the launches that merging would have saved add up to a quarter of its compile time, or immediately
+if an earlier process has built it. A child process builds it (``building``); a thread loads it and makes the commands.
+Then several configurations are timed (``runtime.step_trials``): persistent launches of all small commands, of long runs
+only, of the smallest commands only, and none. The fastest one is kept.
 
-A command with more tiles than the resident groups do in a few rounds keeps its own launch, which fills the device with
-more groups than that. Commands change places with such launches where they do not depend on them.
+A command with more tiles than the resident groups process in a few rounds keeps its own launch, which fills the device
+with more groups. Other commands are reordered around such launches where they are independent.
 """
 
 from __future__ import annotations
@@ -67,43 +67,41 @@ _logger = logging.getLogger(__name__)
 
 #: Work items of a group, by the kind of the device.
 _ITEMS = {"cpu": 1, "gpu": 256}
-#: A command of more tiles for each group has a launch of its own. With eight, all of cifar_resnet's take as long on the
-#: device as with two, and half as many commands are left.
+#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet takes as long on
+#: the device with eight as with two, but needs half as many commands.
 _MAX_ROUNDS = 4
-#: The same of the smallest commands: those that leave a part of the device idle.
+#: Maximum number of tiles per group if only the smallest commands are merged: those that leave compute units idle.
 _MAX_ROUNDS_OF_SMALLEST = 1
-#: The same of products, and of reductions, whose items wait for each other: several groups of one of these share a
-#: unit of the device, and a persistent launch has but one. The sum of 3,200 rows of 10,000 columns takes 75 us on an
-#: H200, and took 130 as a phase; a merged step of cifar_resnet (width 16) took 6.8 ms with 8 rounds of everything, 6.3
-#: with two of reductions, and takes 6.15 with these. Products by large tiles have launches of their own: one of 512 x
-#: 512 x 3840 takes 80 us, and took 210 beside other commands of a phase.
+#: Maximum number of tiles per group of products and of reductions, whose items synchronize: in a launch of their own,
+#: several groups share a compute unit; in a persistent launch, each unit has one. On an H200, the sum of 3,200 rows of
+#: 10,000 columns takes 75 us, but 130 us as a phase. Products with large tiles keep launches of their own: 512 x 512 x
+#: 3840 takes 80 us, but 210 us beside other commands of a phase.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
-#: The same where a single group does everything, in tests.
+#: Maximum number of tiles of a command if a single group does all the work, in tests.
 _MAX_TILES_ALONE = 1 << 12
-#: The groups of launches that are split at their barriers.
+#: Number of groups of launches that are split at their barriers.
 _SPLIT_GROUPS = 3
-#: After so many calls, a thread looks for what can be merged: a function that is called less often gains nothing.
+#: Number of calls before a thread looks for commands to merge: a function that is called less often gains nothing.
 _CALLS_UNTIL_LOADED = 8
-#: No call waits for the compiler, so it begins before the launches that it saves have taken as long as it takes.
+#: Share of the compile time that saved launches must reach before the build starts; no call waits for the compiler.
 _BACKGROUND_SHARE = 0.25
-#: How often a group looks for the others before it gives up: some ten seconds on a GPU.
+#: Number of times that a group polls for the others before it gives up: about ten seconds on a GPU.
 _POLLS = 1 << 24
-#: Fewer commands are not merged.
+#: Minimum number of commands to merge.
 _MIN_COMMANDS = 2
-#: The ways that steps are timed with: how many tiles of a command each group has at most, and the fewest commands of a
-#: run. A phase takes 2.1 to 2.5 us, and a launch of its own hardly more: a step of cifar_resnet (width 16) takes 6.31
-#: ms on an H100 with runs of eight and more, 6.43 with those of four, 6.67 with those of two, and 6.75 without. The
-#: first way merges whatever another one does.
+#: The configurations that are timed: the maximum number of tiles per group, and the minimum number of commands of a
+#: run. Short runs gain little, since a phase takes 2.1 to 2.5 us and a launch hardly more. The first configuration
+#: merges all commands that another one merges.
 _WAYS = (_MAX_ROUNDS, 4), (_MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
-#: Of ways that take as long, to within this, the one with the fewest launches is taken: it needs the host least, which
-#: may be busier at other times.
+#: Among configurations within 3 % of the fastest, the one with the fewest launches is taken: it needs the least host
+#: time, and the host may be busier later.
 _AS_QUICK = 1.03
 _KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
-#: A team has a multiple of so many items: those that a GPU runs in step.
+#: The number of items of a team is a multiple of this: the warp size of a GPU.
 _TEAM_ITEMS = 32
 
-#: Of each segment, runs of commands, each with the handle of the queue that merges it, or 0.
+#: For each segment, runs of commands, each with the handle of the queue that merges it, or 0.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -113,24 +111,24 @@ class Residency:
 
     context: Context
     barrier: GridBarrier
-    groups: int  #: At most so many, all of them resident at once.
-    items: int  #: The work items of a group.
+    groups: int  #: Number of groups, all of them resident at once.
+    items: int  #: Number of work items of a group.
     #: Whether each phase is a launch of its own, whose commands run in any order.
     is_split: bool = False
-    min_commands: int = _MIN_COMMANDS  #: Fewer keep launches of their own.
-    max_rounds: int = _MAX_ROUNDS  #: How many tiles of a command each group has at most.
-    options: tuple[str, ...] = ()  #: Of the compiler.
-    attribute: str = NOINLINE  #: Of functions without barriers.
+    min_commands: int = _MIN_COMMANDS  #: Minimum number of commands to merge.
+    max_rounds: int = _MAX_ROUNDS  #: Maximum number of tiles of a command per group.
+    options: tuple[str, ...] = ()  #: Compiler options.
+    attribute: str = NOINLINE  #: Attribute of functions without barriers.
 
     def tiles_of(self, command: Any) -> int:
-        """Return into how many tiles a command is divided."""
+        """Return the number of tiles of a command."""
         if isinstance(command, EnqueueKernel):
             return -(-math.prod(command.global_size) // self.items)
         nbytes: int = command.nbytes
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return of how many tiles a command may be; one of more has a launch of its own."""
+        """Return the maximum number of tiles of a command; with more tiles, it keeps a launch of its own."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups
@@ -146,7 +144,7 @@ class Residency:
 def residency(context: Context, wish: str) -> Residency | None:
     """Return how a context runs persistent launches; None if it does not.
 
-    The wish is 'auto', 'always', 'never' or 'split', as of the flag ``optdb.persistent_launches``.
+    The wish is the flag ``optdb.persistent_launches``: 'auto', 'always', 'never' or 'split'.
     """
     profile = context.profile
     quirks = profile.quirks
@@ -164,7 +162,7 @@ def residency(context: Context, wish: str) -> Residency | None:
 
 
 def is_decided(context: Context, wish: str) -> bool:
-    """Tell whether `residency` returns at once; if it would not, begin in the background what it waits for."""
+    """Tell whether `residency` would return without waiting; if not, start what it needs in the background."""
     profile = context.profile
     if wish != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
         return True
@@ -174,18 +172,18 @@ def is_decided(context: Context, wish: str) -> bool:
 def persistent_course(
     segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, wish: str
 ) -> Course:
-    """Let persistent launches do commands of some segments.
+    """Merge commands of segments into persistent launches.
 
     Parameters
     ----------
     segments : sequence of CommandList
         Bound commands, each segment enqueued in order.
     residencies : mapping
-        By the handle of a queue, how its commands are merged.
+        Handle of a queue to the residency that merges its commands.
     accesses : callable
         Returns the bytes that a command uses.
     wish : str
-        That of the flag: with 'auto', no call waits, and steps are timed.
+        The value of the flag; with 'auto', no call waits, and steps are timed.
     """
     merger = PersistentMerger(segments, residencies, accesses, is_timed=wish == "auto")
     if merger.command_count < _MIN_COMMANDS:
@@ -210,7 +208,7 @@ def persistent_course(
 
 
 def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
-    """Return the way that takes the least time, or one that is as quick and has fewer launches."""
+    """Return the index of the fastest configuration, or of one that is as fast and has fewer launches."""
     medians = trial.medians
     with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
     _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
@@ -219,7 +217,7 @@ def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
 
 
 class PersistentMerger:
-    """Finds which commands of segments persistent launches can do, and makes these; parameters as of the course."""
+    """Finds commands that persistent launches can execute, and makes these; see `persistent_course` for parameters."""
 
     def __init__(
         self, segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, is_timed: bool
@@ -228,15 +226,15 @@ class PersistentMerger:
         self._residencies = residencies
         self._accesses = accesses
         self._is_timed = is_timed
-        #: The commands that persistent launches can do. The plan reads their kernels' bodies: a later call would wait.
+        #: The commands that persistent launches can execute. Finding them reads kernel bodies, so no later call waits.
         self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
-        #: Ways to merge: of each segment, the runs of commands with the queues that merge them.
+        #: The configurations: for each segment, the runs of commands with the queues that merge them.
         self._ways: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
 
     @property
     def command_count(self) -> int:
-        """How many commands persistent launches can do."""
+        """Number of commands that persistent launches can execute."""
         return len(self._mergeable)
 
     def merged_at_once(self) -> Segments | None:
@@ -247,7 +245,7 @@ class PersistentMerger:
         return self._merged(self._ways[0])
 
     def look(self) -> int | None:
-        """Find what can be merged; return after how many calls it pays to build what does it, None if it never does."""
+        """Find commands to merge; return the number of calls until a build pays off, or None if it never does."""
         with logged("looking for what can be merged"):
             self._ways = self._found_ways()
             merged: dict[int, list[Any]] = {}
@@ -263,7 +261,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _found_ways(self) -> list[_Runs]:
-        """Return the ways to merge, those that merge as many commands only once."""
+        """Return the configurations, without those that merge as many commands as an earlier one."""
         ways: dict[int, _Runs] = {}
         for most, least in _WAYS if self._is_timed else [(_MAX_ROUNDS, _MIN_COMMANDS)]:
             chosen = {
@@ -277,7 +275,7 @@ class PersistentMerger:
         return list(ways.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in processes of their own; return the unmerged segments, and those of each way."""
+        """Build the programs in child processes; return the unmerged segments, and those of each configuration."""
         self._build(apart=True)
         if not any(program.is_built for program in self._programs.values()):
             return None
@@ -305,7 +303,7 @@ class PersistentMerger:
         ]
 
     def _calls_until_paid(self) -> int:
-        """Return after how many calls the launches that are saved have taken a share of the compilation's time."""
+        """Return the number of calls after which the saved launches add up to a share of the compile time."""
         commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         compile_s = len(_kernels(commands)) * quirks.kernel_compile_s
@@ -323,7 +321,7 @@ def _runs(
     """Yield the commands in an order that keeps dependencies: runs to be merged, with their queues, and others."""
 
     def key(command: Any) -> int:
-        # What is bound anew in each call may lie anywhere.
+        # The address of a rebindable operand is unknown.
         is_known = isinstance(command, _KINDS) and not command.is_rebindable
         handle = command.queue.int_ptr
         return handle if is_known and handle in residencies else 0
@@ -333,7 +331,7 @@ def _runs(
         if not handle:
             yield block, 0
             continue
-        # Those with launches of their own are in even stages.
+        # Commands that keep launches of their own are in even stages.
         kinds = [_is_mergeable(command, residencies) for command in unhurried(block)]
         stages = stages_of(list(map(accesses, unhurried(block))), kinds)
         ordered = sorted(range(len(block)), key=stages.__getitem__)
@@ -358,27 +356,27 @@ class PersistentProgram:
             options,
         )
         self._buffers = buffers_of(commands)
-        #: For uploads.
+        #: Queue for uploads.
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
-        #: Once it is built: the numbers of its cases, and the addresses of the commands' buffers.
+        #: Set by `build`: the numbers of the program's cases, and the addresses of the commands' buffers.
         self._cases: Mapping[KernelKey, int] = {}
         self._addresses: Mapping[int, int] = {}
 
     @property
     def was_built(self) -> bool:
-        """Whether an earlier process has built it, and has probably left it on disk."""
+        """Whether an earlier process has built the program, and has probably left it on disk."""
         return self._description.was_built(self._resident.context)
 
     @property
     def is_built(self) -> bool:
-        """Whether it was built in this process."""
+        """Whether the program was built in this process."""
         return self._program is not None
 
     def build(self, apart: bool) -> None:
         """Build the program, or load it from disk; raise BuildError if it fails.
 
-        If `apart`, a process of its own builds it.
+        If `apart`, a child process builds it.
         """
         context = self._resident.context
         program, self._cases = (build_apart if apart else build)(context, self._description)
@@ -387,7 +385,7 @@ class PersistentProgram:
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the commands that replace a run: those that the program lacks stay between the others."""
+        """Return the commands that replace a run; unsupported commands stay between the merged ones."""
         result: list[Any] = []
         for supported, commands in itertools.groupby(run, self._supports):
             part = list(commands)
@@ -401,7 +399,7 @@ class PersistentProgram:
         return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the launch that does a run; the launches of its phases where it is split."""
+        """Return the launch that executes a run, or one launch for each phase if it is split."""
         counts = list(map(self._resident.tiles_of, unhurried(run)))
         is_long = list(map(_synchronizes, unhurried(run)))
         used = list(map(accesses, unhurried(run)))
@@ -411,7 +409,7 @@ class PersistentProgram:
         if max(map(len, entries)) > ENTRY_WORDS:
             return list(run)
         counts = [halved[number].groups if number in halved else count for number, count in enumerate(counts)]
-        # A group reads as many words of each entry.
+        # A group reads ENTRY_WORDS words of each entry, so the table is padded.
         table, starts = table_of(entries, ENTRY_WORDS)
         tiles, bounds = self._tiles(phases_of_run, counts, starts)
         phases = len(bounds) - 1
@@ -424,7 +422,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Return the products that are computed by halves of tiles, by number: where their phase leaves groups idle."""
+        """Return the products, by number, to compute by half tiles because their phase leaves groups idle."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -440,7 +438,7 @@ class PersistentProgram:
         return halved
 
     def _halves(self, command: Any) -> Halves | None:
-        """Return what does a product by halves of tiles; None if the command is something else."""
+        """Return the launch that computes a product by half tiles; None if the command has none."""
         if not isinstance(command, EnqueueKernel) or command.local_size != (self._resident.items,):
             return None
         unit, name = known_origin(command.kernel)
@@ -450,10 +448,10 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return the tiles of a run, phase by phase, and where among them phases begin, and the last one ends.
+        """Return the tiles of a run, phase by phase, and the bounds of the phases among them.
 
-        A tile is a number: the index of the command's entry in the table, of `starts`, and in the upper half which of
-        the command's tiles it is. Where phases are launches of their own, their tiles are in any order.
+        A tile is a number: the lower half is the start of the command's entry in the table, from `starts`, and the
+        upper half is the index of the tile in the command. Tiles of phases that are separate launches are shuffled.
         """
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
@@ -515,13 +513,13 @@ def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
 
 
 def _synchronizes(command: Any) -> bool:
-    """Tell whether the items of a command depend on each other, as those of products and reductions."""
+    """Tell whether the items of a command synchronize, as those of products and reductions do."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.synchronizes
 
 
 def _kernels(commands: Iterable[Any]) -> dict[KernelKey, int]:
-    """Return the kernels that commands launch or that may take their place, each with its smallest group."""
+    """Return the kernels that commands launch, and those that may replace them, each with its smallest group size."""
     kernels: dict[KernelKey, int] = {}
     for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):

@@ -1,21 +1,21 @@
-"""One kernel for many launches: it runs other kernels, copies and fills as a table says.
+"""One kernel for many launches: it runs other kernels, copies and fills from a table.
 
-A launch has overhead, on a processor ten times the time that a small kernel computes, and on a GPU longer than a small
-kernel runs. :func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is what one
-group does at a time: as many work items of a command as the group has, or a piece of a copy. There are three forms:
+On a processor, launch overhead is ten times the run time of a small kernel; on a GPU, it also exceeds that time.
+:func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is the work that one group
+does at a time: as many work items of a command as the group has, or a piece of a copy. There are three forms:
 
-- a *sequence*: one work item does all commands, one after the other; for processors.
+- *sequence*: one work item executes all commands in order; for processors.
 - *scattered* copies and fills: each group does one tile, in any order.
-- *persistent*: the groups stay. A *phase* is the tiles of commands that do not depend on each other; the groups share
-  them out, and meet at a grid barrier before the next phase. A group copies the entry of a tile into local memory, the
-  first one of the next phase while it waits for the other groups.
+- *persistent*: the groups stay resident. A *phase* consists of the tiles of independent commands; the groups divide
+  these among themselves, and meet at a grid barrier before the next phase. A group copies the entry of a tile into
+  local memory; it prefetches the first entry of the next phase while it waits for the other groups.
 
-The kernel calls the functions that ``bodies`` makes of kernels, with the ids that these would query. In the persistent
-form, work items are numbered group by group, and a tile has the next ones. So the items of a kernel without barriers
-run in any groups. A kernel whose items synchronize needs groups as large as those of the persistent kernel, or *teams*:
-where some items of a group can meet (``GridBarrier.has_teams``), several of its groups run side by side in one.
+The kernel calls the functions that ``bodies`` makes from kernels, and passes the ids that these would query. In the
+persistent form, work items are numbered group by group, and a tile takes consecutive ones. So the items of a kernel
+without barriers run in any group. A kernel whose items synchronize needs groups as large as those of the persistent
+kernel, or *teams*: if some items of a group can meet (``GridBarrier.has_teams``), several of its groups share one.
 
-All this is for drivers whose addresses are the same for each kernel, and stay valid as long as the buffer exists
+This requires a driver that keeps the address of a buffer the same for all kernels as long as the buffer exists
 (``quirks.keeps_addresses``).
 """
 
@@ -44,7 +44,7 @@ __all__ = [
     "merged_program",
 ]
 
-#: The words of 64 bits of an entry of a persistent kernel, at most.
+#: Maximum number of 64-bit words of an entry of a persistent kernel.
 ENTRY_WORDS = 128
 NOINLINE = "__attribute__((noinline)) "
 
@@ -55,7 +55,7 @@ _CODE = functions("kernels/launches.cl")
 
 
 def _id_in_loop(word: str, dim: int) -> str:
-    """Return the value of a query of a work item that is a group of its own, within loops over all items."""
+    """Return the expression for an id query of a work item that is its own group, within loops over all items."""
     if word == "get_local_id":
         return "0"
     if word == "get_local_size":
@@ -64,7 +64,7 @@ def _id_in_loop(word: str, dim: int) -> str:
 
 
 def _id_in_group(word: str, dim: int) -> str:
-    """Return the value of a query of a work item that is numbered group by group."""
+    """Return the expression for an id query of a work item that is numbered group by group."""
     below = "".join(f" / its_{{0}}{n}" for n in range(dim))
     group = f"(its_g{below.format('n')}" + (f" % its_n{dim})" if dim < 2 else ")")
     local = f"(its_l{below.format('s')}" + (f" % its_s{dim})" if dim < 2 else ")")
@@ -82,12 +82,12 @@ def _id_in_group(word: str, dim: int) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """How a kernel takes its table, by the names of functions in ``launches.cl``."""
+    """How a kernel reads its table; functions are named as in ``launches.cl``."""
 
     function: str  #: The kernel.
-    reader: str  #: Reads the arguments of a launch from its entry, and calls the function of its kernel.
-    passed: str  #: What the reader takes.
-    space: str  #: The memory in which the entry is.
+    reader: str  #: The function that reads a launch's arguments from its entry, and calls its kernel's function.
+    passed: str  #: The arguments of the reader.
+    space: str  #: The address space of the entry.
     value_of_query: Callable[[str, int], str]
     item: str = "get_local_id(0)"
     piece_nbytes: str = str(PIECE_NBYTES)
@@ -119,13 +119,13 @@ def merged_program(
     kernel : str
         The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
     kernels : mapping
-        By kernel, the smallest group of its launches.
+        Kernel to the smallest group size of its launches.
     items : int
-        The work items of a group.
+        Number of work items of a group.
     barrier : GridBarrier
-        How the groups of a persistent kernel meet.
+        The barrier at which the groups of a persistent kernel meet.
     attribute : str
-        What functions without barriers are declared with.
+        Attribute of functions without barriers.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}
@@ -162,7 +162,7 @@ def merged_program(
 def _words(
     kernel: str, form: Form, items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the words of the kernel of a form; `structs` declare the local memory of the kernels that it runs."""
+    """Return the template values of a form's kernel; `structs` declare the local memory of the kernels that it runs."""
     shared = f"__local union {{ {' '.join(structs)} }} its_locals;" if structs else ""
     return {
         form.function: kernel,
@@ -173,7 +173,7 @@ def _words(
         "ITEMS": items,
         "PIECE": form.piece_nbytes,
         "SPACE": form.space,
-        # Only kernels may ask for ids.
+        # Only kernels may query ids.
         "ATTRIBUTE": NOINLINE if form.item == "0" else "",
         "ENTRY_WORDS": ENTRY_WORDS,
         "LOCALS": f"{shared}\n{barrier.locals}",
@@ -186,7 +186,7 @@ def _words(
 
 
 def _reader_name(name: str) -> str:
-    """Return what a function is called that reads the arguments of a kernel."""
+    """Return the name of the function that reads the arguments of a kernel."""
     return f"{name}_listed"
 
 
@@ -216,7 +216,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
 
 
 def _taken(form: Form, kind: str, name: str) -> str:
-    """Return code that reads a parameter from the word of an entry where it is aligned."""
+    """Return code that reads a parameter from the next aligned word of an entry."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
         return f"{kind} {name} = ({kind})its_list[its_word++];"

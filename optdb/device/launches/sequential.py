@@ -1,16 +1,16 @@
-"""Merges consecutive small launches of a plan into one launch, whose only work item does them one after the other.
+"""Merges consecutive small launches of a plan into one launch, whose only work item executes them in order.
 
-On a CPU a launch takes some ten microseconds, and most kernels of a small graph less than one. Commands of a single
-work item are merged, which one core computes anyway, and those that are so small that several cores gain less than the
-launch costs. Where such commands are consecutive, one launch of a *sequence* (``programs``) replaces them.
+On a CPU, a launch takes about ten microseconds, and most kernels of a small graph less than one. Two kinds of commands
+are merged: those with a single work item, which run on one core anyway, and those so small that several cores save less
+than the launch costs. One launch of a *sequence* (``programs``) replaces consecutive commands of these kinds.
 
-The device measures how long a command runs: for some calls, commands go through a profiling queue, and the host waits
-for each. Commands are timed in order and within the program's calls, since many commands cannot be repeated. The host's
-clock would not do: to wake a waiting thread takes longer than many a kernel.
+The device measures the run time of commands: for a few calls, commands are enqueued to a profiling queue, and the host
+waits for each. They are timed in order and within the program's calls, since many commands cannot be repeated. The host
+clock is not accurate enough: waking a waiting thread takes longer than many kernels.
 
-To compile the merged kernel takes as long as to compile those that it replaces. So it is compiled when the launches
-that it would have saved have taken that long: a program that ends before then has lost nothing, and one that goes on
-has lost at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+Compiling the merged kernel takes as long as compiling the kernels that it replaces. So it is compiled when the launches
+that it would have saved have taken that long: a program that ends before then has lost nothing, and one that continues
+takes at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ __all__ = ["PROBED_CALLS", "may_be_merged", "sequential_course"]
 
 _logger = logging.getLogger(__name__)
 
-#: The most bytes that one work item copies.
+#: Maximum number of bytes that one work item copies.
 _MAX_COPIED_BYTES = 1 << 15
-#: Launches of more work items are not timed.
+#: Maximum number of work items of a launch that is timed.
 _MAX_WORK_ITEMS = 64
-#: The longest pattern of a fill that can be merged.
+#: Maximum length in bytes of the pattern of a fill that can be merged.
 _MAX_PATTERN_BYTES = 8
-#: The number of calls that time commands: the quickest counts, since other programs disturb.
+#: Number of calls that time commands; the minimum is used, since other programs cause noise.
 PROBED_CALLS = 5
 
 
 def sequential_course(segments: Segments, wish: str) -> Course:
     """Merge launches of some segments.
 
-    The wish is 'auto', 'always' or 'never', as of the flag ``optdb.merge_launches``.
+    The wish is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'.
     """
     due = math.inf if wish == "never" else _calls_until_paid(segments, may_be_merged, wish)
     if due == math.inf:
@@ -76,7 +76,7 @@ def sequential_course(segments: Segments, wish: str) -> Course:
 
 
 def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], wish: str) -> float:
-    """Return after how many calls it pays to merge small commands; infinity if there are no launches among them."""
+    """Return the number of calls after which merging small commands pays off; infinity without small launches."""
     runs = [run for run, merges in _runs(segments, is_small) if merges]
     kernels = _kernels(runs)
     if not kernels:
@@ -116,7 +116,7 @@ def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
 
 
 def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
-    """Return the kernels that some runs of commands launch, each once."""
+    """Return the distinct kernels that runs of commands launch."""
     launches = (command for command in itertools.chain(*runs) if isinstance(command, EnqueueKernel))
     return list(dict.fromkeys(known_origin(launch.kernel) for launch in launches))
 
@@ -170,14 +170,14 @@ class Probe:
 
     @property
     def small(self) -> bool:
-        """Whether one core alone loses less on the command than a launch costs."""
-        # An upper bound: late cores leave the first one more than its share.
+        """Whether running the command on one core costs less extra time than a launch."""
+        # An upper bound: if other cores start late, the first one does more than its share.
         profile = profile_of(self.timed.device)
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
-    """Return segments with a probe in place of each command, and a profiling queue beside each of their queues."""
+    """Replace each command of segments by a probe, with a profiling queue for each of the commands' queues."""
     queues: dict[int, cl.CommandQueue] = {}
 
     def probe(command: Any) -> Any:
@@ -192,7 +192,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands of one queue, either all small or none, and whether the run can be merged."""
+    """Yield runs of commands of one queue, all or none of them small, and whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
@@ -204,7 +204,7 @@ def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple
 
 
 def _is_single(command: Any) -> bool:
-    """Tell whether one work item computes a command that can be merged."""
+    """Tell whether a mergeable command takes a single work item anyway."""
     if isinstance(command, EnqueueKernel):
         return math.prod(command.global_size) == 1
     return bool(command.nbytes <= _MAX_COPIED_BYTES)
@@ -213,7 +213,7 @@ def _is_single(command: Any) -> bool:
 def may_be_merged(command: Command) -> bool:
     """Tell whether a command, recorded or bound, can be merged if it is small.
 
-    A table holds addresses, so a command that is in one cannot be rebound.
+    A table holds addresses, so a rebindable command cannot be merged.
     """
     if command.is_rebindable or not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload):
         return False

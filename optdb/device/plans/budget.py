@@ -1,8 +1,8 @@
-"""How much memory a function may take on a device, and the error for a function that would take more.
+"""Memory budget of a function on a device, and the error for a function that exceeds it.
 
-Some drivers grant any allocation, and fail, or are killed by the system, when the memory is used. So the memory of a
-function's values is counted: by a :class:`BudgetedRecorder` while a call is recorded, value by value, and by
-:func:`check_plan` before a plan allocates. The function's inputs count, too. Other functions and processes do not.
+Some drivers grant any allocation; they fail, or the system kills the process, when the memory is used. So the memory of
+a function's values is counted: value by value by a :class:`BudgetedRecorder` while a call is recorded, and by
+:func:`check_plan` before a plan allocates. The function's inputs count; other functions and processes do not.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
 __all__ = ["BudgetedRecorder", "allowed", "check_plan"]
 
-#: How many of the largest values the error names.
+#: Number of the largest values that the error names.
 _NAMED = 5
 _INTERMEDIATE = "an intermediate value"
 
 
 def allowed(context: cl.Context, fraction: float) -> int:
-    """Return how many bytes a function may take in a context, of which the user has allowed a fraction."""
+    """Return how many bytes a function may take: a fraction of the memory of the context's device."""
     return int(context.devices[0].global_mem_size * fraction)
 
 
@@ -40,7 +40,7 @@ def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
 def _arrays(
     linked: LinkedFunction, context: cl.Context, wanted: Callable[[ValueId], bool]
 ) -> Iterator[tuple[ValueId, Array]]:
-    """Yield the values of a function whose cells hold arrays in a context now, each with its array."""
+    """Yield the wanted values whose cells now hold arrays in a context, each with its array."""
     for var in filter(wanted, linked.cells):
         value = linked.value(var)
         if isinstance(value, Array) and value.base_data is not None and value.context == context:
@@ -84,8 +84,8 @@ class BudgetedRecorder(Recorder):
             yield segment
 
     def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
-        """Return the memories that are still held, each with its value; `last` was allocated just now."""
-        # The steps of a loop release what they have allocated.
+        """Return the memories that are still held, each with its value; `last` has just been allocated."""
+        # The steps of a loop release the memory that they have allocated.
         fresh = [last] if self._in_loop else self._segment.allocated
         held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
         for var, array in _arrays(self._linked, last.context, self._linked.producers.__contains__):
@@ -96,7 +96,7 @@ class BudgetedRecorder(Recorder):
 
 
 def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> Check:
-    """Return the check that refuses a plan over the budget, for values in these layouts; see `BufferAssignment`."""
+    """Return the check, for `BufferAssignment`, that raises if a plan of these values exceeds the budget."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(layouts.items())}
@@ -108,7 +108,7 @@ def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> C
 
 
 def _require(context: cl.Context, fraction: float, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> None:
-    """Raise if the budget is exceeded; name the largest values and the cure."""
+    """Raise MemoryError if the budget is exceeded; name the largest values and possible remedies."""
     if nbytes + given <= allowed(context, fraction):
         return
     device = context.devices[0]

@@ -1,13 +1,13 @@
-"""Next values that a plan computes where the present ones lie, so that no copy follows.
+"""Finds next values that a plan computes in the buffers of the present ones, which saves the copies.
 
-A call changes a shared variable wholly or not at all: a next value is computed elsewhere, and copied at the very end.
-Two kinds need neither:
+A call updates a shared variable completely or not at all: a next value is computed elsewhere, and copied at the very
+end. Two kinds of next values can be computed in place:
 
-- A value that is not written before the plan's *final* part, in which nothing raises, and after the last command that
-  reads the present one; or by that command, if it reads each element before it overwrites that one. Where no step of
-  a plan computes in Python, all of it is final.
-- The next value of a *scratch* variable. No function reads what an earlier call of the same function has left there, so
-  it may be written at any time of a call.
+- A value that is written only in the plan's *final* part, in which nothing raises, and after the last command that
+  reads the present one; or by that command, if it reads each element before it overwrites it. If no step of a plan
+  computes in Python, the whole plan is final.
+- The next value of a *scratch* variable. No function reads the value that an earlier call of the same function has
+  left there, so it may be written at any time during a call.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["Donation", "find_donation"]
 
 
 class Donation(NamedTuple):
-    """Which next values are computed where the present ones lie."""
+    """The next values that are computed in the buffers of the present ones."""
 
-    #: By memory of a next value, a buffer, and the offset in it, in bytes.
+    #: Memory of a next value to the buffer and the offset in bytes where it is computed.
     places: Mapping[Memory, tuple[cl.Buffer, int]]
     #: The index of the first step of the final part; the number of steps, if there is none.
     final: int
 
 
 def find_donation(recording: Recording, live: Liveness) -> Donation:
-    """Find which next values of a recorded call are to be computed where the present ones lie.
+    """Find the next values of a recorded call that can be computed in the buffers of the present ones.
 
-    Several shared variables may lie in one buffer. Either the next values of all of them are computed there, or none: a
-    commit that copies into a buffer takes everything else in it for overwritten.
+    Several shared variables may share a buffer. Then the next values of all of them are computed there, or none is:
+    a commit that copies into a buffer treats everything else in it as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
     for var, following in recording.linked.updates.items():
@@ -69,7 +69,7 @@ class _Values:
 
     @functools.cached_property
     def final(self) -> int:
-        """Where the final part may begin: behind the last step that may compute in Python, or that may begin anew."""
+        """Index of the first step after all that may compute in Python, and after all guards that may fail."""
         return min(self._recording.path.final, _first_steady(self._recording))
 
     @functools.cached_property
@@ -78,7 +78,7 @@ class _Values:
 
     @functools.cached_property
     def _parts(self) -> Counter[int]:
-        """By the handle of a buffer, in how many memories it is seen: the user's arrays may lie in parts of one."""
+        """Handle of a buffer to the number of memories in it: the user's arrays may be in sub-buffers."""
         given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
         return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
 
@@ -94,7 +94,7 @@ class _Values:
 
     @functools.cached_property
     def _spans(self) -> dict[Memory, tuple[int, int]]:
-        """The first and the last step that uses a memory."""
+        """Memory to the first and the last step that use it."""
         spans: dict[Memory, tuple[int, int]] = {}
         for index, (_, node, segment) in enumerate(self._recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())
@@ -106,12 +106,12 @@ class _Values:
         return spans
 
     def may_be_overwritten(self, memory: Memory) -> bool:
-        """Tell whether neither a result, nor what the plan keeps, nor another array's buffer lies in a memory."""
+        """Tell whether a memory holds no result, nothing that the plan keeps, and no other array's buffer."""
         assert memory.buffer is not None
         return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 
     def place(self, var: ValueId, following: ValueId) -> tuple[Memory, tuple[cl.Buffer, int]]:
-        """Return the memory of a next value, and where that of the present one is."""
+        """Return the memory of a next value, and the buffer and offset of the present one."""
         buffer = self._memory(var).buffer
         assert buffer is not None
         return self._memory(following), (buffer, self._layouts[var].offset)
@@ -122,11 +122,11 @@ class _Values:
         return memory
 
     def may_be_early(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value may be written at any time of a call."""
+        """Tell whether a next value may be written at any time during a call."""
         return var in self._scratch and var not in self._read and self._fits(var, following)
 
     def is_late(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value is written in the final part alone, after all that reads the present one."""
+        """Tell whether a next value is written only in the final part, after all reads of the present one."""
         if not self._fits(var, following):
             return False
         unused = -1, -1
@@ -137,7 +137,7 @@ class _Values:
         return last_read < first or var in self._nodes[first].overwritable.get(following, ())
 
     def _fits(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value fills a memory that the plan provides, and nothing else is there after a call."""
+        """Tell whether a next value fills a memory that the plan provides, and is alone in it after a call."""
         old, new = self._layouts[var], self._layouts.get(following)
         if new is None or new.memory is None:
             return False
@@ -153,14 +153,14 @@ class _Values:
 
 
 def _first_steady(recording: Recording) -> int:
-    """Return the index of the step from which on no step may compute in Python, and no condition is evaluated."""
+    """Return the index of the first step after all that may compute in Python and all conditions."""
     computing = recording.roles.value_dependent
     behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
     return max([0, *behind, *(index for index, _ in recording.path.guards)])
 
 
 def _users(recording: Recording) -> Counter[Memory]:
-    """Return how many outputs lie in each memory; a memory that the plan keeps or lends has one user more."""
+    """Count the outputs in each memory, plus one for a memory that is kept or external."""
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [

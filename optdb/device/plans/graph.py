@@ -1,4 +1,4 @@
-"""The nodes of a function as plans see them, and what is known of its values."""
+"""The graph of a function for plans: its nodes, and properties of its values."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from optdb.runtime.context import Context
 
 __all__ = ["Node", "NodeGraph", "ValueId"]
 
-#: The name of a value of a function: anything that the front end can hash, such as a variable of the host's graph.
+#: Identifies a value of a function: any hashable object of the front end, such as a variable of the host's graph.
 ValueId = Hashable
 
 
 @dataclass(eq=False)
 class Node:
-    """One computation of a function, and the facts about it that plans rely on.
+    """One computation of a function, and its properties that plans rely on.
 
-    The attributes say what the host's graph says; a node for which the front end knows nothing better is one that
-    plans compute in each call.
+    The attributes come from the host's graph. Plans compute a node with the default attributes in each call.
     """
 
     #: The node of the host's graph, for the front end.
     origin: Any
     inputs: Sequence[ValueId]
     outputs: Sequence[ValueId]
-    #: Computes the outputs, from cells into cells.
+    #: Computes the outputs from the inputs; both are in cells.
     compute: Callable[[], Any]
-    #: For a choice between two branches: the number of its outputs. The first input is the condition, then come the
-    #: values of the branch for a true one, then those of the other branch.
+    #: For a choice between two branches, the number of its outputs. The inputs are the condition, the values of the
+    #: branch for a true condition, and the values of the other branch.
     chosen: int = 0
-    #: Whether it sees nothing but the shapes of its inputs, and gives values of the host.
+    #: Whether the node reads only the shapes of its inputs, and computes host values.
     reads_shapes: bool = False
-    #: Whether all commands that it enqueues may be recorded, and enqueued again.
+    #: Whether all commands that the node enqueues may be recorded and enqueued again.
     is_repeatable: bool = False
-    #: Whether it may enqueue commands that a recorder does not see.
+    #: Whether the node may enqueue commands that a recorder does not see.
     is_foreign: bool = False
-    #: Whether it computes values of the host from nothing but its inputs, so that no one sees when it computes.
+    #: Whether the node computes host values from its inputs alone, so that the time at which it computes is irrelevant.
     is_pure: bool = False
-    #: Whether it may overwrite an input.
+    #: Whether the node may overwrite an input.
     is_inplace: bool = False
-    #: Output to the inputs that may be in its memory: the elements that are read are those that are written next.
+    #: Output to the inputs that may share its memory: each element is read before it is overwritten.
     overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
-    #: Whether it is a loop, whose steps release the memory that they allocate.
+    #: Whether the node is a loop, whose steps release the memory that they allocate.
     is_loop: bool = False
-    #: Whether its kernels see values of the host only in lookup tables (see ``tables``).
+    #: Whether the node's kernels read host values only through lookup tables (see ``tables``).
     reads_tables_alone: bool = False
-    #: Outputs that are views, whose place may depend on values of the host, and that may be copies as well.
+    #: Outputs that are views, whose offsets may depend on host values, and that may be replaced by copies.
     copyable_views: Sequence[ValueId] = ()
 
 
@@ -57,21 +56,21 @@ class NodeGraph:
     """The nodes of a function in the order in which they run, and the cells of its values."""
 
     nodes: list[Node]
-    #: Value to the list of one element that holds it.
+    #: Value to its cell: a list of one element.
     cells: Mapping[ValueId, list[Any]]
     inputs: list[ValueId]
     outputs: list[ValueId]
-    #: Value on a device to the context that it is in; all other values are on the host.
+    #: Device value to its context; all other values are on the host.
     contexts: Mapping[ValueId, Context]
     #: The values that never change.
     constants: Set[ValueId] = frozenset()
-    #: The values whose memory is seen outside of the nodes, or that a node overwrites.
+    #: The values whose memory is visible outside of the nodes, or that a node overwrites.
     exposed: Set[ValueId] = frozenset()
-    #: The values that a node may overwrite, and those that may share memory with one.
+    #: The values that a node may overwrite, and the values that may share memory with them.
     overwritten: Set[ValueId] = frozenset()
     #: The numbers of the nodes that overwrite inputs of the function.
     final: frozenset[int] = frozenset()
-    #: Number of a node to the numbers of nodes that have to be computed before it, if at all: they read what it
+    #: Number of a node to the numbers of nodes that, if computed, have to run before it: they read values that it
     #: overwrites.
     before: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: Whether cells are emptied within a call as soon as they are dead.
@@ -79,7 +78,7 @@ class NodeGraph:
 
     @functools.cached_property
     def producers(self) -> dict[ValueId, int]:
-        """Value to the number of the node that computes it; the others are inputs and constants."""
+        """Value to the number of the node that computes it; all other values are inputs and constants."""
         return {value: number for number, node in enumerate(self.nodes) for value in node.outputs}
 
     def value(self, var: ValueId) -> Any:
@@ -91,9 +90,9 @@ class NodeGraph:
         return value in self.contexts
 
     def touches_device(self, node: Node) -> bool:
-        """Tell whether a node takes or gives arrays on a device."""
+        """Tell whether a node has inputs or outputs on a device."""
         return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
 
     def is_unseen(self, node: Node) -> bool:
-        """Tell whether nobody could see when a node computes: it takes and gives values of the host, and is pure."""
+        """Tell whether it is unobservable when a node computes: it is pure, and all its values are on the host."""
         return node.is_pure and not self.touches_device(node)

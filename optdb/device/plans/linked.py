@@ -1,4 +1,4 @@
-"""A compiled function as a front end hands it over: its nodes, what computes each of them, and its values' cells."""
+"""A compiled function as a front end hands it over: its nodes with their compute functions, and its values' cells."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["LinkedFunction", "PlanOptions"]
 
 
 class PlanOptions(NamedTuple):
-    """What a user may choose for plans; the flags ``optdb.*`` describe the values."""
+    """The user's options for plans; the flags ``optdb.*`` describe the values."""
 
     merge_launches: str = "auto"
     persistent_launches: str = "auto"
-    #: The part of a device's memory that a function may take.
+    #: Fraction of a device's memory that a function may take.
     device_memory_fraction: float = 1.0
 
 
@@ -31,31 +31,31 @@ def _nothing(_: Any) -> Collection[Any]:
 
 @dataclass(eq=False, repr=False)
 class LinkedFunction(NodeGraph):
-    """A compiled function: its nodes, and what its calls do besides computing them."""
+    """A compiled function: its nodes, its updates, and options of its calls."""
 
     #: Input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
-    #: Cells to be emptied before a call: the arrays that the caller's results are views of must be new each time.
+    #: Cells to empty before a call: arrays of which the caller's results are views must be new in each call.
     clear_before: list[list[Any]] = field(default_factory=list)
-    #: Inputs on the device that may be in another buffer in each call, if they are large: in C order, all of a buffer
-    #: that no other input is in, and not overwritten.
+    #: Device inputs whose buffer may differ in each call if they are large: each is C-contiguous, fills a buffer that
+    #: no other input uses, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
-    #: Output on the device to a function that selects the buffer of its value in each call: it takes the layout of
-    #: the value, and returns a buffer, or None for any.
+    #: Device output to a function that selects the buffer of its value in each call: it takes the layout of the
+    #: value, and returns a buffer, or None to let the plan choose.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
-    #: Inputs on the device whose present values nobody reads: the next ones may be written there early (``donation``).
+    #: Device inputs whose present values are never read: next values may be written there early (``donation``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether its plans merge small launches at once, and not when that has paid: others wait for each of its calls.
+    #: Whether plans merge small launches immediately, not only once it has paid off: others wait for each call.
     merges_at_once: bool = False
-    #: Whether a call that finds what the last one has found enqueues the same commands, and does nothing else.
+    #: Whether a call with the same inputs as the last one enqueues the same commands, and does nothing else.
     repeats_commands: bool = False
-    #: Returns the user's choices as they are now.
+    #: Returns the user's present options.
     options: Callable[[], PlanOptions] = PlanOptions
-    #: Input to a check of its next value, which raises ValueError where that has lengths that it must not have.
+    #: Input to a check of its next value, which raises ValueError if the value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
-    #: Returns the values of the host that nodes compute in each call, and that may share memory with an output.
+    #: Returns the host values that nodes compute in each call and that may share memory with an output.
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
-    #: Describes a value of a layout, for an error.
+    #: Describes a value with a layout, for an error message.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
     #: Called with the number of a node that has raised: may raise an error that says more.
     explain: Callable[[int], Any] = _nothing
@@ -63,13 +63,13 @@ class LinkedFunction(NodeGraph):
 
     @property
     def merge_launches(self) -> str:
-        """How small launches are merged: the user's choice, if nothing else is known."""
+        """The user's option, except that 'auto' becomes 'always' if launches are merged at once."""
         wish = self.options().merge_launches
         return "always" if self.merges_at_once and wish == "auto" else wish
 
     @functools.cached_property
     def branches(self) -> Branches:
-        """Finds which nodes a call computes."""
+        """The branches of the function, which find the nodes that a call computes."""
         return Branches(self)
 
     def roles(self, path: Path, unrepeatable: Collection[Node] = frozenset()) -> Roles:
@@ -87,7 +87,7 @@ class LinkedFunction(NodeGraph):
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 
     def run(self, number: int) -> None:
-        """Compute one node; an error names the node and where it was made."""
+        """Compute one node; if it raises, `explain` may raise an error that says more."""
         try:
             self.nodes[number].compute()
         except Exception:
@@ -95,7 +95,7 @@ class LinkedFunction(NodeGraph):
             raise
 
     def forget(self) -> None:
-        """Empty the cells of all device arrays that nodes have made."""
+        """Empty the cells of all device arrays that nodes have computed."""
         for var, cell in self.cells.items():
             if var in self.producers and isinstance(cell[0], Array):
                 cell[0] = None

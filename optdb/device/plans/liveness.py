@@ -1,4 +1,4 @@
-"""How long the values of a recorded call live."""
+"""Liveness of the values of a recorded call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
 
 
 def provided_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of the memories that a plan provides: not of next values that it computes in place."""
+    """Return the liveness of the memories that a plan provides, without next values that it computes in place."""
     live = plan_liveness(recording)
     places = find_donation(recording, live).places
     return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
 
 
 def plan_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of the memories of a recording: those of variables live for whole nodes."""
+    """Return the liveness of the memories of a recording; memories of variables are live during whole nodes."""
     memories = recording.memories
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))

@@ -1,7 +1,7 @@
-"""The machine that runs a linked function: it records, plans, and repeats.
+"""Runs a linked function: records a call, makes a plan of the recording, and repeats the plan.
 
-The branches that a call takes are guards, like
-the shapes (``paths``): early conditions are evaluated before a plan is selected, others within it.
+The branches that a call takes are guards, like the shapes (``paths``). Early conditions are evaluated before a plan is
+selected, other conditions while it runs.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigi
 
 _logger = logging.getLogger(__name__)
 
-#: The most plans that are cached, each for other shapes of inputs.
+#: Maximum number of cached plans, one per combination of input shapes and path.
 PLAN_CACHE_SIZE = 8
-#: After this number of recordings in a row without a plan used, a function computes without plans.
+#: After this many consecutive recordings of which no plan was used, a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: The most plans that a call starts when its branches differ from the last call's; then it computes without.
+#: Maximum number of plans that a call tries when its branches differ from the last call's; then it runs without a plan.
 _MOST_GUESSES = 3
-#: The most combinations of shapes and early conditions whose last path is cached.
+#: Maximum number of combinations of shapes and early conditions whose last path is cached.
 _MOST_EXPECTED = 64
-#: For each input of a call, its shape, and where its array is, which together select a plan.
+#: The shape and the address of each input of a call; together they select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
 #: Returns the value in a cell.
@@ -50,34 +50,34 @@ _first_of = operator.itemgetter(0)
 
 
 class PlannedMachine:
-    """Runs a function, by a plan if one exists for inputs like the present ones.
+    """Runs a function, with a plan if one exists for the shapes and addresses of the inputs.
 
-    It gives inputs their next values itself: all at once, wherever they are.
+    It applies the updates itself: all inputs get their next values at once, on the host and on the device.
     """
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
-        #: Called by the next call when all that may raise is done: if this raises, nothing is stored.
+        #: Called by the next call after everything else that may raise: if this raises, no update is stored.
         self.before_commit: Callable[[], None] | None = None
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
         ]
-        #: By the shapes of the inputs and the path of the call.
+        #: Cache entries by the shapes of the inputs and the path of the call.
         self._cache: OrderedDict[tuple[Shapes, Path | None], _PlanCacheEntry] = OrderedDict()
-        #: The path of the last call with inputs of some shapes, by these and the first round.
+        #: The path of the last call, by the shapes of the inputs and the first round.
         self._expected: dict[tuple[Shapes, Round], Path] = {}
         self._loaded: Plan | None = None
-        #: What the last call has found, while the next one may find the same.
+        #: The plan and inputs of the last call, while the next call may reuse them without a search.
         self._last = _LastCall()
         self._unused_recordings = 0
-        #: Whether a call changes nothing but its results, so that it may be interrupted anywhere.
+        #: Whether a call has no effect but its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The cells of outputs, if one of them is an input, whose cell gets another value: a call returns the values.
+        #: The cells of the outputs if an output is an updated input: its cell changes, so a call returns the values.
         self._returned = [linked.cells[var] for var in linked.outputs]
         if set(linked.updates).isdisjoint(linked.outputs):
             self._returned = []
         self._inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, an array that it was, and that array's part of the key: most are those of the last call.
+        #: For each input, a recent array and that array's part of the key: most inputs repeat from call to call.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self._inputs)
         #: The inputs that were ever rebindable.
         self._rebound: frozenset[ValueId] = frozenset()
@@ -90,7 +90,7 @@ class PlannedMachine:
             for index, var in enumerate(linked.outputs)
             if var not in following and id(linked.cells[var]) not in precleared
         )
-        #: For each borrowed result on the host: its cell, and those of the nodes' values that may share its memory.
+        #: For each borrowed result on the host: its cell, and the cells of node outputs that may share its memory.
         self._reused = [
             (linked.cells[linked.outputs[index]], [linked.cells[var] for var in linked.aliases(linked.outputs[index])])
             for index in self._borrowed
@@ -99,22 +99,22 @@ class PlannedMachine:
 
     @property
     def plans(self) -> list[Plan]:
-        """The cached plans, that of the last call at the end."""
+        """The cached plans; the most recently used one is last."""
         return [entry.made.plan for entry in self._cache.values() if entry.made is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
-        """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
+        """Return the shapes and the small host values of recorded calls' inputs; the most recent call is last."""
         return [
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), entry in self._cache.items()
         ]
 
     def merge_at_once(self) -> None:
-        """Let plans merge small launches from the first one on, and not when that has paid."""
+        """Let plans merge small launches at their first run, and not only once that has paid off."""
         self.linked.merges_at_once = True
 
     def repeat_commands(self) -> None:
-        """Let a call that finds what the last one has found enqueue the same commands, and do nothing else."""
+        """Let a call with the same inputs as the last one enqueue the same commands, and do nothing else."""
         self.linked.repeats_commands = True
 
     @property
@@ -132,8 +132,8 @@ class PlannedMachine:
     def __call__(self, before: Before | None = None) -> list[Any] | None:
         """Compute the outputs from the values in the cells of the inputs.
 
-        `before` is called with the commands that are enqueued first, before anything that another function could see;
-        it only enqueues commands, and returns whether these are among them.
+        `before` is called with the first commands, before anything that another function could see. It only enqueues
+        commands, and returns whether it has enqueued the given ones.
 
         Return None if the outputs are in their cells.
         """
@@ -186,9 +186,9 @@ class PlannedMachine:
     def _find(self) -> tuple[_MadePlan | None, _Search | None]:
         """Return the plan for the inputs, loaded, and how it was found.
 
-        There is no plan if the call is to be recorded, and no search either if it is to be computed without a plan. Of
-        the last call's plan, if the inputs are in the same places, there is no search: that takes a small part of the
-        time in which a plan is found by the shapes and places of many inputs.
+        The plan is None if the call is to be recorded; the search is None too if the call is to run without a plan.
+        If the inputs are those of the last call, its plan is returned without a search: this is much faster than
+        computing the key of many inputs.
         """
         # Within another function, such as a Scan around this one, the outer function is recorded.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
@@ -205,47 +205,47 @@ class PlannedMachine:
         return self._load(shapes, addresses, path), search
 
     def _finds_last_plan(self) -> bool:
-        """Tell whether a call finds the plan of the last one, since its inputs are in the same places."""
+        """Tell whether a call uses the plan of the last one, since its inputs are the same arrays."""
         last = self._last
         if last.made is None or self._loaded is not last.made.plan or listening() is not None:
             return False
         return last.inputs.are_there() and all(getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes)
 
     def _knows_first_commands(self) -> bool:
-        """Tell whether a call begins with the commands with which the last one began."""
+        """Tell whether a call begins with the same commands as the last one."""
         made = self._last.made
         return made is not None and self._finds_last_plan() and not made.plan.expect(1)
 
     def _find_next(self, search: _Search, taken: Round) -> _MadePlan | None:
-        """Return another plan, after conditions differed from those of the last one."""
+        """Return another plan, after the conditions of a call differed from those of the last plan tried."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
 
     def _end(self, search: _Search, made: _MadePlan | None) -> None:
-        """Record the call if no plan was found for it; note what the next one may expect."""
+        """Record the call if no plan was found for it; cache its path and inputs for the next call."""
         path = search.path
         if made is None:
             path = self._record(search.shapes, search.addresses, search.first)
         elif search.before is made.plan and not (self.linked.branches.conditions or self._rebound):
-            # No branches, and no inputs that get other buffers: the same arrays find the same plan.
+            # Without branches and rebindable inputs, the same arrays always select the same plan.
             self._note_inputs(made, search.shapes)
         if path is not None:
             self._expected[search.shapes, search.first] = path
 
     def _note_inputs(self, made: _MadePlan, shapes: Shapes) -> None:
-        """Note where the inputs of a call were whose key has just been made, unless an array is gone already."""
+        """Store the inputs of a call whose key has just been computed, unless an array is gone already."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self._inputs, self._keyed) if is_here]
         if all(array is not None for _, array in here):
             others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
             self._last = _LastCall(made, _SameValues(here), others)
 
     def again(self) -> bool:
-        """Compute once more, if all is as it was in the last call; return False, and do nothing, if it may not be."""
+        """Repeat the last call if all values are unchanged; otherwise do nothing and return False."""
         return defer_sigint(self._call_again)
 
     def _call_again(self) -> bool:
-        """Enqueue the commands of the last call, if they are all that this one does; return whether they were."""
+        """Enqueue the commands of the last call if this call does nothing else; return whether they were enqueued."""
         commands = self.repeated_commands()
         repetition, self._last.repetition = self._last.repetition, None
         if commands is None:
@@ -256,14 +256,14 @@ class PlannedMachine:
         return True
 
     def repeated_commands(self) -> CommandList | None:
-        """Return the commands of the last call, if they are all that the next one does; the caller enqueues them."""
+        """Return the commands of the last call if the next call does nothing else; the caller enqueues them."""
         repetition = self._last.repetition
         if repetition is None or listening() is not None or not repetition.is_due() or repetition.plan.expect(1):
             return None
         return repetition.commands
 
     def _repetition(self, made: _MadePlan) -> _Repetition | None:
-        """Return how the call that has just ended is repeated, if one like it is nothing but its commands."""
+        """Return how to repeat the call that has just ended, if a repetition only enqueues commands."""
         plan = made.plan
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
@@ -282,13 +282,13 @@ class PlannedMachine:
         return _Repetition(plan, _SameValues(values), hosts, commands)
 
     def _commands_of(self, made: _MadePlan) -> CommandList | None:
-        """Return all that a call by a plan enqueues, with the present inputs; None if it needs Python."""
+        """Return all commands that a call of a plan enqueues with the present inputs; None if it needs Python."""
         commands = made.plan.unconditional_commands()
         updates = None if commands is None else made.commit.commands()
         return None if commands is None or updates is None else CommandList([*commands, *updates])
 
     def _finish(self, made: _MadePlan) -> None:
-        """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
+        """Run the steps of a plan that overwrite inputs, and commit: either completely or not at all."""
         plan, commit = made.plan, made.commit
         if self._is_pure and not made.copies and self.before_commit is None:
             return
@@ -308,15 +308,15 @@ class PlannedMachine:
         held.enqueue()
 
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
-        """Compute several times from the values in the cells of the inputs, with as little Python between as possible.
+        """Compute several times from the values in the cells of the inputs, with as little Python as possible.
 
-        `run_ahead` bounds how many steps are enqueued and not computed.
+        `run_ahead` bounds the number of steps that are enqueued but not yet computed.
 
         The next values of the inputs are all on the device. The first steps are ordinary calls, until there is a plan
-        and the function's arrays are where the plan has them. From then on a step is the plan's commands and those that
-        commit the updates. The last step is again an ordinary call, and leaves the same state as any call.
+        and the function's arrays are at the plan's addresses. From then on, a step enqueues the plan's commands and
+        those that commit the updates. The last step is an ordinary call again, and leaves the same state as any call.
 
-        A plan with nodes that compute in Python in each call is run by ordinary calls alone.
+        If nodes of the plan compute in Python in each call, all steps are ordinary calls.
         """
         while times:
             self()
@@ -335,9 +335,9 @@ class PlannedMachine:
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return all commands that each of `times` calls enqueues, with the present inputs, if nothing changes between.
+        """Return all commands that each of `times` calls enqueues if the present inputs stay unchanged.
 
-        None if such a call needs Python.
+        Return None if such a call needs Python.
         """
         entry = self._current_entry()
         made = None if entry is None else entry.made
@@ -368,14 +368,14 @@ class PlannedMachine:
                     address = value.dtype
                 else:
                     address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
-                if var not in self._rebound:  # whose arrays get other buffers
+                if var not in self._rebound:  # the arrays of rebound inputs get other buffers
                     self._keyed[i] = weakref.ref(value), shape, address
             shapes.append(shape)
             addresses.append(address)
         return tuple(shapes), tuple(addresses)
 
     def _spare_arguments(self) -> None:
-        """Drop the memory of the last results if it is an argument now: nodes then compute into new memory."""
+        """Drop the last results whose memory is an argument of this call: nodes then allocate new memory."""
         arguments = [cell[0] for _, cell, here in self._inputs if not here and isinstance(cell[0], np.ndarray)]
         for result, cells in self._reused:
             value = result[0]
@@ -425,7 +425,7 @@ class PlannedMachine:
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:
-        """Return a cached path that continues a round as its conditions now demand; None if none does."""
+        """Return a cached path that continues a round with the present values of its conditions; None if none does."""
         following = self.linked.branches.next(found)
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if path is not None and following in path.rounds), None)
@@ -437,9 +437,9 @@ class PlannedMachine:
         return entry if entry is not None and entry.addresses == addresses else None
 
     def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> Path | None:
-        """Compute, and record the commands; return the path that was taken, if it is to be planned."""
+        """Compute, and record the commands; return the path taken, or None if no plan is to be made for it."""
         self._unload()
-        # A recording only grows, so the collector would run again and again and free nothing.
+        # A recording only grows, so the garbage collector would run repeatedly and free nothing.
         recorder = BudgetedRecorder(self.linked)
         try:
             with collector_paused():
@@ -457,7 +457,7 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # In the next call, inputs that are copied from now on lie in other buffers.
+        # Inputs that are copied from now on have other buffers in the next call.
         if copied or not path.can_begin_anew:
             return None
         self._cache[shapes, path] = _PlanCacheEntry(addresses, recording)
@@ -471,7 +471,7 @@ class PlannedMachine:
         return path
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> _MadePlan | None:
-        """Return the plan of a path, loaded, and made before if need be; None if no cache entry fits."""
+        """Return the loaded plan of a path, which is made first if necessary; None if no cache entry matches."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None
@@ -511,7 +511,7 @@ class PlannedMachine:
 
 @dataclass(eq=False)
 class _Search:
-    """How the plan for a call is found."""
+    """The state of the search for a call's plan."""
 
     shapes: Shapes
     addresses: Addresses
@@ -523,34 +523,34 @@ class _Search:
 
 
 class _SameValues:
-    """Cells and the values that they had; of hundreds, it takes microseconds to see that they still have them."""
+    """Cells and the values that they had; comparing hundreds of them by identity takes microseconds."""
 
     def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
         self._cells = [cell for cell, _ in pairs]
         self._values = [value for _, value in pairs]
 
     def are_there(self) -> bool:
-        """Tell whether each cell has the very value."""
+        """Tell whether each cell holds the identical object."""
         return all(map(operator.is_, map(_first_of, self._cells), self._values))
 
 
 @dataclass(eq=False)
 class _LastCall:
-    """What a call has found; as long as the next one finds the same, it does not search for its plan."""
+    """The plan and inputs of the last call; a call with the same inputs does not search for its plan."""
 
-    #: The plan that its inputs have selected; None if they may select another one next time.
+    #: The plan that the inputs selected; None if the same inputs may select another one next time.
     made: _MadePlan | None = None
     #: The inputs on the device.
     inputs: _SameValues = field(default_factory=lambda: _SameValues(()))
     #: The cells of other inputs, with the shapes of their values.
     shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
-    #: How it is repeated without Python, if that is known.
+    #: How to repeat the call without Python, if that is known.
     repetition: _Repetition | None = None
 
 
 @dataclass(eq=False)
 class _Repetition:
-    """A call that is nothing but its commands while all values are those that it has found."""
+    """A call that only enqueues its commands as long as all values are unchanged."""
 
     plan: Plan
     #: Arrays on the device, and results.
@@ -560,14 +560,14 @@ class _Repetition:
     commands: CommandList
 
     def is_due(self) -> bool:
-        """Tell whether a call finds the same now."""
+        """Tell whether all values are unchanged."""
         are_there = self.values.are_there()
         return are_there and (not self.given or all(same(cell[0], before) for cell, before in self.given))
 
 
 @dataclass(eq=False)
 class _MadePlan:
-    """A plan, and what commits the updates of its calls."""
+    """A plan, and the object that commits the updates of its calls."""
 
     plan: Plan
     commit: CommitUpdates
@@ -577,7 +577,7 @@ class _MadePlan:
 
 @dataclass(eq=False)
 class _PlanCacheEntry:
-    """For inputs of some shapes: the addresses of device arrays, the recording, and its plan once made."""
+    """The addresses of the device arrays, the recording, and its plan once made."""
 
     addresses: Addresses
     recording: Recording

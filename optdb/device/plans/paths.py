@@ -1,14 +1,14 @@
-"""Which nodes a call computes, and in which order: all of them, or those that the conditions of its branches ask for.
+"""The nodes that a call computes, in order: all nodes, or those that the conditions of its branches select.
 
-A :class:`Path` is one way through a function. A function without branches has a single one. With branches (`ifelse`),
-the conditions select the path, and a plan is made for a path: the values of the conditions are guards, like the shapes.
+A :class:`Path` is one sequence of nodes through a function. A function without branches has a single path. With
+branches (`ifelse`), the conditions select the path. A plan is made for one path: the values of the conditions are
+guards, like the shapes.
 
-:class:`Branches` finds the path of a call, in *rounds*. A round computes all nodes that are certainly needed and whose
-inputs the evaluated conditions allow; then it evaluates the conditions that have been computed by now, and they select
-the next round. So no node of a branch that is not taken computes, and a path has few guards. Conditions that depend on
-the host's inputs alone, as a net's learning phase does, are *early*: they are evaluated before the first round, and
-select the plan. Nodes that overwrite an input come after all conditions where possible: a call whose guard fails starts
-again.
+:class:`Branches` finds the path of a call in *rounds*. A round computes all nodes that are certainly needed and whose
+inputs are available. Then it evaluates the conditions computed so far, and they select the next round. So nodes of
+untaken branches do not compute, and a path has few guards. Conditions that depend only on host inputs, such as a net's
+learning phase, are *early*: they are evaluated before the first round, and select the plan. Nodes that overwrite an
+input run after all conditions where possible, since a call whose guard fails starts again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Path:
     def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
         self._branches = branches
         self.rounds = rounds
-        #: Each node that the call computes, with its number.
+        #: The nodes that the call computes, in order, with their numbers.
         self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
         final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
         #: The index of the first step that overwrites an input of the function; the number of steps, if none does.
         self.final = next(final, len(self.steps))
         starts = itertools.accumulate(len(round_.order) for round_ in rounds)
-        #: The rounds that ask for conditions, with the index of the step after each.
+        #: The rounds that end with conditions, each with the index of the step after the round.
         self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
 
     def inputs_of(self, node: Node) -> Sequence[ValueId]:
@@ -60,7 +60,7 @@ class Round:
     order: tuple[int, ...]
     #: The conditions to evaluate after them.
     asked: tuple[int, ...]
-    #: All nodes that were computed so far.
+    #: The numbers of all nodes computed so far.
     done: frozenset[int]
     #: Number of a node to the cells that are dead after it.
     dead: dict[int, list[list[Any]]]
@@ -75,7 +75,7 @@ class Round:
 
 
 class Branches:
-    """The conditions of a function, and the paths that they lead to."""
+    """The conditions of a function, and the paths that they select."""
 
     def __init__(self, graph: NodeGraph) -> None:
         self._graph = graph
@@ -116,18 +116,18 @@ class Branches:
         return self._firsts[state]
 
     def next(self, done: Round) -> Round:
-        """Evaluate the conditions that a round asks for; return the next round."""
+        """Evaluate the conditions at the end of a round; return the next round."""
         answers = self.answers(done)
         if answers not in done.following:
             done.following[answers] = self._round(self._answered(done.state, done.asked), done)
         return done.following[answers]
 
     def answers(self, done: Round) -> tuple[bool, ...]:
-        """Return the values of the conditions that a round asks for."""
+        """Return the values of the conditions at the end of a round."""
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Compute what the call needs, from the first round on, and return its path.
+        """Compute the nodes of a call, beginning with the first round `here`, and return the path.
 
         Dead cells are emptied. `compute` computes a node by its number.
         """
@@ -156,7 +156,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs of a node that are used under these conditions: certainly, or possibly."""
+        """Return the inputs that a node certainly uses under these conditions, or those that it possibly uses."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -166,9 +166,9 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly.
+        """Return the numbers of the nodes that the outputs and `more` certainly, or possibly, depend on.
 
-        Without conditions these are all nodes: some may be there for their effects.
+        Without conditions, return all nodes: some may exist only for their side effects.
         """
         if not self.conditions:
             return set(range(len(self.nodes)))
@@ -183,13 +183,13 @@ class Branches:
         return reached
 
     def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
-        """Return the conditions of these nodes that have no value yet."""
+        """Return the conditions of these nodes that have not been evaluated yet."""
         choices = (node for number in sorted(nodes) if (node := self.nodes[number]).chosen)
         needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
+        """Return the nodes that compute a condition from host inputs alone, in order; None if it needs other values."""
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -235,7 +235,7 @@ class Branches:
         return self._graph.before.get(number, ())
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
-        """Return the conditions that have been computed."""
+        """Return the pending conditions whose values have been computed."""
         producers = ((index, self._number.get(self.conditions[index])) for index in pending)
         return [index for index, producer in producers if producer is None or producer in done]
 
@@ -256,7 +256,7 @@ class Branches:
         return ready
 
     def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
-        """Return which cells are dead after each node of a round."""
+        """Return the cells that are dead after each node of a round."""
         dead: dict[int, list[list[Any]]] = {}
         outputs = set(self._graph.outputs)
         seen: set[ValueId] = set()

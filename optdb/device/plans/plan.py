@@ -1,7 +1,7 @@
-"""A function's commands with buffers assigned, and the nodes that still compute in Python between them.
+"""A function's commands with assigned buffers, and the nodes that still compute in Python between them.
 
-A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Each node becomes a step, see
-`optdb.device.plans.steps`; the plan enqueues the commands that a step returns as ``due``.
+A :class:`Plan` is made from a recording, for the shapes and the branches of one call. Each node becomes a step (see
+`optdb.device.plans.steps`); the plan enqueues the commands that the step's ``due`` returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
-#: Takes commands that a plan enqueues first; returns whether it has enqueued them.
+#: Takes the first commands of a plan's run; returns whether it has enqueued them.
 Before = Callable[[CommandList], bool]
 
 
@@ -47,29 +47,29 @@ class Plan:
         self._recording = recording
         live = plan_liveness(recording)
         donation = find_donation(recording, live)
-        #: The index of the first step that overwrites inputs of the function, or may do so.
+        #: Index of the first step that may overwrite inputs of the function.
         self._final = donation.final
-        #: The buffers of its values.
+        #: The buffers of the function's values.
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
         self._is_rebound = bool(self.buffers.io.external)
-        #: How many commands a run enqueues if nothing changes, and none is merged.
+        #: Number of commands that a run enqueues if nothing changes, before merging.
         self.commands = sum(
             len(segment.commands)
             for number, _, segment in recording.steps
             if number not in recording.invariant | recording.kept_uploads
         )
-        #: Value to its array, for all outputs of nodes on the device.
+        #: Device output of a node to its array.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var in linked.producers
         }
         self._accesses = CommandAccesses(self.buffers)
         before, final = self._bound_steps()
-        #: Steps stay alone if they compute each time, or see a host input of the function, or a result of such a step.
+        #: Steps that read one of these variables are not merged into segments.
         changing = set(recording.given)
         self._halves = in_segments(before, changing), in_segments(final, changing)
         self._steps = list(itertools.chain(*self._halves))
-        #: What differs from the recording in the present call.
+        #: The variables whose value or address differs from the recording in the present call.
         self._changed: set[ValueId] = set()
         #: Whether a node computes in each call.
         self.always_computes = any(step.free for step in self._steps)
@@ -81,9 +81,9 @@ class Plan:
             self._accesses,
             *(options.merge_launches, options.persistent_launches, linked.merges_at_once),
         )
-        #: Lists of commands that steps begin with, and all of their commands.
+        #: Cache of `_together`: the lists of commands, and their concatenation.
         self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
-        #: A list with commands that wait for another device, and its two parts.
+        #: Cache of `_divided`: a list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
@@ -91,9 +91,9 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[Step], list[Step]]:
-        """Return steps with bound commands: those before any that overwrites inputs of the function, and the others.
+        """Return the steps with bound commands, split before the first that overwrites inputs of the function.
 
-        Enqueue the commands that no later run repeats, and those of uploads that are kept.
+        Enqueue the commands that later runs do not repeat: those of invariant nodes and kept uploads.
         """
         recording, path = self._recording, self._recording.path
         halves: tuple[list[Step], list[Step]] = [], []
@@ -118,7 +118,7 @@ class Plan:
         return halves
 
     def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> Step:
-        """Return the step of a node that later runs repeat."""
+        """Return the step of a node that is not invariant."""
         if number in self._recording.kept_uploads:
             bound.enqueue()
             return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
@@ -130,14 +130,14 @@ class Plan:
         """Put the plan's arrays and values into the cells of the function."""
         for var, array in self._arrays.items():
             self.linked.cells[var][0] = array
-        # Nodes of the host, such as Shape_i, write into what they find in their cells: they get copies.
+        # Host nodes such as Shape_i write into the values in their cells, so they get copies.
         for var, value in self._recording.fixed.items():
             self.linked.cells[var][0] = deepcopy(value)
         for step in self._steps:
             step.restore()
 
     def unload(self) -> None:
-        """Take the plan's arrays out of the cells: the next computation must not write to them."""
+        """Remove the plan's arrays from the cells: the next computation must not write to them."""
         for var in self._arrays:
             self.linked.cells[var][0] = None
 
@@ -149,8 +149,8 @@ class Plan:
         Parameters
         ----------
         before : callable, optional
-            Called with the commands that are enqueued first, before anything that another function could see. The
-            plan `expect`s the call.
+            Called with the first commands, before anything that another function could see. The caller has credited
+            this call with `expect`.
         """
         if before is None and not self._merging.done:
             self._merge()
@@ -164,10 +164,10 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Call `before`, and run the first steps; return how many steps are done then.
+        """Call `before`, and run the first steps; return the number of steps that have run.
 
-        Those that nobody sees do not wait for it, nor for commands. With the others, `before` gets the commands of the
-        first steps up to one that computes, or that waits for another device.
+        Unseen steps run immediately. `before` gets the commands of the other first steps, up to a step that computes or
+        that waits for another device.
         """
         lists: list[CommandList] = []
         waiting = CommandList()
@@ -190,7 +190,7 @@ class Plan:
         return done
 
     def _divided(self, commands: CommandList) -> tuple[CommandList, CommandList]:
-        """Return the commands before the first one that waits for another device, and the others."""
+        """Split commands before the first one that waits for another device."""
         count = next((i for i, command in enumerate(commands) if isinstance(command, EnqueueAllReduce)), None)
         if count is None:
             return commands, CommandList()
@@ -199,7 +199,7 @@ class Plan:
         return self._waiting[1:]
 
     def _together(self, lists: list[CommandList]) -> CommandList:
-        """Return the commands of lists as one, the same one for the same lists."""
+        """Concatenate lists of commands; return the identical object for identical lists."""
         parts, _ = self._lead
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
             self._lead = lists, CommandList(itertools.chain(*lists))
@@ -207,40 +207,40 @@ class Plan:
 
     @property
     def final_computes(self) -> bool:
-        """Whether one of the other steps has to compute in the present call, and may raise."""
+        """Whether a step of the final part has to compute in the present call, and may raise."""
         changed = self._changed
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the other steps, after `run`.
+        """Run the steps of the final part, after `run`.
 
-        If one computes, the caller holds their commands back until all that may raise is done.
+        If a step computes, the caller holds their commands back until everything that may raise is done.
         """
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
 
     def call_ended(self) -> None:
-        """Note that all commands of a call are enqueued, also those that commit its updates."""
+        """Note that all commands of a call are enqueued, including those that commit its updates."""
         if not self._merging.done:
             self._merging.call_ended()
 
     @property
     def enqueued(self) -> int:
-        """How many commands a run enqueues now if nothing changes: merged ones count once."""
+        """Number of commands that a run enqueues now if nothing changes; merged launches count once."""
         return sum(len(step.commands) for step in self._steps)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is decided which launches are merged."""
+        """Whether the decision which launches to merge is final."""
         return self._merging.done
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that may run without Python; return whether one has to run with it first."""
+        """Credit `times` calls that may run without Python; return whether a call has to run in Python first."""
         return self._merging.expect(times)
 
     def _merge(self) -> None:
-        """Time or merge small launches, if that is due before this call."""
+        """Time or merge small launches if that is due before this call."""
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):
@@ -261,13 +261,13 @@ class Plan:
             self.buffers.rebind(memory, None)
 
     def restore_cells(self) -> None:
-        """Put the plan's arrays into those cells that may have lost them since the last call."""
+        """Put the plan's arrays back into the cells that the last call may have emptied or replaced."""
         for cell, array in self._emptied:
             cell[0] = array
 
     @contextmanager
     def restored_cells(self) -> Iterator[None]:
-        """Let those cells have the plan's arrays within the block, and then what they have now."""
+        """Put the plan's arrays into these cells within the block, and restore the present values afterwards."""
         present = [(cell, cell[0]) for cell, _ in self._emptied]
         self.restore_cells()
         try:
@@ -277,7 +277,7 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a next run with the inputs of the last one; None if a node would compute in it."""
+        """Return all commands of a run with the inputs of the last one; None if a node would compute in Python."""
         repeated = []
         for step in self._steps:
             commands = step.repeated(self._changed)
@@ -296,7 +296,7 @@ class Plan:
             cell = self.linked.cells[var]
             if index in borrowed or not isinstance(cell[0], Array):
                 continue
-            copies = copies or var in self.buffers.io.outputs  # which may lie elsewhere in the next call
+            copies = copies or var in self.buffers.io.outputs  # its buffer may differ in the next call
             if self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
                 copies = True

@@ -1,7 +1,7 @@
 """Records one call of a function: the commands of each node, and the layouts and values of its variables.
 
-:func:`record` runs the nodes, and returns a :class:`Recording`, which holds the layouts of the device arrays that the
-call has made, not the arrays; so the call needs no more memory than any other.
+:func:`record` runs the nodes and returns a :class:`Recording`. It holds the layouts of the call's device arrays, not
+the arrays themselves, so a recorded call needs no more memory than any other.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
 
-#: Host values with more elements are not compared, but count as changed.
+#: Maximum number of elements of a host value that is compared; larger values count as changed.
 COMPARED = 1 << 14
-#: So many of the first elements tell most values that have changed.
+#: Number of leading elements that are compared first: they reveal most changes.
 _COMPARED_FIRST = 64
-#: The most bytes of a node whose memory is never reused; larger results share memory with others.
+#: Maximum number of bytes that a node keeps in memory of its own; larger results share memory with others.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: The most bytes of a moving view that are copied, where the device shares the host's memory, and elsewhere.
+#: Maximum size in bytes of a moving view that is copied, for devices that share host memory and for other devices.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
@@ -48,19 +48,19 @@ class Recording:
     """The record of one call."""
 
     linked: LinkedFunction
-    #: The nodes that it computed.
+    #: The nodes that the call computed.
     path: Path = field(init=False)
-    #: The commands of each of these.
+    #: The commands of each node of the path.
     segments: list[Segment] = field(default_factory=list)
     #: Device value to its layout.
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
-    #: Host value to what `kept` keeps of it.
+    #: Host value to the copy that `kept` made of it.
     values: dict[ValueId, Any] = field(default_factory=dict)
-    #: Output of a steady node on the host to its value, in full.
+    #: Host output of a steady node to its complete value.
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
-    #: The tables of nodes that see values of the host through them alone, by the numbers of the nodes.
+    #: Number of a node that reads host values only through lookup tables to these tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
     io: IOBinding = field(default_factory=IOBinding)
@@ -71,7 +71,7 @@ class Recording:
         return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
 
     def memories(self, values: Iterable[ValueId]) -> list[Memory]:
-        """Return the memories that values on a device are in."""
+        """Return the memories of those values that are on a device."""
         found = (self.layouts[value].memory for value in values if value in self.layouts)
         return [memory for memory in found if memory is not None]
 
@@ -104,25 +104,25 @@ class Recording:
 
     @property
     def advances_from_external(self) -> bool:
-        """Whether a next value lies in an external input, so that each call copies another buffer."""
+        """Whether a next value is in the memory of an external input, so that each call copies a different buffer."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()
         return any(var in self.layouts and self.layouts[var].memory in external for var in following)
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """The roles of the nodes, given those whose segments cannot be repeated."""
+        """The roles of the nodes, taking into account which segments cannot be repeated."""
         unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
         roles = self.linked.roles(self.path)
         return roles if unrepeatable <= roles.always_recompute else self.linked.roles(self.path, unrepeatable)
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that give the same small arrays at each call, which no node overwrites.
+        """The numbers of nodes that compute the same small arrays in each call, which no node overwrites.
 
-        Their commands run once, if their memory is not shared. Many of these nodes move a number to the device that
-        the host has computed from shapes alone, such as the length of an axis by which a mean is divided. Others
-        depend on constants and shapes alone, such as the zero gradient of a branch that is not taken.
+        Their commands run once; their memory is not shared. Many of these nodes upload a number that the host has
+        computed from shapes, such as the axis length in a mean. Others depend only on constants and shapes, such as
+        the zero gradient of a branch that is not taken.
         """
         linked = self.linked
         numbers: set[int] = set()
@@ -141,9 +141,9 @@ class Recording:
     def kept_uploads(self) -> frozenset[int]:
         """The numbers of guarded nodes whose small arrays stay on the device while their host inputs do not change.
 
-        They move values of the host to the device, which depend on such as the shape of a value-dependent array. Their
-        memory is not shared, and no node overwrites it. Nodes whose commands may be held back, and dropped, are not
-        among them: nobody would know what is in their memory.
+        They upload host values that depend, for example, on the shape of a value-dependent array. Their memory is not
+        shared, and no node overwrites it. Nodes whose commands may be held back and dropped are excluded, since the
+        content of their memory would be unknown.
         """
         early = itertools.islice(self.steps, self.path.final)
         return frozenset(
@@ -156,9 +156,9 @@ class Recording:
         )
 
     def _may_be_kept(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a node gives small new arrays on the device, which no node overwrites and no caller sees.
+        """Tell whether a node computes small new device arrays that no node overwrites and no caller sees.
 
-        What waits for other devices does so in each call, as theirs do.
+        An all-reduce has to run in each call, since the other devices wait for it.
         """
         if any(isinstance(command, EnqueueAllReduce) for command in segment.commands):
             return False
@@ -171,8 +171,8 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
     """Run a function's nodes, and record their commands.
 
-    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. From the first node
-    on that overwrites an input of the function, the recorder holds the commands back: the caller enqueues them.
+    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. Starting with the
+    first node that overwrites an input of the function, the recorder holds commands back; the caller enqueues them.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
@@ -204,7 +204,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             if var in recording.values and node not in surely_watched:
                 copies[var] = copy.copy(linked.value(var))
 
-    # Where rounds follow, only the whole path tells which nodes are watched.
+    # If more rounds follow, the value-dependent nodes are known only once the path is complete.
     surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
     moving = _moving_views(linked, surely_watched)
     recording.path = branches.walk(compute, first)
@@ -223,10 +223,10 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 
 
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
-    """Return the views that begin elsewhere in each call, such as a batch of a data set, which an index names.
+    """Return the views whose offset changes from call to call, such as a batch that an index selects from a data set.
 
-    All that reads such a view would have to compute in Python, as the arguments of its kernels change. So a plan copies
-    small ones into memory of its own: then their nodes alone compute, and what reads them is repeated.
+    All nodes that read such a view would have to compute in Python, since the arguments of their kernels change. So a
+    plan copies small views into memory of its own: then only the views' nodes compute, and their readers are repeated.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 
@@ -240,7 +240,7 @@ def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> 
 
 
 def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
-    """Let the cells of a node's moving views have copies, if these are small and lie in order."""
+    """Replace the moving views of a node by copies, if they are small and C-contiguous."""
     for var in node.outputs:
         value = linked.value(var)
         if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
@@ -250,7 +250,7 @@ def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId])
 
 
 def kept(value: Any) -> Any:
-    """Return a copy of a small array, to compare later values with; None, which equals no value, for others."""
+    """Return a copy of a small array, for comparison with later values; None, which equals no value, otherwise."""
     if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
         return np.array(value)
     return None

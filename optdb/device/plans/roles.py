@@ -1,14 +1,14 @@
-"""Which nodes of a function run the same commands in each call, as far as the graph tells.
+"""Roles of a function's nodes: which nodes run the same commands in each call, as far as the graph shows.
 
-A node is *steady* if the shapes of the function's inputs fix all host values that it sees: its commands are repeated
-without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through other nodes:
-such nodes are guarded, each call compares their inputs. It is *always recomputed* if it moves values of the device to
-the host, gives a host value that the plan does not own, or runs commands that cannot be recorded. Small work of the
-host overwrites nothing.
+A node is *steady* if the shapes of the function's inputs determine all host values that it reads: its commands are
+repeated without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through
+other nodes. Such nodes are guarded: each call compares their inputs. A node is *always recomputed* if it moves device
+values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded. Small
+work of the host overwrites nothing.
 
-A plan keeps a node's host results from one call to the next, and then skips the node. That is right only while no other
-code can overwrite or empty them. So there is one rule: **a plan owns a value of the host only if no variable of its
-alias class is seen outside of the nodes that read it**.
+A plan keeps a node's host results from one call to the next, and then skips the node. That is correct only while no
+other code can overwrite or empty them. So there is one rule: **a plan owns a host value only if no variable of its
+alias class is visible outside of the nodes that read it**.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Roles", "find_roles"]
 class Roles:
     """The roles of a function's nodes."""
 
-    #: Depend on values of the host that may change; those that are always recomputed are among them.
+    #: The nodes that depend on host values that may change, including those that are always recomputed.
     value_dependent: frozenset[Node]
-    #: Compute each time.
+    #: The nodes that compute in each call.
     always_recompute: frozenset[Node]
 
 
@@ -62,7 +62,7 @@ def find_roles(
 
 
 def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
-    """Return the inputs to guard; not shapes of the function's inputs, which are fixed, nor conditions."""
+    """Return the inputs to guard: all except conditions, constants, and shapes of the function's inputs."""
     if node.reads_shapes:
         return [var for var in used if var not in given]
     return [var for var in used[bool(node.chosen) :] if var not in graph.constants]

@@ -1,9 +1,9 @@
-"""The steps of a plan: commands that are repeated, and nodes that compute in Python if what they see has changed.
+"""The steps of a plan: commands that are repeated, and nodes that compute in Python if their inputs have changed.
 
-Steady nodes become commands, each other node a :class:`GuardedStep`, which compares the values or addresses of the
-node's inputs with the recording. If nothing has changed, its commands are repeated, else the node computes. Its outputs
-are then moved into the plan's buffers, where later nodes read them; only if one does not fit, as with another shape,
-the later nodes compute in turn. A :class:`CommandSegment` compares once for many steps.
+Steady nodes become commands. Each other node becomes a :class:`GuardedStep`, which compares the values or addresses of
+the node's inputs with the recording. If nothing has changed, its commands are repeated; otherwise the node computes,
+and its outputs are moved into the plan's buffers, where later nodes read them. If an output does not fit, for example
+because its shape differs, the later nodes compute as well. A :class:`CommandSegment` compares once for many steps.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from optdb.runtime.recording import Segment
 
 
 class Step:
-    """Commands that are repeated while the guarded inputs stay the same; here, always."""
+    """Commands that are repeated while the guarded inputs are unchanged; this base class has no guards."""
 
-    #: Whether it computes each time.
+    #: Whether the step computes in each run.
     free = False
-    #: Its outputs on the host.
+    #: The step's outputs on the host.
     on_host: Sequence[ValueId] = ()
 
     def __init__(self, commands: CommandList, inputs: Iterable[ValueId] = ()) -> None:
         self.commands = commands
-        #: The inputs that it compares.
+        #: The guarded inputs.
         self.inputs = frozenset(inputs)
-        #: Whether it has to compute next time, even if its inputs are unchanged.
+        #: Whether the step has to compute in the next run, even if its inputs are unchanged.
         self.stale = False
 
     @property
     def computes(self) -> bool:
-        """Whether it computes at the next run, even if nothing has changed."""
+        """Whether the step computes in the next run, even if nothing has changed."""
         return self.free or self.stale
 
     @functools.cached_property
     def is_unseen(self) -> bool:
-        """Whether no other function could see what it does: it enqueues nothing but uploads of the plan's own."""
+        """Whether no other function can observe the step: it enqueues nothing but uploads to the plan's own memory."""
         return not self.commands
 
     def is_repeated(self, changed: set[ValueId]) -> bool:
-        """Tell whether it does nothing but enqueue its commands, if the variables in `changed` have other values."""
+        """Tell whether the step only enqueues its commands, given that the variables in `changed` have changed."""
         return not self.computes and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Mark that the cells of host values may hold others than the recorded ones.
+        """Note that cells of host values may hold other values than the recorded ones.
 
-        The cells hold the plan's device arrays again, and the commands compute into these.
+        The cells of device values hold the plan's arrays again, and the commands write to these.
         """
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
-        """Return the commands that repeat what the last run did; None if the step computes.
+        """Return the commands that repeat the last run; None if the step computes.
 
-        The variables that are `changed` had other values than the recorded ones, and still have.
+        The values of the variables in `changed` differ from the recorded ones, now and in the last run.
         """
         return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
 
     def due(self, changed: set[ValueId]) -> CommandList:
-        """Return the commands that repeat the step; or compute it, and return none.
+        """Return the commands that repeat the step, or compute it and return no commands.
 
         Outputs whose value or address differs from the recorded one are added to `changed`.
         """
@@ -78,12 +78,12 @@ class Step:
         return CommandList()
 
     def _compute(self, changed: set[ValueId]) -> None:
-        """Compute anew; steps with guarded inputs override this."""
+        """Compute the step in Python; steps with guarded inputs override this."""
         raise NotImplementedError
 
 
 class GuardedStep(Step):
-    """A node that may have to compute in Python: each time, if it is `free`."""
+    """A node that may have to compute in Python; if it is `free`, it does in each run."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class GuardedStep(Step):
         layouts, values = recording.layouts, recording.values
         owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
         #: For each output: its cell, the variable, its array in the plan if it is on the device, its recorded value
-        #: from `kept` if it is on the host, and whether it has its own memory, and is no view of an input.
+        #: from `kept` if it is on the host, and whether it owns its memory, that is, is not a view of an input.
         self._outputs = [
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
@@ -122,7 +122,7 @@ class GuardedStep(Step):
 
 
 class KeptUpload(GuardedStep):
-    """A node whose arrays stay in memory of their own while its inputs are those of the recording."""
+    """A node whose results stay in memory of their own, and are reused while its inputs equal the recorded ones."""
 
     @functools.cached_property
     def is_unseen(self) -> bool:
@@ -130,7 +130,7 @@ class KeptUpload(GuardedStep):
         return not any(map(self._linked.on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands: the memory holds what the last run has computed."""
+        """Return no commands: the memory holds the results of the last run."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -142,20 +142,20 @@ class KeptUpload(GuardedStep):
 
 
 class TableUpload(Step):
-    """Writes the tables that the kernels of a node read, as of the present values of the host.
+    """Writes the lookup tables that the kernels of a node read, computed from the present host values.
 
-    Where there are none, as for a class out of bounds, it adds its `failure` to the changed variables: the node's step
-    is guarded by that, and the node computes, and raises its own error.
+    If a table cannot be computed, as for a class out of bounds, it adds its `failure` to the changed variables. That
+    guards the node's step, so the node computes and raises its own error.
     """
 
     def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
         super().__init__(CommandList(), [table.var for table in tables])
         self._linked, self._tables = recording.linked, tables
-        #: Stands for tables that could not be written.
+        #: Pseudo-variable that is reported as changed if the tables cannot be computed.
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands: the tables are as of the last run."""
+        """Return no commands: the tables of the last run are still valid."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -173,32 +173,32 @@ class TableUpload(Step):
 
 
 class TableUploads:
-    """The uploads of tables of a plan, each where commands are separated anyway, or else where its values are known.
+    """Positions the table uploads of a plan: at a boundary of command segments, or else where the values become known.
 
-    The last such position before the table is read is best: the device is at work by then.
+    The last such position before the table is read is best: by then, the device is busy.
 
     Parameters
     ----------
     recording : Recording
-        Has the tables.
+        The recording that holds the tables.
     halves : pair of list of Step
         The steps so far, to which steps are appended meanwhile.
     """
 
     def __init__(self, recording: Recording, halves: tuple[list[Step], list[Step]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Where a value of the host is known: in which half, and after how many steps.
+        #: Host value to the position from which it is known: the half, and the number of steps before it.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
-        #: The first position of each, and the step that reads its tables.
+        #: For each upload: its earliest position, the upload, and the step that reads its tables.
         self._uploads: list[tuple[tuple[int, int], TableUpload, Step]] = []
 
     def begin_round(self) -> None:
-        """Note that the next steps are computed only if conditions that were evaluated before allow it."""
+        """Note that the next steps run only if the conditions evaluated so far allow it."""
         self._round_begin = self._end
 
     def precede(self, number: int, step: Step) -> None:
-        """Let an upload precede a node's step, which values of the host then do not guard, if that is possible."""
+        """If a node reads host values only through tables, upload them before its step, and drop its host guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -208,7 +208,7 @@ class TableUploads:
         self._uploads.append((max(self._round_begin, *known), upload, step))
 
     def follow(self, step: Step) -> None:
-        """Note that the last step has computed its values of the host."""
+        """Note that the host outputs of the last step are known from here on."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
     def insert(self, changing: Iterable[ValueId]) -> None:
@@ -219,7 +219,7 @@ class TableUploads:
             self._halves[half].insert(position, upload)
 
     def _apart(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
-        """Return the positions, in each half, of steps that stay apart from others: there, no commands follow."""
+        """Return the positions, in each half, of steps that are not merged into segments."""
         found: tuple[list[int], list[int]] = [], []
         for half, steps in enumerate(self._halves):
             for position, step in enumerate(steps):
@@ -229,7 +229,7 @@ class TableUploads:
         return found
 
     def _position(self, first: tuple[int, int], step: Step, apart: tuple[list[int], list[int]]) -> tuple[int, int]:
-        """Return where an upload goes: before the step that reads its tables, and not before its first position."""
+        """Return the position of an upload: before the step that reads its tables, but not before `first`."""
         half, start = first
         steps = self._halves[half]
         end = next((position for position, other in enumerate(steps) if other is step), len(steps))
@@ -250,17 +250,17 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(Step):
-    """Checks the conditions that are evaluated within a call, before the steps of the branches that they select."""
+    """Checks the conditions that are evaluated during a call, before the steps of the branches that they select."""
 
-    #: Its conditions may change at each call.
+    #: The conditions may change in each call.
     free = True
-    #: They may depend on what other functions compute.
+    #: The conditions may depend on results of other functions.
     is_unseen = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: The values on the path of the conditions that the round asks for.
+        #: The values that the conditions evaluated after the round have on the path.
         self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -281,33 +281,33 @@ class CommandSegment(Step):
         return not self.commands and all(step.is_unseen for step in self._steps)
 
     def restore(self) -> None:
-        """Mark that the cells of host values may hold others than the recorded ones."""
+        """Note that cells of host values may hold other values than the recorded ones."""
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
-        """Return the commands, merged as they may be, that repeat all steps; None if one computes."""
+        """Return the commands, possibly merged, that repeat all steps; None if a step computes."""
         return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
         """Enqueue the commands of steps that are repeated, and compute the others."""
-        self.stale = True  # and stays so if a node raises
+        self.stale = True  # remains set if a node raises
         for step in self._steps:
             enqueue_bound(step.due(changed))
         self.stale = any(step.stale for step in self._steps)
 
 
 def stays_apart(step: Step, changing: Set[ValueId]) -> bool:
-    """Tell whether a step computes each time, or compares a variable that may change at each call."""
+    """Tell whether a step computes in each run, or guards a variable that may change in each call."""
     return step.free or not changing.isdisjoint(step.inputs)
 
 
 def in_segments(steps: Iterable[Step], changing: set[ValueId]) -> list[Step]:
-    """Gather consecutive steps whose inputs rarely change into segments.
+    """Group consecutive steps whose inputs rarely change into segments.
 
-    Steps stay alone if they compute each time, or compare a variable that is `changing`, as it may at each call. Their
-    host outputs are added to `changing`.
+    A step stays separate if it computes in each run, or guards a variable in `changing`, which may change in each call.
+    The host outputs of separate steps are added to `changing`.
     """
     gathered: list[Step] = []
     together: list[Step] = []
@@ -324,7 +324,7 @@ def in_segments(steps: Iterable[Step], changing: set[ValueId]) -> list[Step]:
 
 
 def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Tell whether an output lies in the plan's array; move it there if possible."""
+    """Copy an output into the plan's array unless it is there; return False if that is impossible."""
     value = cell[0]
     if value is array:
         return True

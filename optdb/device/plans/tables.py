@@ -1,7 +1,7 @@
-"""Lookup tables of a plan: what kernels read in place of values of the host, such as the classes of a batch.
+"""Lookup tables of a plan: device arrays that kernels read instead of host values, such as the classes of a batch.
 
-A node that `reads_tables_alone` launches the same kernels for other values, with other tables. So a call computes the
-tables anew, and writes them where the kernels read them; the node itself need not compute.
+A node that `reads_tables_alone` launches the same kernels for other host values, only with other tables. So a call
+recomputes the tables and writes them to the memory that the kernels read; the node itself need not compute.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["NodeTable", "tables_of"]
 class NodeTable:
     """A table that a node's kernels read."""
 
-    #: On the host; it had a value of this shape and dtype.
+    #: The host variable, with the shape and dtype of its recorded value.
     var: ValueId
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    #: How the table is computed of such a value.
+    #: Computes the table from a value of that shape and dtype.
     source: TableSource
-    #: Where it is on the device. The plan alone writes there.
+    #: The table on the device. Only the plan writes there.
     array: Array
 
     def of(self, value: Any) -> HostArray | None:
-        """Return the table of another value; None if there is none like the recorded one."""
+        """Return the table of another value; None if it has none of the recorded kind."""
         if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype != self.dtype:
             return None
         try:
@@ -45,7 +45,7 @@ class NodeTable:
             return None  # the node raises its own error
 
     def write(self, table: HostArray) -> None:
-        """Write another table, which nobody else changes, for the kernels that are enqueued from now on."""
+        """Upload a table for the kernels enqueued from now on; the caller must not modify it afterwards."""
         if not table.size:
             return
         array = self.array
@@ -55,7 +55,7 @@ class NodeTable:
 
 
 def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
-    """Return the tables through which alone a node that has just run sees values of the host; none if it may see more.
+    """Return the tables of a node that has just run, if it reads host values only through them; else an empty list.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[Node
     node : Node
         The node.
     segment : Segment
-        What it did.
+        The recorded commands of the node.
     """
     if not node.reads_tables_alone or segment.unsupported_reason is not None:
         return []

@@ -1,10 +1,10 @@
 """Commits updates: the next values of shared arrays are written over the present ones.
 
-Otherwise the arrays would move with each call, and no plan could be used twice. So a next value is written over the
-present one at the end of a call, unless it was computed there. Other values in that buffer, such as a result that is
-the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
-:func:`commit` does it for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats them
-while no array moves.
+Otherwise the arrays' addresses would change in each call, and no plan could be used twice. So the end of a call writes
+a next value over the present one, unless it was computed in place. Other values in that buffer, such as a result that
+is the present value, are copied elsewhere first. :func:`find_commit` selects the copies, for calls, plans and traces.
+:func:`commit` makes them for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats
+them while the arrays' addresses are unchanged.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
     "find_commit",
 ]
 
-#: The most recordings of a commit for a plan: where arrays move in each call, recording is useless.
+#: Maximum number of recordings of a plan's commit: if arrays move in each call, recording is useless.
 MAX_RECORDINGS = 3
 
-#: The cells of inputs, each with that of its next value.
+#: The cells of inputs, each with the cell of its next value.
 CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
@@ -47,12 +47,12 @@ def advance(pairs: CellPairs) -> None:
 
 
 def check_updates(linked: LinkedFunction) -> None:
-    """Check that next values have the lengths that their shared variables must have.
+    """Check that next values have the lengths that their shared variables require.
 
     Raises
     ------
     ValueError
-        If one has another length.
+        If a next value has a wrong length.
     """
     for var, check in linked.next_value_checks.items():
         check(linked.value(linked.updates[var]))
@@ -61,7 +61,7 @@ def check_updates(linked: LinkedFunction) -> None:
 def commit(linked: LinkedFunction) -> None:
     """Write the next values of shared arrays over the present ones, at the end of a call.
 
-    Other values that lie in the buffers of the present ones are copied elsewhere first.
+    Other values in the buffers of the present ones are copied elsewhere first.
     """
     check_updates(linked)
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
@@ -79,7 +79,7 @@ class Commit(NamedTuple):
     """The copies to make at the end of a call."""
 
     written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
-    aliased: list[Any]  #: The keys of the values that lie there, and are copied first.
+    aliased: list[Any]  #: The keys of other values in the overwritten buffers, which are copied first.
 
 
 def find_commit(
@@ -88,11 +88,11 @@ def find_commit(
     buffer_of: Callable[[Any], Hashable | None],
     is_in_place: Callable[[Any, Any], bool],
 ) -> Commit:
-    """Find which next values are to be written, and which values are to be copied before.
+    """Find the next values to write, and the values to copy before that.
 
-    The `updates` are keys, each with its present and its next value; `values` are needed after the updates: the
-    results, and the next values themselves. `buffer_of` returns an id of the buffer that a value lies in, None if it
-    lies in none. `is_in_place` tells whether a next value need not be written over the present one.
+    The `updates` are keys, each with its present and its next value. The `values`, with their keys, are needed after
+    the updates: the results, and the next values themselves. `buffer_of` returns the id of a value's buffer, or None if
+    it has none. `is_in_place` tells whether a next value need not be written over the present one.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -101,7 +101,7 @@ def find_commit(
 
 
 def buffer_of(value: Any) -> int | None:
-    """Return the id of the buffer that an array of the device lies in; None for other values."""
+    """Return the id of the buffer of a device array; None for other values."""
     return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
 
 
@@ -118,17 +118,17 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether the lengths of next values have to be checked that are not compared with those of the record.
+        #: Whether there are next values with length checks that the comparison with the recording does not cover.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The one context of the arrays; None if there are several.
         self._context = contexts.pop() if len(contexts) == 1 else None
-        #: The arrays that were recorded; where no next value has to be written, there is nothing to record.
+        #: The recorded arrays; None before a recording. Without arrays to write, there is nothing to record.
         self._before: list[Any] | None = None if self._cells else []
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
-        #: What merges the copies of the record; None without a record, and where several devices have them.
+        #: Merges the recorded copies; None without a recording, and if the copies are on several devices.
         self._merging: LaunchMerging | None = None
 
     def commands(self) -> CommandList | None:
@@ -137,7 +137,7 @@ class CommitUpdates:
 
     @property
     def is_final(self) -> bool:
-        """Whether all that `run` does from now on is to enqueue the same commands."""
+        """Whether `run` only enqueues the same commands from now on."""
         return not self._checks and (self._merging is None or self._merging.done)
 
     def is_ready(self) -> bool:
@@ -171,7 +171,7 @@ class CommitUpdates:
             commit(self._linked)
         self._after = [cell[0] for cell in self._cells]
         allocated = set(segment.allocated)
-        # The caller's copies must be new each time.
+        # Copies for the caller must be new arrays in each call.
         is_new = any(isinstance(array, Array) and recorder.layout(array).memory in allocated for array in self._after)
         if segment.unsupported_reason is not None or is_new:
             self._before = None
