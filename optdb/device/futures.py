@@ -25,7 +25,7 @@ class Future:
         self._events = events
 
     def done(self) -> bool:
-        """Tell whether the outputs are there.
+        """Tell whether the outputs are available.
 
         Returns
         -------

@@ -23,7 +23,7 @@ from optdb.device.tensors import (
 
 __all__ = ["iterated"]
 
-#: The most bytes of what is computed for all steps at once.
+#: Maximum size in bytes of the tensors that are computed for all steps at once.
 _MOST_BYTES = 1 << 28
 
 

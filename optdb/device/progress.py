@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["calls_in_chunks", "checked_times", "in_chunks", "shows_progress", "started_bar"]
 
-#: A run that takes less is over before a bar has been read.
+#: Minimum duration of a run with a bar: a shorter run ends before the bar can be read.
 SHORT_RUN_S = 2.0
-#: How often the bar moves, and so for how long an interrupt may have to wait.
+#: Interval between updates of the bar, and therefore the longest delay of an interrupt.
 UPDATE_INTERVAL_S = 0.25
 
 

@@ -33,7 +33,7 @@ from optdb.device.tensors import (
     ViewTensor,
 )
 
-#: Folds of at most so many elements are unrolled.
+#: Maximum number of elements of a fold that is unrolled.
 UNROLLED = SHORT
 #: Partial results of an earlier kernel that are folded where they are read.
 UNROLLED_PARTS = 64

@@ -57,15 +57,15 @@ from optdb.device.tensors import (
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Tensors of at most so many elements are computed by a kernel without loops.
+#: Maximum number of elements of a tensor that a kernel without loops computes.
 FEW = 32
-#: The most scalars of such a kernel for one tensor.
+#: Maximum number of scalars of such a kernel for one tensor.
 MOST_SCALARS = 400
-#: The most accumulators of a fold that keeps axes.
+#: Maximum number of accumulators of a fold that keeps axes.
 MOST_ACCUMULATORS = 64
 #: Where the groups of a device add to shared parts, so many numbers are enough for few of them to collide.
 SHARED_ELEMENTS = 1 << 16
-#: The most bytes of the parts of a scattered sum.
+#: Maximum size in bytes of the parts of a scattered sum.
 _MOST_PART_BYTES = 1 << 28
 
 

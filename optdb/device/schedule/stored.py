@@ -47,7 +47,7 @@ class Stored(Tensor):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in C order, one after the other."""
+        """Whether the elements are C-contiguous."""
         dense = c_strides(self.shape)
         lengths = zip(self.strides, dense, self.shape)
         return self.size == 0 or all(step == dense_step or length == 1 for step, dense_step, length in lengths)
@@ -58,7 +58,7 @@ class Stored(Tensor):
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of an array in C order."""
+    """Return the strides, in elements, of a C-contiguous array."""
     return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
 
 

@@ -17,7 +17,7 @@ from optdb.device.tensors import Tensor
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
 
-#: The most buffers of a fused kernel: devices limit the bytes of a kernel's arguments.
+#: Maximum number of buffers of a fused kernel: devices limit the size of a kernel's arguments.
 MOST_BUFFERS = 48
 
 
@@ -54,7 +54,7 @@ class LoopUnit(WorkUnit):
 
     def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
         super().__init__()
-        #: The tensor that it stores, if it is one.
+        #: The tensor that the unit stores, if any.
         self.root: Tensor | None = None
         self.domain = tuple(domain)
         self.grid = grid
