@@ -65,11 +65,11 @@ class Iteration:
     Parameters
     ----------
     steps : int
-        How many; at least one.
+        The number of steps; at least one.
     rows : sequence of StepRow
-        What each step reads.
+        The rows that each step reads.
     carried : sequence of Carried
-        What each step writes.
+        The arrays that each step writes.
     hoisted : mapping, optional
         Tensors of a step to the same for all steps, along a first axis, which are computed before the loop.
     """
@@ -90,7 +90,7 @@ class Iteration:
         results = [value for array in carried for _, value in array.written]
         #: The tensors that depend on the step.
         self.varying = varying(results, [*self.rows, *self.hoisted])
-        #: What steps take that does not depend on them.
+        #: The operands of steps that do not depend on the step.
         self.invariants = list(dict.fromkeys(self._invariants(results)))
 
     def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -111,7 +111,7 @@ class Iteration:
 
     @property
     def work(self) -> int:
-        """About how many operations on numbers a step takes."""
+        """Approximate number of scalar operations of a step."""
         applications = {x.application: x for x in self.varying if isinstance(x, Computed)}
         return sum(map(_work, applications.values())) + sum(
             _work(x) for x in self.varying if not isinstance(x, Computed)

@@ -117,11 +117,11 @@ class Schedule:
             unit.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
-        """Return what writes the body of a kernel over a domain."""
+        """Return the lowering that writes the body of a kernel over a domain."""
         return Lowering(self.stored, domain, self._takes_rows)
 
     def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
-        """Return the steps that compute all that is to be stored, in order."""
+        """Return the steps that compute all tensors to be stored, in order."""
         self._lower_waiting()
         steps = ordered_steps(self._units, self.lowering, self._profile)
         self._units = []

@@ -15,11 +15,11 @@ class Stored(Tensor):
     Parameters
     ----------
     buffer : Buffer
-        Where it is.
+        The buffer that holds the tensor.
     shape : tuple of int
-        Its shape.
+        The shape of the tensor.
     offset, strides : int
-        Where its elements are in the buffer, in elements; by default in C order from the beginning on.
+        Offset and strides in the buffer, in elements; by default, C-contiguous from the start of the buffer.
     is_parts : bool
         Whether the elements are parts of a fold, to be folded where they are read.
     """
@@ -62,12 +62,12 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
 
 
-#: What tensors are replaced by: `Stored`, or tensors that are computed of such.
+#: Tensor to its replacement: `Stored`, or a tensor that is computed from stored ones.
 Replacements = MutableMapping[Tensor, Tensor]
 
 
 def resolve(tensor: Tensor, replacements: Replacements) -> Tensor:
-    """Return what a tensor is replaced by: a `Stored` one if its elements are in memory, else the tensor to compute."""
+    """Return the replacement of a tensor: `Stored` if its elements are in memory, else the tensor to compute."""
     if isinstance(tensor, Stored):
         return tensor
     if tensor in replacements:

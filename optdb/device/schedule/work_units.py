@@ -25,7 +25,7 @@ class WorkUnit:
     """Work that writes buffers."""
 
     def __init__(self) -> None:
-        #: The buffers that it reads, and the units that come before it for another reason.
+        #: The buffers that the unit reads, and other units that have to precede it.
         self.reads: set[Buffer] = set()
         self.after: list[WorkUnit] = []
         self.writes: list[Buffer] = []
@@ -33,7 +33,7 @@ class WorkUnit:
         self.is_late = False
 
 
-#: What has to come before each unit.
+#: Unit to the units that have to precede it.
 Needs = dict[WorkUnit, set[WorkUnit]]
 
 
@@ -78,11 +78,11 @@ def ordered_steps(
     Parameters
     ----------
     units : sequence of WorkUnit
-        In any order.
+        The units, in any order.
     lowering_of : callable
-        Returns what writes the body of a kernel over a domain.
+        Returns the lowering that writes the body of a kernel over a domain.
     profile : DeviceProfile
-        Of the device.
+        The profile of the device.
     """
     writers: dict[Buffer, list[WorkUnit]] = {}
     for unit in units:
@@ -131,7 +131,7 @@ def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Nee
 
 
 def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> bool:
-    """Tell whether a unit needs one of some others, directly or not."""
+    """Tell whether a unit depends on one of the targets, directly or indirectly."""
     stack, seen = [unit], {unit}
     while stack:
         for need in needs[stack.pop()]:
