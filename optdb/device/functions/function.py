@@ -119,6 +119,7 @@ class TracedFunction:
                 return traced.call(cells)
             except Mismatch:
                 self._traced_calls[shapes_of(cells)].remove(traced)
+                self._count -= 1
         while True:
             tracer = FunctionTracer(self.context, cells, self._resident, self._options, self._updates)
             try:

@@ -44,8 +44,9 @@ class PairedBuffer:
         return self._is_shared
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether the values sent last equal those of an array."""
-        return np.array_equal(self.host.reshape(value.shape), value)
+        """Tell whether the values sent last have the bits of those of an array."""
+        bits = np.ascontiguousarray(value, self.host.dtype).reshape(-1).view(np.uint8)
+        return np.array_equal(self.host.view(np.uint8), bits)
 
     def send(self, value: HostArray) -> None:
         """Send values to the device, which must not be using the present ones; the caller may modify them then."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from optdb.device.functions.function import TracedFunction
+from optdb.device.functions.paired_buffers import PairedBuffer
 from optdb.device.functions.shared_values import PlacedValue, ValueOnDevice, fetched
 from optdb.device.tensors import Constant, Stripe, applied, folded, joined, strided
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
@@ -277,3 +278,12 @@ def test_a_call_need_not_be_waited_for(context):
         np.testing.assert_array_equal(product, expected * number)
         expected += number
     np.testing.assert_array_equal(fetched(w), expected)
+
+
+def test_zeros_are_told_apart_by_their_signs(context):
+    """What a buffer holds already is not sent while the device is at work: the sign of a zero would be the old one."""
+    buffer = PairedBuffer(context, 2, F)
+    for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([[-0.0], [1.0]])):
+        assert not buffer.holds(value)
+        buffer.send(value)
+        assert buffer.holds(value)
