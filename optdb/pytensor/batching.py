@@ -1,4 +1,4 @@
-"""Many calls of a function as one: the function is compiled once more, with a batch axis in front."""
+"""Evaluates a function at many points: it is compiled again with a leading batch axis."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ __all__ = ["evaluate_many"]
 
 @dataclass(frozen=True)
 class _Batched:
-    """A compiled function with a batch axis, and which of its results have one."""
+    """A compiled function with a batch axis, and which of its results have that axis."""
 
     function: Any
     has_axis: tuple[bool, ...]
 
 
-#: The batched function of what runs each function on its device.
+#: The batched function of each device function.
 _BATCHED: weakref.WeakKeyDictionary[Any, _Batched] = weakref.WeakKeyDictionary()
 
 
 def evaluate_many(f: Any, *xs: Any) -> Any:
     """Evaluate a function at many points in one call.
 
-    The results are those of ``f(x)`` for each x, within rounding. The first call compiles a function that has a batch
-    axis in front of every argument and result; it is kept as long as `f` is. A call takes the memory of all points.
+    The results are those of ``f(x)`` for each x, within rounding. The first call compiles a function with a batch axis
+    in front of every argument and result; it is kept as long as `f`. A call needs memory for all points.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function
-        Compiled in mode OPENCL, without updates of shared variables.
+        A function compiled in mode OPENCL, without updates of shared variables.
     *xs : array_like
-        For each argument of `f`, its values, with one more axis in front: that of the points.
+        For each argument of `f`, its values, with the axis of the points in front.
 
     Returns
     -------
     list of ndarray or ndarray
-        For each output of `f`, its values at all points; an array alone where `f` returns one.
+        For each output of `f`, its values at all points; a single array if `f` returns one.
 
     Raises
     ------
     TypeError
-        If `f` is of another mode or has updates, or if arguments are of wrong types.
+        If `f` is of another mode or has updates, or if arguments have wrong types.
     ValueError
-        If arguments are for different numbers of points.
+        If arguments have different numbers of points.
     """
     compiled = device_function(f)
     inputs = explicit_inputs(f)
@@ -68,7 +68,7 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     batched = _BATCHED[compiled]
     count = counts[0]
     if not count:
-        # What an op does with arrays of no elements is not always its batched shape: compute a point, and drop it.
+        # Without points, results of some ops would not have the batched shape: compute one point, and drop it.
         arrays = [np.zeros((1, *array.shape[1:]), array.dtype) for array in arrays]
     values = zip(batched.function(*arrays), batched.has_axis, strict=True)
     results = [value[:count] if has_axis else np.repeat(value[None], count, axis=0) for value, has_axis in values]
@@ -76,7 +76,7 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
 
 
 def _compiled(f: Any, inputs: list[Any]) -> _Batched:
-    """Compile a function with a batch axis in front of all arguments and results."""
+    """Compile a function with a leading batch axis on all arguments and results."""
     updated = [given.variable for given in f.maker.inputs if given.update is not None]
     if updated:
         raise TypeError(f"each call updates {', '.join(map(str, updated))}: many calls cannot be one")

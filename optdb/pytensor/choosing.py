@@ -1,7 +1,7 @@
 """Mode 'OPENCL_AUTO': functions run on the device or by PyTensor's default linker, whichever is faster.
 
-The first calls of some shapes run by both in turn. One of these calls runs by both, which have to compute the same. No
-other call is computed twice, so shared variables and random generators advance once in each call.
+For new input shapes, the first calls alternate between both sides. One of them runs on both, whose results must agree.
+No other call is computed twice, so shared variables and random generators advance once per call.
 """
 
 from __future__ import annotations
@@ -40,40 +40,40 @@ __all__ = ["DEFAULT", "DEVICE", "ChoosingFunction", "ChoosingLinker", "Differing
 #: The sides of a choice.
 DEFAULT, DEVICE = "default", "device"
 
-#: Changed when choices are made in another way.
+#: Change this when the procedure for choosing changes.
 _VERSION = "choice 2"
-#: Calls of the device that are not timed: they compile, and record commands.
+#: Untimed calls on the device, which compile and record commands.
 _WARMUP_CALLS = 3
-#: Timed calls of each side; after the few ones, a device that takes a multiple is given up.
+#: Timed calls of each side. After `_FEW_CALLS`, a device that is slower by `_CLEAR_RATIO` is given up.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
-#: The device is chosen if it takes less than this share of the default's time.
+#: The device is chosen if its time is less than this fraction of the default's.
 _WORTHWHILE = 0.95
-#: Calls of further shapes run by the default: each choice compiles for the device anew.
+#: Further shapes run on the default, because each choice compiles for the device again.
 _MOST_CHOICES = 8
-#: How far values may differ, relative to the largest number of an array.
+#: Largest difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
 
-#: Returns the outputs for inputs in cells, which get their next values.
+#: Computes a call for the inputs in cells, stores their next values there, and returns the outputs.
 CellFunction = Callable[[Sequence[Cell]], Any]
 
 
 class DifferingValuesWarning(UserWarning):
-    """The device has computed other values than PyTensor's default linker."""
+    """The device has computed values that differ from those of PyTensor's default linker."""
 
 
 @dataclass(frozen=True)
 class SideChoice:
-    """Which side computes the calls of some shapes, and why.
+    """The side that computes the calls of some shapes, and the reason.
 
     Parameters
     ----------
     side : str
         `DEFAULT` or `DEVICE`.
     reason : str
-        Why, in words.
+        Explanation of the choice.
     default_s, device_s : float or None
-        What a call takes by the default and on the device, in seconds, where that was measured.
+        Measured time of a call by the default and on the device, in seconds.
     """
 
     side: str
@@ -89,16 +89,16 @@ class SideChoice:
 
 
 class Trial:
-    """Runs the calls of some shapes by both sides in turn until one is chosen.
+    """Alternates the calls of some shapes between both sides until one is chosen.
 
     Parameters
     ----------
     run : callable
-        Returns what computes a call by a side, for the inputs in cells.
+        Returns the function that computes a call on a given side, for the inputs in cells.
     overwritable : sequence of int
-        The inputs that the default may overwrite.
+        Positions of the inputs that the default may overwrite.
     updates : mapping
-        The number of an output to the position of the input whose next value it is.
+        Maps the number of an output to the position of the input whose next value it is.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Trial:
         self.choice: SideChoice | None = None
 
     def call(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call, and decide if enough of them are known."""
+        """Compute a call, and choose a side once enough calls are timed."""
         self._calls += 1
         if self._calls == 1:
             return self._first(cells)
@@ -128,7 +128,7 @@ class Trial:
         return results
 
     def _first(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call by the default; on the device, if the default cannot compile the graph."""
+        """Compute a call by the default, or on the device if the default cannot compile the graph."""
         kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
@@ -142,7 +142,7 @@ class Trial:
             return self._without_default(cells, error)
 
     def _without_default(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Compute a call on the device, and all calls after it, since the default cannot be compiled."""
+        """Compute this call and all later ones on the device, since the default cannot be compiled."""
         try:
             results = self._run(DEVICE)(cells)
         except Exception:
@@ -151,7 +151,7 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call on the device, which does not overwrite inputs; by the default, if only the device fails."""
+        """Compute a call on the device, which does not overwrite inputs. If only the device fails, use the default."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
@@ -160,7 +160,7 @@ class Trial:
             return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call by both sides; the inputs get their next values from the default."""
+        """Compute a call on both sides and compare them; the inputs get their next values from the default."""
         updated = self._updates.values()
         apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
         try:
@@ -184,7 +184,7 @@ class Trial:
         return expected
 
     def _decide(self) -> None:
-        """Choose the default as soon as it is clearly faster; the device if both medians and quickest calls say so."""
+        """Choose the default once it is clearly faster, or the device if it wins by both median and minimum time."""
         default, device = self._times_s[DEFAULT], self._times_s[DEVICE]
         count = min(len(default), len(device))
         if count < _FEW_CALLS or (count < _TIMED_CALLS and min(device) < _CLEAR_RATIO * min(default)):
@@ -199,7 +199,7 @@ def _summary(error: Exception) -> str:
 
 
 def agree(expected: Sequence[Any] | None, computed: Sequence[Any]) -> bool:
-    """Tell whether arrays are the same within rounding; what is no array counts as the same."""
+    """Return whether arrays are equal within rounding. Values that are not arrays are not compared."""
     return all(
         _arrays_agree(one, other)
         for one, other in zip(expected or (), computed)
@@ -222,12 +222,12 @@ def _arrays_agree(expected: Any, computed: Any) -> bool:
 
 
 class ChoosingFunction:
-    """Computes a graph's outputs by the side that is faster for the shapes of a call.
+    """Computes a graph's outputs on the side that is faster for the shapes of the call.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        What is computed.
+        The graph to compute.
     context : callable
         Returns the context of the device.
     """
@@ -235,20 +235,20 @@ class ChoosingFunction:
     def __init__(self, fgraph: Any, context: Callable[[], Context]) -> None:
         self.fgraph = fgraph
         self._context = context
-        # Lengths that types do not tell: calls may have others.
+        # Inputs whose types leave lengths open: their shapes may differ between calls.
         self._varying = [n for n, var in enumerate(fgraph.inputs) if None in getattr(var.type, "shape", ())]
         protected = set(fgraph._supervisor.protected)
         self._overwritable = [n for n, var in enumerate(fgraph.inputs) if var not in protected]
-        #: The number of an output to the position of the input whose next value it is.
+        #: Maps the number of an output to the position of the input whose next value it is.
         self._updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         self._lock = threading.RLock()
         self._default: CellFunction | None = None
-        #: What runs calls on the device, as long as one may run there.
+        #: Runs calls on the device, as long as the device can still be chosen.
         self.device: OpenCLFunction | None = None
         self._trials: dict[Any, Trial] = {}
         #: The choices so far, by the shapes of inputs whose lengths vary.
         self.choices: dict[Any, SideChoice] = {}
-        #: Shapes of inputs, and what computes calls that have them.
+        #: Shapes of inputs, and the function for calls with these shapes.
         self._current: tuple[Sequence[tuple[int, Any]], CellFunction] = ((), self._choose)
 
     @functools.cached_property
@@ -256,7 +256,7 @@ class ChoosingFunction:
         return graph_digest(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> Any:
-        """Return the outputs for inputs in cells, which get their next values; anything stands for each of these."""
+        """Return the outputs for the inputs in cells, and store next values there. Updates have placeholder outputs."""
         shapes, run = self._current
         for number, shape in shapes:
             if cells[number][0].shape != shape:
@@ -264,7 +264,7 @@ class ChoosingFunction:
         return run(cells)
 
     def _choose(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call of other shapes than the last one, or one that is part of a trial."""
+        """Compute a call whose shapes differ from the last one's, or that is part of a trial."""
         shapes = tuple([cells[number][0].shape for number in self._varying])
         with self._lock:
             choice = self.choices.get(shapes) or self._known(shapes)
@@ -279,14 +279,14 @@ class ChoosingFunction:
             return results
 
     def _known(self, shapes: Any) -> SideChoice | None:
-        """Return a choice that needs no trial, if there is one."""
+        """Return a choice that needs no trial, or None."""
         if shapes in self._trials:
             return None
         if len(self.choices) >= _MOST_CHOICES:
             return SideChoice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
         try:
             self._context()
-        except Exception as error:  # of PyOpenCL, of its drivers, or of the device's name
+        except Exception as error:  # PyOpenCL, its drivers or the device's name
             return SideChoice(DEFAULT, f"there is no device: {_summary(error)}")
         found = tuning.load(self._key(shapes))
         return None if found is None else _choice_of(found)
@@ -300,7 +300,7 @@ class ChoosingFunction:
             self.device = None
 
     def _save(self, shapes: Any, choice: SideChoice) -> None:
-        """Keep a choice that was measured for the next process."""
+        """Store a measured choice for later processes."""
         if choice.default_s is None:
             return
         key = self._key(shapes)
@@ -310,7 +310,7 @@ class ChoosingFunction:
             warn_unwritable("choices of mode OPENCL_AUTO", tuning.path_of(key).parent, error, "measures again")
 
     def _key(self, shapes: Any) -> dict[str, Any]:
-        """Return all that a choice depends on."""
+        """Return everything that a choice depends on."""
         packages = {name: _version_of(name) for name in ("optdb", "pytensor", "numba", "numpy")}
         return {
             **tuning.key_of(self._context().device, "linker of PyTensor", "", _VERSION),
@@ -322,7 +322,7 @@ class ChoosingFunction:
         }
 
     def _run(self, side: str) -> CellFunction:
-        """Return what computes calls by a side, which is compiled if it has not been."""
+        """Return the function that computes calls on a side; compile it at first use."""
         if side == DEFAULT:
             if self._default is None:
                 compiled = self._compiled()
@@ -349,7 +349,7 @@ class ChoosingFunction:
 
 
 def run_by_values(compiled: Callable[..., Any], updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
-    """Return the outputs of a function that takes values; give the inputs in cells their next values, all or none."""
+    """Call a function that takes values, and give the inputs in cells their next values, all or none."""
     outputs = compiled(*[fetched(cell) for cell in cells])
     return without_sigint(_stored, outputs, updates, cells) if updates else outputs
 
@@ -361,7 +361,7 @@ def _stored(outputs: Any, updates: Sequence[tuple[int, int]], cells: Sequence[Ce
 
 
 def _choice_of(found: Mapping[str, Any]) -> SideChoice | None:
-    """Return a choice that was kept; None if the file holds something else."""
+    """Return a stored choice, or None if the file holds something else."""
     try:
         times = [float(found[name]) for name in ("default_s", "device_s")]
         return SideChoice({DEFAULT: DEFAULT, DEVICE: DEVICE}[found["side"]], "measured earlier", *times)
@@ -379,5 +379,5 @@ class ChoosingLinker(OpenCLLinker):
     """A linker whose functions run on a device, or by PyTensor's default linker where that is faster."""
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> ChoosingFunction:
-        """Return what computes a graph's outputs of its inputs."""
+        """Return the object that computes a graph's outputs from its inputs."""
         return ChoosingFunction(fgraph, lambda: self.context)

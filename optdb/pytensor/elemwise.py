@@ -1,4 +1,4 @@
-"""Elementwise ops, reductions, and the order of axes."""
+"""Elementwise ops, reductions, and transpositions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: NodeTra
 
 
 def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: NodeTrace) -> list[Value]:
-    """Return a scalar op of tensors; raise OnHost if it computes in another dtype, which the device lacks."""
+    """Return a scalar op applied to tensors; raise OnHost if it needs a dtype that the device lacks."""
     if isinstance(op, TrueDiv) and all(x.dtype[0] in "iub" for x in inputs):
-        # floatX decides what it returns, and may have changed since the node was made.
+        # floatX decides the result's dtype, and may have changed since the node was made.
         inputs = [cast(x, node.outputs[0].type.dtype) for x in inputs]
     program = program_of(op, [x.dtype for x in inputs])
     for dtype in computed_dtypes(program) - {var.type.dtype for var in (*node.inputs, *node.outputs)}:
@@ -46,7 +46,7 @@ def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: NodeTrac
 
 
 def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError where lengths differ, or broadcast though their types do not say so."""
+    """Raise ValueError if lengths differ, or if an axis broadcasts although its type does not say so."""
     for axis in range(node.outputs[0].type.ndim):
         lengths = [x.shape[axis] for x in inputs]
         if all(length == lengths[0] for length in lengths):
@@ -83,7 +83,7 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
 
 
 def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
-    """Raise OnHost if a scalar takes no two numbers of a dtype: the host says what is wrong."""
+    """Raise OnHost if a scalar op does not accept two numbers of a dtype: the host raises the error."""
     try:
         program_of(scalar_op, [dtype] * 2)
     except TypeError as error:
@@ -91,7 +91,7 @@ def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
 
 
 def _initial_value(op: CAReduce, dtype: str) -> Any:
-    """Return what a reduction of no elements is: None if it is the scalar's identity or an error."""
+    """Return the result of a reduction over no elements; None if it is the scalar's identity or an error."""
     return op.initial_value(dtype) if hasattr(op, "initial_value") else None
 
 

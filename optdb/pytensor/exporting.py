@@ -1,4 +1,4 @@
-"""Writes functions into a file that runs where PyTensor is not installed."""
+"""Exports functions to a file that runs without PyTensor."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _FIXED = "a function of PyTensor is compiled for the shapes of a call"
 def export(
     f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
 ) -> list[Report]:
-    """Write functions, and their shared variables, into a file, which `optdb.load` runs without PyTensor.
+    """Write functions and their shared variables into a file, which `optdb.load` runs without PyTensor.
 
-    The file is for arguments of the examples' shapes. Its shared values begin with those of the functions, and can be
-    set.
+    The file supports arguments of the examples' shapes. Its shared variables start with the functions' values, and can
+    be set.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function or mapping
-        A function that was compiled in mode OPENCL, or several by their names in the file: the first is what a call of
-        the loaded file calls.
+        A function compiled in mode OPENCL, or several by their names in the file. Calling the loaded file calls the
+        first.
     path : str or Path
-        Where to; an existing file is replaced.
+        The file to write; an existing file is replaced.
     examples : sequence or mapping, optional
         Calls, each a sequence of arguments or a mapping of them by name; for several functions, a mapping of their
-        names to calls. Their shapes matter. Without examples, functions are written for calls like their latest ones.
+        names to calls. Only shapes matter. Without examples, the shapes are those of the functions' latest calls.
     device_kinds : sequence of str
-        For which devices: 'cpu' for processors, 'gpu' for all else.
+        Kinds of devices to export for: 'cpu' for processors, 'gpu' for all others.
 
     Returns
     -------
@@ -55,9 +55,9 @@ def export(
     Raises
     ------
     TypeError
-        If a function is of another mode, or an example is no call of it.
+        If a function is of another mode, or an example does not fit its inputs.
     optdb.runtime.tracing.Untraceable
-        If a file cannot hold a function: it has steps on the host, or checks of values that raise errors.
+        If a file cannot hold a function, because it has steps on the host or checks that raise errors.
     """
     functions = f if isinstance(f, Mapping) else {None: f}
     handed = {name: _exportable(function) for name, function in functions.items()}
@@ -65,7 +65,7 @@ def export(
 
 
 def _exportable(f: Any) -> Exportable:
-    """Return a function as it goes into a file."""
+    """Return the exportable form of a function."""
     compiled = device_function(f)
     inputs: list[int | Held] = []
     taken: list[Argument] = []
@@ -102,7 +102,7 @@ def _exportable(f: Any) -> Exportable:
 
 
 def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[tuple[Any, None]]]:
-    """Return the shapes of the arguments of traced calls, the last one first."""
+    """Return the argument shapes of traced calls, the latest first."""
     calls = [
         tuple(shape for shape, given in zip(shapes, inputs, strict=True) if isinstance(given, int))
         for shapes, _ in compiled.function.traced_calls
@@ -111,7 +111,7 @@ def _calls(compiled: OpenCLFunction, inputs: Sequence[int | Held]) -> list[list[
 
 
 def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
-    """Return the outputs of a function for the arguments of a tracer, which have to be of the declared shapes."""
+    """Return the outputs of a function for a tracer's arguments, which must have the declared shapes."""
     for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
         if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
             raise TypeError(f"{var} is of shape {var.type.shape}, and got {argument.shape}")

@@ -1,4 +1,4 @@
-"""The nodes of a function that its host computes, in groups that are each one compiled function."""
+"""Groups of a function's host nodes; each group is compiled as one function."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from optdb.pytensor.sources import Source, mode_of_linker
 
 __all__ = ["HostGroup", "HostNodes", "compile_errors", "op_name"]
 
-#: Names of ops in reports are cut off after so many characters.
+#: Longest name of an op in reports, in characters; longer names are cut off.
 _NAME_LENGTH = 60
 
 
 def linkers() -> Iterator[str]:
-    """Return PyTensor's linkers that can compile a group, the one to try first ahead."""
+    """Return PyTensor's linkers that can compile a group, in the order in which they are tried."""
     if find_spec("numba") is not None:
         yield "numba"
     if config.cxx:
@@ -45,11 +45,11 @@ class HostGroup:
     nodes : sequence of Apply
         The nodes, in topological order.
     outputs : sequence of Variable
-        Those of their outputs that others need.
+        Those outputs of the nodes that other nodes or the results need.
     left : sequence of Apply
-        Those of the nodes that are left to the host; the others join them.
+        The nodes that need the host; the other nodes of the group join them.
     source : Source
-        What the function was compiled from.
+        The graph that the function was compiled from.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HostGroup:
         self.outputs = outputs
         made = {var for node in nodes for var in node.outputs}
         taken = dict.fromkeys(var for node in nodes for var in node.inputs)
-        #: What others compute; constants are a part of the function.
+        #: Variables computed outside the group; constants are a part of the compiled function.
         self.inputs = [var for var in taken if var not in made and not isinstance(var, Constant)]
         self._overwrites = any(node.op.destroy_map for node in nodes)
         #: The linker that compiled the function.
@@ -75,14 +75,14 @@ class HostGroup:
         return f"{names}{joined} by the linker {self.linker!r}"
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """Return the outputs' values for those of the inputs, which stay as they are."""
+        """Return the outputs' values for the inputs' values, which are not changed."""
         args = [_argument(var, value) for var, value in zip(self.inputs, values, strict=True)]
         if self._function is None:
             return self._first(args)
         return self._results(args)
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
-        """Compile and call the function by the first linker that can: numba compiles at the first call."""
+        """Compile and call the function with the first linker that succeeds: numba compiles at the first call."""
         failures = compile_errors()
         failed: Exception = AssertionError("Python's linker is the last one")
         for self.linker in linkers():
@@ -106,7 +106,7 @@ class HostGroup:
             outputs = [var.type() for var in node.outputs]
             copies.update(zip(node.outputs, outputs))
             Apply(node.op, [copies.get(var, var) for var in node.inputs], outputs)
-        # Arrays are copied to the device before the next call.
+        # Arrays may be borrowed, since they are copied to the device before the next call.
         results = [Out(copies[var], borrow=is_array(var)) for var in self.outputs]
         mode = mode_of_linker(self.linker, self._source)
         return pytensor.function(
@@ -126,7 +126,7 @@ def _argument(var: Variable, value: Any) -> Any:
 
 
 def compile_errors() -> tuple[type[Exception], ...]:
-    """Return the errors by which a first call says that a linker does not know an op."""
+    """Return the exceptions that a first call raises if a linker does not support an op."""
     if find_spec("numba") is None:
         return (NotImplementedError,)
     return NotImplementedError, import_module("numba.core.errors").NumbaError
@@ -139,31 +139,31 @@ def op_name(node: Apply) -> str:
 
 
 class HostNodes:
-    """Which nodes of a function are left to the host, and the groups that these form.
+    """The nodes of a function that need the host, and the groups that they form.
 
     Parameters
     ----------
     source : Source
-        What the function was compiled from.
+        The graph that the function was compiled from.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        #: Why nodes are left to the host.
+        #: The reason why each node needs the host.
         self.reasons: dict[Apply, str] = {}
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
     def apart(self) -> HostNodes:
-        """Return the same for the nodes of an inner graph, whose reasons are not those of the function."""
+        """Return an object without groups for an inner graph, whose reasons are not added to the function's."""
         return HostNodes(self._source)
 
     @property
     def compiles(self) -> bool:
-        """Whether groups are compiled, and not run in Python."""
+        """Whether groups are compiled rather than run in Python."""
         return next(linkers()) != "py"
 
     def includes(self, node: Apply) -> bool:
-        """Tell whether a node is known to be left to the host."""
+        """Return whether a node is known to need the host."""
         if node not in self.reasons:
             reason = _undescribed_reason(node.op)
             if reason is None:
@@ -174,19 +174,19 @@ class HostNodes:
     def next_group(
         self, waiting: Sequence[Apply], is_small: Callable[[Apply], bool], results: Sequence[Variable]
     ) -> HostGroup:
-        """Return the next nodes that the host computes.
+        """Return the next nodes to compute on the host.
 
-        These are the ones that need nothing of the device's nodes that wait. Where all nodes are small, these are all
-        of the host, with those of the device between them.
+        These are the host nodes that do not depend on waiting device nodes. If all remaining host nodes and the device
+        nodes that they depend on are small, the host computes all of these.
 
         Parameters
         ----------
         waiting : sequence of Apply
-            The nodes that are not computed yet, in topological order; each waits for one of the host.
+            The nodes that are not computed yet, in topological order; each is a host node or depends on one.
         is_small : callable
-            Tells whether a node has few elements.
+            Returns whether a node has few elements.
         results : sequence of Variable
-            What is computed in the end.
+            The results of the graph.
         """
         nodes = self._ready(waiting)
         between = self._with_needed(waiting)
@@ -195,7 +195,7 @@ class HostNodes:
         return self.group(nodes, waiting, results)
 
     def group(self, nodes: Sequence[Apply], waiting: Sequence[Apply], results: Sequence[Variable]) -> HostGroup:
-        """Return the group of some of the nodes that wait."""
+        """Return the group of the given waiting nodes."""
         key = frozenset(nodes)
         if key not in self._groups:
             needed = {*results, *(var for node in waiting if node not in key for var in node.inputs)}
@@ -204,7 +204,7 @@ class HostNodes:
         return self._groups[key]
 
     def _ready(self, waiting: Sequence[Apply]) -> list[Apply]:
-        """Return the nodes of the host that need nothing of the device's nodes that wait."""
+        """Return the host nodes that do not depend on waiting device nodes."""
         blocked: set[Variable] = set()
         ready: list[Apply] = []
         for node in waiting:
@@ -215,7 +215,7 @@ class HostNodes:
         return ready
 
     def _with_needed(self, waiting: Sequence[Apply]) -> list[Apply]:
-        """Return all nodes of the host, with those that these need."""
+        """Return all waiting host nodes, and the waiting nodes that they depend on."""
         needed: set[Variable] = set()
         found: list[Apply] = []
         for node in reversed(waiting):
@@ -226,7 +226,7 @@ class HostNodes:
 
 
 def _undescribed_reason(op: Any) -> str | None:
-    """Return why no node of an op is described to the device; None if some are."""
+    """Return why the device supports no node of an op; None if it supports some."""
     if described.dispatch(type(op)) is described.dispatch(object):
         return f"{type(op).__name__} is not among the ops of the device"
     if isinstance(op, Blockwise) and batched.dispatch(type(op.core_op)) is batched.dispatch(object):

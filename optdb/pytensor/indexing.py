@@ -1,4 +1,4 @@
-"""Parts of arrays by indices, taken, set and incremented."""
+"""Indexing: ops that take, set and increment parts of arrays."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from optdb.device.tensors import (
 )
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
-#: Elements are looked up the other way round if indices name no fewer than one of so many.
+#: A scatter becomes a lookup for each element if the indices name at least one in this many elements.
 _MOST_UNNAMED = 8
 
 
 def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
-    """Return the indices that a slice of variables names."""
+    """Return the indices that a slice names; its bounds may be variables."""
 
     def number(part: Any) -> int | None:
         if part is None or (isinstance(part, Variable) and isinstance(part.type, NoneTypeT)):
@@ -53,9 +53,9 @@ def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
 
 
 def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice | Tensor]:
-    """Return for each axis of `x` what indexes it: a slice, or a tensor of whole numbers.
+    """Return the index of each axis of `x`: a slice, or a tensor of integers.
 
-    A mask that is constant selects the elements that it names by their positions along each of its axes.
+    A constant mask is replaced by the positions of its true elements along each of its axes.
     """
     found: list[slice | Tensor] = []
     for entry in entries:
@@ -74,15 +74,15 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[T
     if mask.shape != tuple(lengths[: mask.ndim]):
         raise IndexError(f"a mask of shape {mask.shape} does not select from axes of lengths {tuple(lengths)}")
     for number, positions in enumerate(np.nonzero(mask.value)):
-        # Lengths are not negative: what is less stands for the axes of a mask.
+        # Negative keys stand for the axes of a mask, since lengths are not negative.
         trace.indices.setdefault((mask, -1 - number), Constant(positions))
     return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 
 
 def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
-    """Return an index that counts from zero on; a call checks that its elements are within an axis of some length."""
+    """Return an index without negative elements; a call checks that its elements are within `length`."""
     if isinstance(index, Constant):
-        # Signed and wide: lengths do not fit into the narrow dtypes that constants have.
+        # int64: constants may have narrow or unsigned dtypes that cannot hold lengths.
         value = index.value.astype("int64")
         if value.size and (value.min() < -length or value.max() >= length):
             wrong = value[(value < -length) | (value >= length)].flat[0]
@@ -105,7 +105,7 @@ def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
 
 
 def _counted_axis(index: Constant) -> int | None:
-    """Return the axis along which an index counts up by one, if it is as long as the index; else None."""
+    """Return the axis along which an index counts up by one, if the other axes have length 1; else None."""
     if index.size < 2 or max(index.shape) != index.size:
         return None
     flat = index.value.reshape(-1)
@@ -113,9 +113,9 @@ def _counted_axis(index: Constant) -> int | None:
 
 
 def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
-    """Return how many of the axes that are kept come ahead of those of the index arrays in the result.
+    """Return how many of the kept axes precede the axes of the index arrays in the result.
 
-    The index arrays' come first, unless they are side by side.
+    The index arrays' axes come first unless the indexed axes are adjacent.
     """
     if not indexed or list(indexed) != list(range(indexed[0], indexed[-1] + 1)):
         return 0
@@ -123,7 +123,7 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
-    """Return the coordinate along an axis that an array indexes; `named` are axes of shape `common`."""
+    """Return the coordinate along an axis that an array indexes; `named` are the result's axes of shape `common`."""
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -133,14 +133,14 @@ def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) 
 
 
 class Region:
-    """The elements that the indices of a node name.
+    """The elements that a node's indices select.
 
     Parameters
     ----------
     node : Apply
         The node.
     x : Tensor
-        What is indexed.
+        The indexed tensor.
     indices : sequence of Variable
         The inputs of the node that are indices.
     """
@@ -150,7 +150,7 @@ class Region:
         self.stripes = {
             axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
         }
-        #: What is looked up along the other axes.
+        #: The checked index arrays and numbers of the other axes.
         self.indices = values = {
             axis: _checked(entry, x.shape[axis], trace)
             for axis, entry in enumerate(entries)
@@ -159,7 +159,7 @@ class Region:
         common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
         kept = sorted(self.stripes)
         ahead = _axes_ahead(sorted(values), kept)
-        #: The axes of the result that the indices have in common.
+        #: The axes of the result that come from the broadcast index arrays.
         self.looked_up = slice(ahead, ahead + len(common))
         before, after = kept[:ahead], kept[ahead:]
         self.shape = (
@@ -179,25 +179,25 @@ class Region:
 
     @property
     def is_strided(self) -> bool:
-        """Whether the elements are a strided part."""
+        """Whether the elements form a strided part."""
         return all(
             axis in self.stripes or not (coordinate.lookup or coordinate.terms)
             for axis, coordinate in enumerate(self.coordinates)
         )
 
     def taken(self, x: Tensor) -> Tensor:
-        """Return the elements of a tensor."""
+        """Return the selected elements of a tensor."""
         return view(x, self.shape, self.coordinates)
 
     def fitted(self, part: Tensor) -> Tensor:
-        """Return values broadcast to the elements."""
+        """Return values broadcast to the shape of the selected elements."""
         return broadcast(part, self.shape)
 
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
-        """Return for each element of `x` whether the indices name it, and the number of the last one that does.
+        """Return for each element of `x` whether the indices select it, and the number of the last index that does.
 
-        None if the indices are not known while the call is traced, if they name few elements, or if a sum needs more
-        than one number for an element.
+        None if the indices are not known during tracing, if they select few elements, or if a sum needs more than one
+        index for an element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())
@@ -213,7 +213,7 @@ class Region:
         return Constant(is_named.reshape(shape)), Constant(np.maximum(table, 0))
 
     def spread(self, part: Tensor, x: Tensor, source: Tensor) -> Tensor:
-        """Return for each element of `x` the one of `part` that `sources` chooses."""
+        """Return for each element of `x` the element of `part` that `sources` chooses."""
         first, last = self.looked_up.start, self.looked_up.stop
         flat = reshaped(part, [*part.shape[:first], math.prod(part.shape[first:last]), *part.shape[last:]])
         coordinates = [Coordinate(0, ((axis, 1),)) for axis in sorted(self.stripes)]
@@ -221,7 +221,7 @@ class Region:
         return view(flat, x.shape, coordinates)
 
     def all_stripes(self) -> list[Stripe]:
-        """Return the stripes of all axes, of a strided part."""
+        """Return the stripes of all axes of a strided part."""
         return [
             self.stripes.get(axis) or Stripe(coordinate.const, 1, 1) for axis, coordinate in enumerate(self.coordinates)
         ]

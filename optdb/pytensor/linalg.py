@@ -1,4 +1,4 @@
-"""Factors of positive definite matrices, and solutions of systems, of single matrices and of batches."""
+"""Factorizations of positive definite matrices, and solutions of linear systems, single and in batches."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value]) -> list[Value]
 
 
 def _solved(op: Any, a: Tensor, b: Tensor, make: Callable[..., Operation]) -> Tensor:
-    """Return the solutions of systems, whose batches broadcast."""
+    """Return the solutions of linear systems whose batch axes broadcast."""
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
         raise ValueError(f"{op} takes right sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
@@ -103,7 +103,7 @@ def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value])
 
 
 def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
-    """Return solutions, all NaN where a diagonal has a zero, as LAPACK's callers have it."""
+    """Return solutions, all NaN for matrices with a zero on the diagonal, as the callers of LAPACK return them."""
     last = a.ndim - 2
     coordinates = [Coordinate(0, ((axis, 1),)) for axis in range(last)] + [Coordinate(0, ((last, 1),))] * 2
     diagonal = view(a, (*a.shape[:-2], a.shape[-1]), coordinates)

@@ -18,7 +18,7 @@ from optdb.device.functions.host_parts import Value
 from optdb.device.functions.paired_buffers import is_same_memory
 from optdb.device.functions.shared_values import Cell, ValueOnDevice
 from optdb.device.functions.tracer import FunctionTracer
-from optdb.pytensor import (  # noqa: F401  they register how ops are described
+from optdb.pytensor import (  # noqa: F401  these modules register descriptions of ops
     blas,
     creation,
     elemwise,
@@ -40,7 +40,7 @@ from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
-#: Rewrites that suit C or numba alone: they overwrite inputs, choose a BLAS, or fuse loops, which the device does.
+#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops, as the device does itself.
 _EXCLUDED = (
     "cxx_only",
     "BlasOpt",
@@ -63,7 +63,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
     Parameters
     ----------
     device : str, optional
-        Which device, as `python -m optdb devices` lists them; the likely fastest one by default.
+        Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
     """
 
     required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc", KEEP_SOURCE)
@@ -79,11 +79,11 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         return default_context() if self.device is None else _context_of(self.device)
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Computation:
-        """Return what computes a graph's outputs of its inputs."""
+        """Return the object that computes a graph's outputs from its inputs."""
         return OpenCLFunction(fgraph, self.context)
 
     def jit_compile(self, fn: Computation) -> Computation:
-        """Return the function: each call of new shapes compiles what it needs."""
+        """Return the function unchanged: it compiles when it is called with new shapes."""
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
@@ -93,43 +93,43 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
     def create_jitable_thunk(
         self, compute_map: Any, order: Any, input_storage: Any, output_storage: Any, storage_map: dict[Any, list[Any]]
     ) -> tuple[list[Any], list[Any], Computation]:
-        """Return the one thunk, the node that its errors name, and what computes."""
+        """Return the only thunk, the node that its errors name, and the computation."""
         computation = self.fgraph_convert(self.fgraph)
         thunk = DeviceThunk(self.fgraph, computation, self.create_thunk_inputs(storage_map))
         return [thunk], thunk.nodes, computation
 
 
 class Computation(Protocol):
-    """What computes the calls of a function."""
+    """Computes the calls of a function."""
 
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
-        """Return the outputs for inputs in cells, which get their next values; anything stands for each of these."""
+        """Return the outputs for the inputs in cells, and store next values there. Updates have placeholder outputs."""
 
 
 class DeviceThunk:
-    """Computes a function's graph, and gives its inputs their next values: what PyTensor's function calls.
+    """The thunk that PyTensor's function calls: it computes the graph, and gives the inputs their next values.
 
     Parameters
     ----------
     fgraph : FunctionGraph
         The graph.
     computation : Computation
-        What computes it.
+        Computes the graph.
     cells : sequence of list
-        The storage of its inputs.
+        The storage of the graph's inputs.
     """
 
-    #: PyTensor's function leaves updates to the thunk.
+    #: The thunk stores updates itself, so PyTensor's function does not.
     need_update_inputs = False
     lazy = False
 
     def __init__(self, fgraph: Any, computation: Computation, cells: Sequence[Cell]) -> None:
         self._fgraph = fgraph
-        #: What a call does with the cells.
+        #: Computes a call for the inputs in cells.
         self.run = computation.run
         self.inputs = cells
         self.outputs: list[Cell] = []
-        #: The node that errors name: one of the last ones.
+        #: The node that errors name: the owner of the first computed output.
         self.nodes = [var.owner for var in fgraph.outputs if var.owner is not None][:1]
 
     def __call__(self) -> Sequence[Any]:
@@ -152,15 +152,15 @@ class OpenCLFunction:
     Parameters
     ----------
     fgraph : FunctionGraph
-        What is computed.
+        The graph to compute.
     context : Context
         The context of the device.
     warns : bool
-        Whether calls warn where a device gains little.
+        Whether calls warn if the device is of little benefit.
     """
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True) -> None:
-        #: The number of an output to the position of the input whose next value it is.
+        #: Maps the number of an output to the position of the input whose next value it is.
         self.updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         reason = context.unsupported_reason("float64")
         if reason is not None and config.floatX == "float32":
@@ -173,7 +173,7 @@ class OpenCLFunction:
         resident = [isinstance(var, SharedVariable) for var in fgraph.inputs]
         #: The nodes that run on the host.
         self.host = HostNodes(source_of(fgraph))
-        #: The positions of arrays, and their dtypes.
+        #: Positions and dtypes of the inputs that are arrays.
         self._arrays = [(n, np.dtype(var.type.dtype)) for n, var in enumerate(fgraph.inputs) if is_array(var)]
         self.function = TracedFunction(context, self._trace, resident, updates=self.updates)
         self._note = SizeNote(HostNote(self.function, self.host))
@@ -183,7 +183,7 @@ class OpenCLFunction:
         return GraphTrace(tracer, self.fgraph, self.host).outputs(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for inputs in cells, which get their next values; None for each of these."""
+        """Return the outputs for the inputs in cells, and store next values there. The output of an update is None."""
         cells = self._taken(cells)
         return self.function.run(cells) if self._note.done else self._note.call(cells)
 
@@ -192,11 +192,11 @@ class OpenCLFunction:
         return self.function.call_n_times(self._taken(cells), times)
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Begin a call; return its outputs, which may not be computed yet, and the events that they wait for."""
+        """Begin a call; return its outputs, which may not be computed yet, and the events to wait for."""
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that another thread's call does not fill: new ones, but for inputs that get next values."""
+        """Return cells that no other thread's call overwrites: copies, except for inputs that get next values."""
         taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
         for position, dtype in self._arrays:
             value = taken[position][0]

@@ -29,14 +29,14 @@ from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
-#: A plan holds all launches of a loop. So many take seconds to record, and most programs end before that pays.
+#: A plan holds all launches of a loop. Recording more takes seconds, and most programs end before that pays.
 MOST_LAUNCHES = 20_000
-#: A step of fewer operations takes less time on the host than the launches of a device that cannot repeat small steps
-#: within one kernel.
+#: A step of fewer operations takes less time on the host than its launches on a device, unless the device can repeat
+#: small steps within one kernel.
 LEAST_WORK = 100_000
 #: Returns an output of a loop, given the array that its steps have written.
 _Finish = Callable[[Tensor], Tensor]
-#: Conditions of a step, and the errors that a call raises where one does not hold.
+#: Conditions of a step, and the error that a call raises where a condition does not hold.
 _Checks = list[tuple[Tensor, Callable[[], Exception]]]
 
 
@@ -52,19 +52,19 @@ def _scan(op: Scan, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> 
 
 
 class _ScanLoop:
-    """A loop of some steps, as PyTensor's node describes it."""
+    """A loop with a known number of steps, as PyTensor's node describes it."""
 
     def __init__(self, op: Scan, node: Apply, steps: int, trace: GraphTrace) -> None:
         self._op, self._node, self._steps, self._trace = op, node, steps, trace
-        #: What steps read, in the order of the inner graph's inputs.
+        #: The rows that steps read, in the order of the inner graph's inputs.
         self._rows: list[StepRow] = []
         self._carried: list[Carried] = []
         self._finishes: list[_Finish] = []
-        #: For each result of a step, the array and its row in the first step; None for arrays of results alone.
+        #: For each result of a step, the array and its row in the first step; None for arrays that only hold results.
         self._targets: list[tuple[Carried, int] | None] = []
 
     def unrepeated(self) -> list[Value]:
-        """Return the outputs of no steps: as PyTensor's Python has them, results have no elements along any axis."""
+        """Return the outputs of a loop without steps: as in PyTensor's Python code, all results' axes have length 0."""
         op, node = self._op, self._node
         given = [*op.outer_mitmot(node.inputs), *op.outer_mitsot(node.inputs), *op.outer_sitsot(node.inputs)]
         results = [
@@ -112,7 +112,7 @@ class _ScanLoop:
         return carried
 
     def _add_accumulated(self, x: Tensor, taps: Sequence[int], written: Sequence[int]) -> None:
-        """Add an array of which steps read and write any rows, such as the gradient of a state."""
+        """Add an array in which steps read and write arbitrary rows, such as the gradient of a state."""
         if not x.shape[0]:
             raise OnHost("an array that its steps write has no rows")
         carried = self._add(Carried(x.shape[0], x.shape[1:], x.dtype, [(0, x)]), lambda array: array)
@@ -121,15 +121,15 @@ class _ScanLoop:
         self._targets += [(carried, first + tap) for tap in written]
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
-        """Add an array that begins with some rows; each step adds one, and reads some before it.
+        """Add an array that begins with initial rows; each step appends a row, and reads earlier ones.
 
-        A shorter array than all rows has the last ones in the end.
+        An array that is too short for all rows ends up with the last ones.
         """
         before, length = -min(taps), x.shape[0]
         if length < before:
             raise OnHost(f"a state of {length} rows has less than the {before} that a step reads")
         count = before + self._steps
-        # No step writes a row that it reads.
+        # One more row than a step reads: no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
         carried = Carried(rows, x.shape[1:], x.dtype, [(0, first_rows(x, before)), *self._zeros(x, count)])
         self._add(carried, lambda array: _last_rows(array, count, length))
@@ -137,7 +137,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state of which the last value alone is wanted: two rows in turn."""
+        """Add a state whose last value alone is needed; it alternates between two rows."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
@@ -146,13 +146,13 @@ class _ScanLoop:
 
     @staticmethod
     def _zeros(x: Tensor, count: int) -> list[tuple[int, Tensor]]:
-        """Return the rows that no step writes, which are zeros."""
+        """Return the rows that no step writes; they are zero."""
         if x.shape[0] <= count:
             return []
         return [(count, broadcast(Constant(np.zeros((), x.dtype)), (x.shape[0] - count, *x.shape[1:])))]
 
     def _step(self, values: Sequence[Value], others: Sequence[Variable]) -> tuple[list[Tensor], _Checks]:
-        """Return the results of a step for the values of its inputs, and its checks."""
+        """Return the results of a step for the values of its inputs, and the step's checks."""
         fgraph, tracer = self._op.fgraph, _StepTracer(self._trace.tracer, self._rows)
         # The last inputs are the same in each step.
         given = dict(zip(fgraph.inputs[len(values) - len(others) :], others, strict=True))
@@ -163,7 +163,7 @@ class _ScanLoop:
         return tensors_of(results), tracer.checks
 
     def _write(self, results: Sequence[Tensor], lengths: Sequence[int]) -> None:
-        """Let steps write their results."""
+        """Assign the results of a step to the arrays that they are written to."""
         alone = iter(lengths)
         last = len(self._carried) - self._op.info.n_untraced_sit_sot
         for value, target in zip(results, self._targets, strict=True):
@@ -177,7 +177,7 @@ class _ScanLoop:
             carried.written.append((start, value))
 
     def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
-        """Add an array of results, the last ones if it is short, at a position among the outputs."""
+        """Add an array of results at a position among the outputs; a short array keeps the last results."""
         if not length:
             raise OnHost("an array that its steps write has no rows")
         carried = Carried(length, value.shape, value.dtype)
@@ -189,7 +189,7 @@ class _ScanLoop:
         return carried, 0
 
     def _finished(self, checks: _Checks) -> list[Value]:
-        """Return the outputs, and have conditions of steps checked."""
+        """Return the outputs, and register the checks of the steps' conditions."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
         iteration = iterated(self._steps, self._rows, [*self._carried, *conditions])
         self._check_size(iteration)
@@ -198,7 +198,7 @@ class _ScanLoop:
         return [finish(array) for finish, array in zip(self._finishes, iteration.outputs)]
 
     def _check_size(self, iteration: Iteration) -> None:
-        """Raise OnHost if the loop takes less time on the host, and may run there."""
+        """Raise OnHost if the loop is faster on the host, or has too many launches, and may run there."""
         repeats_in_kernels = self._trace.context.profile.runs_items_serially
         if not self._trace.tracer.has_host or (repeats_in_kernels and iteration.is_for_one_item):
             return
@@ -210,7 +210,7 @@ class _ScanLoop:
 
 
 def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
-    """Return the last rows of `count` that were written, one after the other, into an array that may be shorter."""
+    """Return the last `length` of `count` rows, which were written in order into an array that may wrap around."""
     rows = array.shape[0]
     if rows >= count:
         return array
@@ -221,7 +221,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
 
 
 class _StepTracer:
-    """What the trace of a step may ask of the call: nothing that differs from step to step."""
+    """The tracer of a step: it only offers values that are the same in each step."""
 
     def __init__(self, tracer: Any, rows: Sequence[StepRow]) -> None:
         self.context, self.has_host = tracer.context, tracer.has_host
@@ -249,7 +249,7 @@ class _StepTracer:
 
 
 class _StepTrace(InnerTrace):
-    """The trace of an inner graph, for the rows of a step."""
+    """The trace of an inner graph for the rows of one step."""
 
     def results(self) -> list[Value]:
         """Return the results of a step; raise OnHost if the device does not compute them all."""

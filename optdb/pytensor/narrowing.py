@@ -1,7 +1,7 @@
-"""Graphs of single precision, for devices without double precision.
+"""Narrows graphs to single precision, for devices without double precision.
 
-With floatX=float32, graphs still have variables of float64: integers become float64 where they are divided or added to
-float32, and so do lists of numbers. A device without double precision computes these in float32.
+With floatX=float32, graphs still have float64 variables: integers become float64 when they are divided or added to
+float32, and lists of numbers become float64. A device without double precision computes these in float32.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["is_double", "narrowed"]
 
 
 def is_double(variable: Variable) -> bool:
-    """Tell whether a variable is of double precision."""
+    """Return whether a variable has double precision."""
     return getattr(variable.type, "dtype", None) == "float64"
 
 
 def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
-    """Return a graph of the same inputs whose other variables are float32 instead of float64.
+    """Return a graph with the same inputs whose other variables are float32 instead of float64.
 
-    Nodes that have results of float64 whatever their inputs are stay as they are.
+    Nodes whose results are float64 for any inputs stay as they are.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        The graph; it stays as it is.
+        The graph; it is not changed.
     reason : str
         Why the device has no float64.
 
@@ -54,7 +54,7 @@ def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
 
 
 def _narrowed(inputs: Sequence[Variable], outputs: Sequence[Variable], given: Sequence[Variable]) -> list[Variable]:
-    """Return outputs for the given variables in place of the inputs."""
+    """Return the outputs with the given variables in place of the inputs."""
     known = dict(zip(inputs, given, strict=True))
 
     def value(variable: Variable) -> Variable:
@@ -72,7 +72,7 @@ def _constant(variable: Constant) -> Variable:
 
 
 def _outputs(node: Apply, inputs: list[Variable]) -> list[Variable]:
-    """Return the outputs of a node for inputs of single precision."""
+    """Return the outputs of a node for single-precision inputs."""
     if isinstance(node.op, OpFromGraph):
         inner = node.op.fgraph
         return _narrowed(inner.inputs, inner.outputs, inputs)
@@ -87,7 +87,7 @@ def _outputs(node: Apply, inputs: list[Variable]) -> list[Variable]:
 
 
 def _narrowed_op(op: Any) -> Any:
-    """Return an op whose results are float32 where they were float64, whatever its inputs are."""
+    """Return the op with float32 results in place of float64, whatever its inputs are."""
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
         return Elemwise(_narrowed_op(op.scalar_op))
     if isinstance(op, Cast):

@@ -1,4 +1,4 @@
-"""Compiles models of PyMC for nutpie's sampler, with their log densities on a device."""
+"""Compiles PyMC models for nutpie's sampler; their log densities are evaluated on a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.numpy_types import HostArray
 
 __all__ = ["compile_nutpie"]
 
-#: nutpie's name for the axis of all parameters.
+#: nutpie's name for the axis of the parameter vector.
 _PARAMETER_AXIS = "unconstrained_parameter"
 
 
@@ -25,19 +25,19 @@ def compile_nutpie(
     jitter_rvs: Iterable[Any] | None = None,
     var_names: Sequence[str] | None = None,
 ) -> Any:
-    """Compile a model for `nutpie.sample`, which then evaluates its log density on a device.
+    """Compile a model for `nutpie.sample`, with its log density on a device.
 
-    From one seed, nutpie draws the same as from `nutpie.compile_pymc_model`, within rounding. The shared variables of
-    the model, such as `pymc.Data`, are read in each evaluation: set them by `pymc.set_data`, not by `with_data`.
+    For the same seed, draws equal those of `nutpie.compile_pymc_model` within rounding. Shared variables of the model,
+    such as `pymc.Data`, are read in each evaluation: set them by `pymc.set_data`, not by `with_data`.
 
     Parameters
     ----------
     model : pymc.Model
         A model whose free variables are all continuous.
     mode : pytensor.compile.mode.Mode or str
-        Compiles the log density, its gradient, and the variables that are stored.
+        The mode of the log density, its gradient, and the stored variables.
     initial_points : mapping, optional
-        Initial values by variable or name, in place of the model's.
+        Initial values by variable or name, which replace those of the model.
     jitter_rvs : iterable, optional
         The variables whose initial values are jittered; by default, all.
     var_names : sequence of str, optional
@@ -46,7 +46,7 @@ def compile_nutpie(
     Returns
     -------
     nutpie.compiled_pyfunc.PyFuncModel
-        What `nutpie.sample` takes.
+        The model for `nutpie.sample`.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def compile_nutpie(
 
 
 def _stored(model: Any, var_names: Sequence[str] | None) -> list[Any]:
-    """Return the variables that a draw consists of: all parameters, and what is computed of them."""
+    """Return the variables of a draw: all parameters, and the variables computed from them."""
     parameters = model.continuous_value_vars
     known = {var.name for var in parameters}
     others = [var for var in model.unobserved_value_vars if var.name not in known]
@@ -93,13 +93,13 @@ def _stored(model: Any, var_names: Sequence[str] | None) -> list[Any]:
 
 
 def _transformed(model: Any) -> dict[str, str]:
-    """Return the names of parameters that are transformed variables, with the names of these."""
+    """Map names of transformed parameters to the names of their variables."""
     values = {var: model.rvs_to_values[var].name for var in model.free_RVs if model.rvs_to_transforms[var] is not None}
     return {value: var.name for var, value in values.items()}
 
 
 def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the axes of variables; a parameter has those of its variable where the shape is the same."""
+    """Return the names of variables' axes; a parameter has its variable's axes if their shapes are equal."""
     axes = dict(model.named_vars_to_dims)
     for parameter, name in _transformed(model).items():
         if name in axes and shapes.get(name) == shapes[parameter]:
@@ -108,7 +108,7 @@ def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[
 
 
 def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the labels of axes: those of the model, and the name of each number of the vector of parameters."""
+    """Return the labels of axes: those of the model, and a name for each element of the parameter vector."""
     import pandas as pd
 
     coordinates = {
@@ -124,7 +124,7 @@ def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 class _Functions:
-    """What nutpie calls in the threads of its chains: one call at a time, as functions of PyTensor need it."""
+    """The functions that nutpie calls in its chains' threads: one call at a time, as PyTensor's functions require."""
 
     def __init__(
         self, model: Any, mode: Any, start: Callable[[int], dict[str, HostArray]], stored: Sequence[Any]
@@ -141,18 +141,18 @@ class _Functions:
         self._names = [var.name for var in stored]
         self._stored = compile([vector], outputs, mode=mode)
         self._dtype = vector.type.dtype
-        #: Errors of a point that has no density.
+        #: Errors raised at a point where the density is undefined.
         self._no_density = (ParameterValueError, np.linalg.LinAlgError)
 
     def initial(self, seed: int) -> HostArray:
-        """Return the parameters where a chain starts."""
+        """Return the initial parameters of a chain."""
         with self._lock:
             point = self._start(seed)
         parameters: HostArray = np.concatenate([np.ravel(point[name]) for name in self._parameters], dtype="float64")
         return parameters
 
     def logp(self, parameters: HostArray) -> tuple[float, HostArray]:
-        """Return the log density and its gradient; NaN, which nutpie takes for a divergence, where there is none."""
+        """Return the log density and its gradient; NaN, which nutpie counts as a divergence, where it is undefined."""
         try:
             with self._lock:
                 density, gradient = self._density(parameters.astype(self._dtype))
@@ -161,7 +161,7 @@ class _Functions:
         return float(density) if np.isfinite(gradient).all() else np.nan, np.asarray(gradient, "float64")
 
     def expand(self, parameters: HostArray) -> dict[str, HostArray]:
-        """Return what is stored of a draw, by name."""
+        """Return the stored variables of a draw, by name."""
         with self._lock:
             values = self._stored(parameters.astype(self._dtype))
         return {name: np.asarray(value, "float64") for name, value in zip(self._names, values, strict=True)}

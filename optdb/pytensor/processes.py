@@ -1,6 +1,6 @@
-"""Processes that PyMC samples in: they start afresh where functions run on a device, since no device survives a fork.
+"""Makes PyMC sample in fresh processes if functions run on a device, since no device survives a fork.
 
-PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. No other process is concerned.
+PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. Other processes are not affected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DEED = "samples in several processes, which are started afresh for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
-    """Have PyMC start no forks of a process for modes with a linker of a class, from its import on.
+    """Make PyMC start fresh processes instead of forks for modes whose linker is a `linker_class`.
 
     Parameters
     ----------
     linker_class : type
-        What links functions for devices.
+        Class of the linkers for devices.
     """
     replacements: dict[str, Callable[[ModuleType], None]] = {
         "pymc.sampling.parallel": functools.partial(_replace_context, linker_class),
@@ -44,7 +44,7 @@ def install(linker_class: type) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Waits for the import of modules, and calls a function with each, once."""
+    """Waits for the import of modules, and calls a function once with each."""
 
     def __init__(self, functions: dict[str, Callable[[ModuleType], None]]) -> None:
         self._functions = functions
@@ -69,7 +69,7 @@ class _Finder(MetaPathFinder):
 
 
 def _replace_stepper(linker_class: type, module: ModuleType) -> None:
-    """Let populations of chains, which PyMC steps in forks, step in one process where functions run on a device."""
+    """Make populations of chains, which PyMC steps in forks, run in one process if functions run on a device."""
     original = module.PopulationStepper.__init__
 
     @functools.wraps(original)
@@ -80,16 +80,16 @@ def _replace_stepper(linker_class: type, module: ModuleType) -> None:
 
 
 def _linked_by(linker_class: type, step: Any) -> bool:
-    """Tell whether a step method, or one of its parts, has a function by a linker of a class."""
+    """Return whether a step method, or one of its parts, has a function that a `linker_class` linked."""
     values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
     return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
 
 
 def _replace_context(linker_class: type, module: ModuleType) -> None:
-    """Replace the function that chooses how processes start, wherever PyMC has imported it."""
+    """Replace the function that chooses how processes start in all modules of PyMC that have imported it."""
     original = getattr(module, _CONTEXT, None)
     if original is None:
-        return  # another PyMC: where it forks, ForkedContext names the cure
+        return  # another version of PyMC: if it forks, ForkedContext names the cure
     replacement = _with_fresh_processes(original, linker_class)
     for name, other in list(sys.modules.items()):
         if name.startswith("pymc.") and vars(other).get(_CONTEXT) is original:
@@ -114,16 +114,16 @@ def _with_fresh_processes(original: Callable[..., BaseContext], linker_class: ty
 
 @functools.cache
 def _fresh(method: str) -> BaseContext:
-    """Return a context that starts processes by a method, and refuses to where they could not do their work."""
+    """Return a context that starts processes by a method, and raises an error if the script does not allow that."""
     made: BaseContext = type("FreshContext", (_Checked, type(multiprocessing.get_context(method))), {})()
     return made
 
 
 class _Checked:
-    """A context that looks at the script before it makes a process."""
+    """A context that checks the script before it starts a process."""
 
     def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
-        if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # of the context's class
+        if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # a method of the context's class
             raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
         check_script(_DEED, "sample with cores=1")
-        return super().Process(*args, **options)  # type: ignore[misc]  # of the context's class
+        return super().Process(*args, **options)  # type: ignore[misc]  # a method of the context's class

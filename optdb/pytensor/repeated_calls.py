@@ -1,4 +1,4 @@
-"""Many calls of a function as one, and calls that return before the device is done."""
+"""Repeated calls of a function as one, and calls that return before the device is done."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["call_n_times", "run_async"]
 def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function several times with the same arguments, and return what the last call returns.
 
-    The arguments go to the device once, and only the last outputs come back. As far as no node needs the host, a step
-    is nothing but its commands. Ctrl-C stops the run after a whole step. A run that takes long shows a progress bar on
+    The arguments are copied to the device once, and only the last outputs come back. If no node needs the host, a step
+    consists of its device commands alone. Ctrl-C stops the run after a whole step. A long run shows a progress bar on
     standard error, if that is a terminal.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function
-        Compiled in mode OPENCL.
+        A function compiled in mode OPENCL.
     times : int
         The number of calls, 1 or more.
     *args, **kwargs : array_like
@@ -41,13 +41,13 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     ValueError
         If `times` is not positive.
     TypeError
-        If `f` is of another mode, or the arguments do not fit it, as PyTensor raises it.
+        If `f` is of another mode, or the arguments do not fit it, as for a call in PyTensor.
     """
     compiled = device_function(f)
     times = checked_times(times)
     with_bar = shows_progress(None)
     if any(given.update is not None and not given.implicit for given in f.maker.inputs):
-        # Each call takes the value that is passed, and gives the input another one.
+        # Each call reads the passed value, and stores another one in the input.
         return calls_in_chunks(functools.partial(f, *args, **kwargs), times, with_bar)
 
     def repeat(cells: Any) -> Any:
@@ -57,26 +57,26 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
-    """Begin a call, and return before the device is done with it, as far as no node needs the host.
+    """Begin a call, and return before the device is done with it, unless nodes need the host.
 
-    Later calls run after it, and see its updates; the caller may change the arguments.
+    Later calls run after it, and see its updates. The caller may change the arguments at once.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function
-        Compiled in mode OPENCL.
+        A function compiled in mode OPENCL.
     *args, **kwargs : array_like
         The arguments, as for a call.
 
     Returns
     -------
     Future
-        ``wait()`` returns the results. Those on the host have no values before.
+        ``wait()`` returns the results. Results on the host have no values before that.
 
     Raises
     ------
     TypeError
-        If `f` is of another mode, or the arguments do not fit it, as PyTensor raises it.
+        If `f` is of another mode, or the arguments do not fit it, as for a call in PyTensor.
     """
     compiled = device_function(f)
     let_hosts_fetch()
@@ -95,7 +95,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function whose thunk computes otherwise meanwhile."""
+    """Call a function whose thunk runs `run` in place of its own function during the call."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""PyTensor's rewriting by optdb's engine: `enable`, `disable` and what they connect.
+"""Rewriting of PyTensor's graphs by optdb's engine: `enable`, `disable` and the parts that they install.
 
-`enable` replaces PyTensor's destroy handler by the incremental one, and its bookkeeping by a leaner one. The engine
-takes over an equilibrium of node rewriters where the graph has more than `LEAST_NODES` nodes.
+`enable` replaces PyTensor's destroy handler with an incremental one, and its bookkeeping with a leaner one. The engine
+runs an equilibrium of node rewriters if the graph has at least `LEAST_NODES` nodes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.tensor.rewriting.math import local_greedy_distributor
 
-from optdb.host import pytensor as _host  # noqa: F401  it makes PyTensor the host, which comes first
+from optdb.host import pytensor as _host  # noqa: F401  makes PyTensor the host, so it comes first
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import transform_of
 from optdb.host.pytensor import assumptions, constants, distribution, inplace, lean
 from optdb.host.pytensor.group import patches
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
-from optdb.topo import destroyer  # noqa: F401  it adds its patches
+from optdb.topo import destroyer  # noqa: F401  installs its patches
 from optdb.topo.engine import CycleError, Engine
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.passes import EquilibriumPass
@@ -41,10 +41,10 @@ _log = logging.getLogger("pytensor.graph.rewriting.basic")
 
 __all__ = ["LEAST_NODES", "disable", "enable", "is_enabled"]
 
-#: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which take less time there.
+#: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which are faster there.
 LEAST_NODES = 300
-#: `local_greedy_distributor` is applied as PyTensor does this often, and once more for each so many nodes. It feeds on
-#: what it makes where sums and products alternate: from there on, it goes from the inputs to the outputs, node by node.
+#: `local_greedy_distributor` is applied this often in PyTensor's order, plus once per `_NODES_A_DISTRIBUTION` nodes. It
+#: feeds on its own results where sums and products alternate; after that, nodes are visited from inputs to outputs.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
 
@@ -56,12 +56,12 @@ def enable() -> Switch:
 
 
 def disable() -> None:
-    """Put back PyTensor's own rewriting."""
+    """Restore PyTensor's own rewriting."""
     patches.uninstall()
 
 
 def is_enabled() -> bool:
-    """Tell whether optdb rewrites PyTensor's graphs."""
+    """Return whether optdb rewrites PyTensor's graphs."""
     return patches.installed
 
 
@@ -73,11 +73,11 @@ class GraphEngine(Engine, Feature):  # type: ignore[misc]
 
 
 class TrackedRules(RuleTable):
-    """The rules of one run over one graph, by the ops that they track: PyTensor's own index says which these are.
+    """The rules of one run over one graph, found by op in PyTensor's own index.
 
     Parameters
     ----------
-    fgraph : FunctionGraph
+    The graph, which is passed to PyTensor's rewriters together with the node.
         The graph, which PyTensor's rewriters take beside the node.
     tracker : OpToRewriterTracker
         The rewriters of an equilibrium.
@@ -87,7 +87,7 @@ class TrackedRules(RuleTable):
         super().__init__(())
         self._tracker = tracker
         self._reads = ReadsOfGraph(fgraph)
-        #: How many more times `local_greedy_distributor` may be applied as PyTensor does.
+        #: How many more times `local_greedy_distributor` may be applied in PyTensor's order.
         self.distributions_left = _DISTRIBUTIONS + len(fgraph.apply_nodes) // _NODES_A_DISTRIBUTION
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
@@ -122,16 +122,16 @@ class TrackedRules(RuleTable):
 
 
 class EnginePass(EquilibriumPass):
-    """One equilibrium over one graph, by the engine: rounds of global, node and final rewriters.
+    """One run of an equilibrium over one graph by the engine: rounds of global, node and final rewriters.
 
     Parameters
     ----------
     equilibrium : EquilibriumGraphRewriter
-        PyTensor's rewriter, with its members and limits.
+        PyTensor's rewriter, which supplies rewriters and limits.
     fgraph : FunctionGraph
         The graph to rewrite in place.
     start_from : sequence of Variable, optional
-        Only these outputs and what they depend on; the whole graph otherwise.
+        Rewrite only these outputs and what they depend on; by default, the whole graph.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class EnginePass(EquilibriumPass):
                 return
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-        """Treat a failure as the equilibrium's callback says, and a cycle as an error."""
+        """Pass a failure to the equilibrium's callback, and report a cycle as an error."""
         callback = self.equilibrium.failure_callback
         if callback is None:
             raise error
-        if isinstance(error, CycleError):  # the usual callback keeps silent about what in-place rewriters cause
+        if isinstance(error, CycleError):  # the usual callback ignores failures of in-place rewriters
             callback = NodeProcessingGraphRewriter.warn
         callback(error, self.equilibrium, pairs, rewriter, node)
 
@@ -210,7 +210,7 @@ class EnginePass(EquilibriumPass):
         _log.error(message)
 
 
-#: `local_greedy_distributor`, from the inputs to the outputs: a node is met when its operands are done.
+#: `local_greedy_distributor` from inputs to outputs: a node is visited after its operands.
 _DISTRIBUTING = WalkingGraphRewriter(
     local_greedy_distributor,
     order="in_to_out",

@@ -1,4 +1,4 @@
-"""Walks a graph of PyTensor, and describes what it computes for the arguments of a call."""
+"""Walks a PyTensor graph, and describes what it computes for the arguments of a call."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from optdb.numpy_types import HostArray
 from optdb.pytensor.dispatch import OnHost, described, is_array
 from optdb.pytensor.host_groups import HostGroup, HostNodes
 
-#: Constants of at most so many elements are computed with on the host, while a call is traced.
+#: Nodes whose inputs are constants of at most this many elements are folded on the host during tracing.
 _FOLDED_ELEMENTS = 64
-#: Nodes of at most so many elements take less time on the host than a way to the device and back.
+#: Nodes of at most this many elements take less time on the host than a round trip to the device.
 _SMALL_ELEMENTS = 4096
 
 
 class _HostConstant(HostValue):
-    """A constant that is no array."""
+    """A constant that is not an array."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(-1)
@@ -35,11 +35,11 @@ class _HostConstant(HostValue):
 
 
 class DtypeNotOnDevice(TypeError):
-    """The device does not have a dtype of a graph."""
+    """The device does not support a dtype of a graph."""
 
 
 class GraphTrace:
-    """One call that is traced: the values of variables, and what the host knows of them."""
+    """The trace of one call: the values of variables, and what the host knows of them."""
 
     def __init__(
         self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes, values: Sequence[Value] | None = None
@@ -47,9 +47,9 @@ class GraphTrace:
         self.tracer = tracer
         self.context = tracer.context
         self.host = host
-        #: What groups of the host have computed.
+        #: Variables that host groups have computed.
         self._from_host: set[Variable] = set()
-        #: Whether the host computes the whole function if it computes a part.
+        #: Whether the host computes the whole function if it computes any part.
         self._is_for_host = False
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
@@ -72,7 +72,7 @@ class GraphTrace:
         return InnerTrace(self, fgraph, values, given).results()
 
     def _computed(self, waiting: Sequence[Apply], results: Sequence[Variable]) -> list[Value]:
-        """Compute nodes in topological order: as many as possible on the device before each group of the host."""
+        """Compute nodes in topological order: as many as possible on the device before each host group."""
         while waiting := self._described(waiting):
             group = self.host.next_group(waiting, self._is_small, results)
             self._compute_on_host(group)
@@ -81,7 +81,7 @@ class GraphTrace:
         return [self.value(var) for var in results]
 
     def _described(self, nodes: Sequence[Apply]) -> list[Apply]:
-        """Describe nodes to the device; return those that are left to the host, and the ones that wait for these."""
+        """Describe nodes to the device; return the nodes left to the host, and their dependents."""
         waiting: list[Apply] = []
         blocked: set[Variable] = set()
         for node in nodes:
@@ -91,7 +91,7 @@ class GraphTrace:
         return waiting
 
     def _is_small(self, node: Apply) -> bool:
-        """Tell whether a node has few elements, as far as that is known before it is computed."""
+        """Return whether a node has few elements, as far as that is known before it is computed."""
         return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
 
     def _size(self, var: Variable) -> int:
@@ -118,7 +118,7 @@ class GraphTrace:
         return tensors.Constant(np.asarray(var.data, var.type.dtype))
 
     def concrete(self, var: Variable) -> HostArray:
-        """Return the value that a variable has in this call; later calls have to have the same."""
+        """Return the value that a variable has in this call; it must be the same in later calls."""
         value = self.value(var)
         if not isinstance(value, Tensor):
             raise OnHost(f"{var} is no array")
@@ -126,11 +126,11 @@ class GraphTrace:
         return self.tracer.concrete(value) if known is None else known
 
     def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
-        """Return the values of variables that are whole numbers."""
+        """Return the values of integer variables."""
         return tuple(int(self.concrete(var)) for var in variables)
 
     def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
-        """Return the value of a variable that the host can compute from lengths and small arguments, else None."""
+        """Return the value of a variable if the host can compute it from lengths and small arguments, else None."""
         if var in seen:
             return seen[var]
         value = self._values.get(var) if not isinstance(var, Constant) else self.value(var)
@@ -147,7 +147,7 @@ class GraphTrace:
         return seen[var]
 
     def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:
-        """Return the value of an input that the host knows, else None."""
+        """Return the value of an input if the host knows it, else None."""
         if isinstance(value, Tensor) and value.size <= _FOLDED_ELEMENTS and value.dtype[0] in "iub":
             return self.tracer.argument_value(self._inputs[var])
         return None
@@ -161,7 +161,7 @@ class GraphTrace:
             raise DtypeNotOnDevice(f"{dtype} is in this graph, and {reason}{cure}")
 
     def _describe(self, node: Apply) -> bool:
-        """Describe a node to the device; return whether that can be done."""
+        """Describe a node to the device; return whether that was possible."""
         inputs = [self.value(var) for var in node.inputs]
         outputs = self._folded(node, inputs)
         if outputs is None and self.host.includes(node):
@@ -172,7 +172,7 @@ class GraphTrace:
             except (OnHost, NoCode) as reason:
                 self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
-                    # It belongs into the group of all nodes, or the one that computed its inputs.
+                    # It belongs to the group of all nodes, or to the one that computed its inputs.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):
@@ -205,20 +205,20 @@ class GraphTrace:
 
 
 class InnerTrace(GraphTrace):
-    """The trace of a graph within a node. Inner graphs share variables, which have values of their own in each.
+    """The trace of a graph within a node. Inner graphs share variables, but each trace has its own values.
 
     Parameters
     ----------
     outside : GraphTrace
-        Of the node's graph.
+        The trace of the node's graph.
     fgraph : FunctionGraph
         The inner graph.
     values : sequence
-        The values of its inputs.
+        The values of the inner graph's inputs.
     given : mapping
-        What its inputs are outside, as far as they are variables there.
+        Maps inputs of the inner graph to the outer variables that they stand for, where there are any.
     tracer, host : optional
-        What the trace asks, where these are not those of the graph outside.
+        The tracer and host of this trace, by default those of the outer graph.
     """
 
     def __init__(
@@ -250,19 +250,19 @@ class InnerTrace(GraphTrace):
         return self._outside._on_host(self._given[var], {}) if var in self._given else None
 
 
-#: Ops whose results are large, though their inputs are small.
+#: Ops whose results may be large although their inputs are small.
 _SPREADING = frozenset({"Alloc", "AllocEmpty", "ARange", "Eye"})
 
 
 def folds(node: Apply) -> bool:
-    """Tell whether a node of small constants is computed on the host while a call is traced."""
+    """Return whether a node with small constant inputs is computed on the host during tracing."""
     if type(node.op).__name__ in _SPREADING or not all(map(is_array, (*node.inputs, *node.outputs))):
         return False
     return type(node.op).__module__.startswith("pytensor.") and not hasattr(node.op, "inner_inputs")
 
 
 def computed_by_host(node: Apply, inputs: Sequence[Any]) -> list[Any]:
-    """Return what a node computes of values, by PyTensor's own implementation in Python."""
+    """Return a node's outputs for the given values, by PyTensor's own Python implementation."""
     storage_map = {var: [value] for var, value in zip(node.inputs, inputs, strict=True)}
     storage_map |= {var: [None] for var in node.outputs}
     compute_map = {var: [True] for var in node.inputs} | {var: [False] for var in node.outputs}
