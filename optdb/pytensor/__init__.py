@@ -1,21 +1,21 @@
-"""PyTensor's functions on OpenCL devices: modes 'OPENCL' and 'OPENCL_AUTO', which the import registers.
+"""PyTensor's functions on OpenCL devices: importing this registers the modes 'OPENCL' and 'OPENCL_AUTO'.
 
 ::
 
     import optdb.pytensor
     f = pytensor.function([x], y, mode="OPENCL")
 
-What a function computes is described to ``optdb.device.functions``, which fuses it into few kernels and repeats them.
-PyMC starts the processes that it samples in afresh for this mode, since OpenCL does not survive a fork (`processes`).
+A function is described to ``optdb.device.functions``, which fuses it into few kernels and launches them in each call.
+For this mode, PyMC samples in fresh processes instead of forks, since OpenCL does not survive a fork (`processes`).
 
-Shared variables that a function updates stay on the device between calls. `call_n_times` calls a function many times,
-`run_async` does not wait for it.
+Shared variables that a function updates stay on the device between calls. `call_n_times` calls a function many times;
+`run_async` returns without waiting for it.
 
-In mode 'OPENCL_AUTO', a function runs by PyTensor's default linker where that is faster.
+In mode 'OPENCL_AUTO', a function uses PyTensor's default linker where that is faster.
 
 `enable` lets optdb's engine rewrite the graphs of all modes (`switch`, `rewriting`).
 
-`dispatch` has how an op is described, in a module for each family of ops; ops that are not described run on the host.
+`dispatch` maps ops to their descriptions; each family of ops has a module. Ops without a description run on the host.
 """
 
 from optdb.pytensor import versions

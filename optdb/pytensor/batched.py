@@ -1,4 +1,4 @@
-"""Ops on matrices, for each of the matrices that arrays hold along their first axes."""
+"""Ops on each of the matrices that arrays hold along their leading axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.pytensor.dispatch import NodeTrace, tensors_of
 
 @functools.singledispatch
 def batched(core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value] | None:
-    """Return the outputs of a blockwise node, by the class of its core op; None if the host computes it."""
+    """Return the outputs of a blockwise node, dispatched by its core op's class; None if the host computes it."""
     return None
 
 

@@ -53,7 +53,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     dtype = a.dtype
     if not rows * inner * columns:
         return broadcast(Constant(np.zeros((), dtype)), (rows, columns))
-    # A product of few sums, or of short ones, is fused with what it is computed of, and with what it is used for.
+    # A small result, or one with short sums, is fused with the nodes around it.
     if dtype not in _FLOATS or inner <= UNROLLED or rows * columns <= UNROLLED:
         terms = applied("Mul", dtype, transposed(a, [0, None, 1]), transposed(b, [None, 1, 0]))
         return folded("Add", terms, [2], dtype)
@@ -65,7 +65,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the products of the matrices that two arrays of one dtype hold along their first axes, which broadcast."""
+    """Return the matrix products of two arrays of one dtype, whose leading axes are batch axes that broadcast."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matrices of shapes {a.shape[-2:]} and {b.shape[-2:]} cannot be multiplied")

@@ -1,4 +1,4 @@
-"""The parts of a compiled function in mode OPENCL that tools ask for."""
+"""Accessors for the parts of a function compiled in mode OPENCL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["arrays_of", "device_function", "explicit_inputs"]
 
 
 def device_function(function: Any) -> OpenCLFunction:
-    """Return what runs a function on its device; raise TypeError if it is not of mode OPENCL."""
+    """Return the object that runs a function on its device; raise TypeError if the function is not of mode OPENCL."""
     compiled = getattr(getattr(function, "vm", None), "jit_fn", None)
     if not isinstance(compiled, OpenCLFunction):
         raise TypeError(f"{function!r} is not of mode OPENCL: compile it with pytensor.function(..., mode='OPENCL')")
@@ -22,26 +22,26 @@ def device_function(function: Any) -> OpenCLFunction:
 
 
 def explicit_inputs(function: Any) -> list[Any]:
-    """Return the inputs that a caller passes, without shared variables, as `SymbolicInput`."""
+    """Return the inputs that a caller passes as `SymbolicInput` objects, without shared variables."""
     return [given for given in function.maker.inputs if not given.implicit]
 
 
 def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0) -> list[HostArray]:
-    """Return the arguments of a call as arrays of the dtypes of the inputs.
+    """Return the arguments of a call as arrays with the dtypes of the inputs.
 
     Parameters
     ----------
     inputs : sequence of SymbolicInput
-        Of the function.
+        The function's inputs.
     values : sequence of object
-        One for each.
+        A value for each input.
     batch_axes : int
-        How many axes the values have before those of the inputs.
+        The number of axes in front of those of the inputs.
 
     Raises
     ------
     TypeError
-        If there is another number of values, or one cannot be an argument.
+        If the number of values differs, or a value cannot be an argument.
     """
     if len(values) != len(inputs):
         names = ", ".join(str(given.variable) for given in inputs)

@@ -1,4 +1,4 @@
-"""Arrays that are made of numbers: filled ones, ranges, diagonals."""
+"""Ops that create arrays from numbers: filled arrays, ranges, diagonals."""
 
 from __future__ import annotations
 

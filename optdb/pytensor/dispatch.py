@@ -1,4 +1,4 @@
-"""Dispatches PyTensor's ops to what describes them to the device."""
+"""Dispatches PyTensor's ops to the functions that describe them to the device."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from optdb.numpy_types import HostArray
 
 
 class OnHost(Exception):
-    """A node is left to the host; the message says why."""
+    """A node needs the host; the message gives the reason."""
 
 
 class NodeTrace(Protocol):
-    """What the description of a node may ask of the call that is traced."""
+    """The interface of a traced call to descriptions of nodes."""
 
     tracer: FunctionTracer
-    #: Constant indices that count from zero on, by the given ones and the length of the axis: gathers and the sums of
-    #: their gradients share one array.
+    #: Constant indices without negative elements, by the original indices and the length of the axis: gathers and the
+    #: sums of their gradients share one array.
     indices: dict[tuple[Tensor, int], Tensor]
 
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""
 
     def concrete(self, var: Variable) -> HostArray:
-        """Return the value that a variable has in this call; later calls have to have the same."""
+        """Return the value that a variable has in this call; it must be the same in later calls."""
 
     def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
-        """Return the values of variables that are whole numbers."""
+        """Return the values of integer variables."""
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
         """Return the outputs of a graph within a node."""
 
 
 def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
-    """Return inputs that all have to be tensors; raise OnHost if one is a value of the host, as a sparse matrix."""
+    """Return inputs that must all be tensors; raise OnHost if one is a host value such as a sparse matrix."""
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     if len(tensors) < len(inputs):
         raise OnHost("an input is no array")
@@ -50,30 +50,30 @@ def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
 
 
 def is_array(var: Variable) -> bool:
-    """Tell whether a variable is an array, or a number."""
+    """Return whether a variable is an array or a number."""
     return isinstance(var.type, DenseTensorType | ScalarType)
 
 
 @functools.singledispatch
 def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    """Return the outputs of a node, as tensors of the device.
+    """Return the outputs of a node as device tensors.
 
     Parameters
     ----------
     op : Op
-        The node's op, by whose class a function is chosen.
+        The node's op, whose class selects the function.
     node : Apply
         The node.
     inputs : sequence
-        Its inputs: tensors, and values of the host where a variable is no array.
+        Its inputs: tensors, and host values for variables that are not arrays.
     trace : NodeTrace
         The call that is traced.
 
     Raises
     ------
     OnHost
-        If the host computes the node.
+        If the node needs the host.
     ValueError, IndexError
-        If the inputs are not what the op takes.
+        If the op does not accept the inputs.
     """
     raise OnHost(f"{type(op).__name__} is not among the ops of the device")

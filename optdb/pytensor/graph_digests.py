@@ -1,4 +1,4 @@
-"""Digests that tell graphs from each other, the same in each process."""
+"""Digests that identify graphs; they are the same in each process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytensor.graph.basic import Constant, Variable
 
 __all__ = ["graph_digest"]
 
-#: Digests contain only the dtypes and shapes of larger constants.
+#: Only dtype and shape of larger constants enter a digest.
 _MAX_CONSTANT_ELEMENTS = 1000
 
 
 def graph_digest(fgraph: Any) -> str:
-    """Return a digest of a graph's ops, types and small constants. The names of variables take no part."""
+    """Return a digest of a graph's ops, types and small constants; variables' names are not included."""
     return hashlib.sha256("\n".join(_lines(fgraph)).encode()).hexdigest()[:32]
 
 
@@ -35,7 +35,7 @@ def _lines(fgraph: Any) -> Iterator[str]:
 
 
 def _op(op: Any) -> str:
-    # Some ops are named by their functions' addresses, which differ from process to process.
+    # Some ops' names contain the addresses of functions, which differ between processes.
     name = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(op).__module__}.{type(op).__qualname__} {op}")
     inner = getattr(op, "fgraph", None)
     return name if inner is None else f"{name} {graph_digest(inner)}"

@@ -1,4 +1,4 @@
-"""Ops that hold graphs, and checks."""
+"""Ops that contain graphs, and ops that check conditions."""
 
 from __future__ import annotations
 

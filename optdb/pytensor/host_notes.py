@@ -1,4 +1,4 @@
-"""Tells, once for a function, that its host's nodes take a large share of its calls."""
+"""Warns, once per function, if host nodes take a large share of its calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote"]
 
-#: Calls before the ones that are timed: they compile.
+#: Untimed calls, which compile.
 _WARMUP_CALLS = 5
 _TIMED_CALLS = 20
-#: The share of a call that the host's nodes may take.
+#: A warning is due if host nodes take a larger share of a call.
 LARGE_SHARE = 0.2
-#: The most nodes that a warning names.
+#: The maximum number of nodes that a warning names.
 _NAMED = 5
 
 
@@ -29,14 +29,14 @@ class HostNodesWarning(UserWarning):
 
 
 class HostNote:
-    """Calls a function, times some calls, and warns if nodes on the host take long.
+    """Calls a function, times some calls, and warns if nodes on the host take a large share.
 
     Parameters
     ----------
     function : TracedFunction
-        What a call computes.
+        Computes a call.
     host : HostNodes
-        Its nodes that run on the host.
+        The function's nodes that run on the host.
     """
 
     def __init__(self, function: TracedFunction, host: HostNodes) -> None:

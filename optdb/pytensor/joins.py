@@ -48,7 +48,7 @@ def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: NodeTrace) ->
 
 
 def along(x: Tensor, axis: int, start: int, length: int) -> Tensor:
-    """Return a part of a tensor along an axis."""
+    """Return a range of a tensor along an axis."""
     stripes = [Stripe(0, 1, n) for n in x.shape]
     stripes[axis] = Stripe(start, 1, length)
     return strided(x, stripes)

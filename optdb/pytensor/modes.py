@@ -1,4 +1,4 @@
-"""The modes 'OPENCL' and 'OPENCL_AUTO', and the linkers of these names in lower case."""
+"""The modes 'OPENCL' and 'OPENCL_AUTO', and their linkers, which have the same names in lower case."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["OPENCL", "IgnoredModeWarning", "opencl_mode"]
 
 
 class IgnoredModeWarning(UserWarning):
-    """Another library has been given a mode that it does not use."""
+    """Another library has received a mode that it does not use."""
 
 
 class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
     """A mode whose functions run on a device.
 
-    PyMC asks a mode for its linker before nutpie compiles a model, and drops the mode unless it is JAX's. The mode
+    Before nutpie compiles a model, PyMC reads the mode's linker, and drops the mode unless it is that of JAX. The mode
     warns then.
     """
 
     @property
     def linker(self) -> Any:
-        """What links the functions."""
+        """The linker of the functions."""
         asking = sys._getframe(1)
         if _drops_modes(asking):
             warnings.warn(
@@ -47,7 +47,7 @@ class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where
 
 
 def _drops_modes(frame: FrameType) -> bool:
-    """Tell whether a frame is where `pm.sample` calls nutpie."""
+    """Return whether a frame is the one in which `pm.sample` calls nutpie."""
     return frame.f_globals.get("__name__") == "pymc.sampling.mcmc" and frame.f_locals.get("sampler") == "nutpie"
 
 
@@ -57,9 +57,9 @@ def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
     Parameters
     ----------
     device : str, optional
-        Which device, as `python -m optdb devices` lists them; the likely fastest one by default.
+        Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
     auto : bool
-        Whether functions run by PyTensor's default linker where that is faster, as in mode 'OPENCL_AUTO'.
+        Whether functions use PyTensor's default linker where that is faster, as in mode 'OPENCL_AUTO'.
     """
     linker = (ChoosingLinker if auto else OpenCLLinker)(device=device)
     excluded = list(OpenCLLinker.incompatible_rewrites)

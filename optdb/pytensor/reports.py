@@ -1,4 +1,4 @@
-"""Reports of what a function's device and host do."""
+"""Reports on what a function runs on its device and on its host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_CALLED = "not called yet"
 
 
 def explain(function: Any) -> str:
-    """Return what a compiled function does on its device, for the shapes of each plan, and what its host computes.
+    """Return a report on what a compiled function runs on its device, by plan and its shapes, and on its host.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Translates PyTensor's scalar ops, and graphs of them, into programs of scalars by name."""
+"""Translates PyTensor's scalar ops, and graphs of them, into programs of named scalar operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot, program_of_graph
 from optdb.codegen.scalars.types import NoCode
 
-#: Names that differ from those of the classes.
+#: Names that differ from the names of the classes.
 _NAMES = {
     "Sign": "Sgn",
     "Reciprocal": "Inv",
@@ -23,17 +23,17 @@ _NAMES = {
     "ScalarMaximum": "Maximum",
     "ScalarMinimum": "Minimum",
 }
-#: The modules whose classes are known by name: an op of a user with the same name is another one.
+#: Classes are identified by name in these modules only: a user's op may have the same name.
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> Program:
-    """Return the program of a scalar op for inputs of some dtypes.
+    """Return the program of a scalar op for inputs of the given dtypes.
 
     Raises
     ------
     NoCode
-        If there is none.
+        If the op has no program.
     """
     return _program_of(op, tuple(dtypes))
 
@@ -48,7 +48,7 @@ def _program_of(op: Any, dtypes: tuple[str, ...]) -> Program:
         program = program_of_graph(dtypes, graph.inputs, graph.outputs, nodes, program_of)
     else:
         program = _of_op(op, dtypes)
-    computed_dtypes(program)  # raises NoCode for what has no code
+    computed_dtypes(program)  # raises NoCode if an operation has no code
     return program
 
 
@@ -65,7 +65,7 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> Program:
 
 
 def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> Program:
-    """Return log(1 - exp(x)), by the one of two formulas that loses no digits."""
+    """Return log(1 - exp(x)), by whichever of two formulas is accurate for x."""
     builder = ProgramBuilder(dtypes)
     x: Slot = 0
     if dtypes[0] != dtype:
@@ -77,5 +77,5 @@ def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> Program:
     return builder.build([builder.apply(Scalar("Switch", dtype), [near, by_expm1, by_exp])])
 
 
-#: Scalars that are programs of others.
+#: Scalar ops that are composed of others.
 _COMPOSED = {"Log1mexp": _log1mexp}

@@ -1,4 +1,4 @@
-"""Shapes, and ops that change nothing but these."""
+"""Shapes, and ops that change only shapes."""
 
 from __future__ import annotations
 

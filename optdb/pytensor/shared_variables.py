@@ -1,11 +1,11 @@
-"""Lets all that reads PyTensor's shared variables on the host find values that are on a device.
+"""Fetches values of PyTensor's shared variables from a device when they are read on the host.
 
-On a device that shares the host's memory, values are in both places between calls, and nothing of this is installed.
-Elsewhere, and once a call has begun that nobody has waited for, a shared variable's storage may have a
+On a device that shares the host's memory, nothing of this is installed at first: between calls, values are valid in
+both memories. On other devices, and once a call has begun without waiting, a shared variable's storage may have a
 :class:`~optdb.device.functions.shared_values.ValueOnDevice`. `get_value`, pickles and copies fetch it, and so does a
-function of another mode before it runs. There, a device has copies of arrays, and takes another array for another
-value: so an array that was edited in place, by the user or by a function of the host, is stored as a new one of the
-same memory.
+function of another mode before it runs. Such a device keeps copies of arrays, and copies a value again only if it is
+another array object. So an array that was edited in place, by the user or by a host function, is replaced with a new
+array object over the same memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["let_hosts_fetch"]
 
 @functools.cache
 def let_hosts_fetch() -> None:
-    """Let containers and functions fetch values from devices, from now on."""
+    """Make containers and functions fetch values from devices, from now on."""
     Container.value = Container.data = property(_fetched_value, functools.partial(_set_value, Container.value.fset))
     Function.__call__ = _fetching(Function.__call__)
 
@@ -35,14 +35,14 @@ def _fetched_value(self: Container) -> Any:
 
 
 def _set_value(set_value: Any, self: Container, value: Any) -> None:
-    """Set the value of a container; an array that was there before becomes another one of the same memory."""
+    """Set the value of a container; an array that was there before is replaced with a view."""
     before = self.storage[0]
     set_value(self, value)
     _tell_apart(self.storage, before)
 
 
 def _fetching(call: Any) -> Any:
-    """Return a function's call that fetches what the function cannot read on a device, and notes what it overwrites."""
+    """Wrap a function's call: it fetches values that the function cannot read on a device, and marks updated arrays."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,12 +64,12 @@ def _fetching(call: Any) -> Any:
 
 
 def _updated_cells(function: Function) -> list[list[Any]]:
-    """Return the cells of the inputs that a function updates, and may overwrite."""
+    """Return the cells of the inputs that a function updates and may overwrite."""
     inputs = zip(function.maker.expanded_inputs, function.input_storage, strict=True)
     return [container.storage for given, container in inputs if given.update is not None]
 
 
 def _tell_apart(cell: list[Any], before: Any) -> None:
-    """Replace an array that may have been overwritten by another one of the same memory."""
+    """Replace an array that may have been overwritten with a view of it, so that the device sees another object."""
     if isinstance(before, np.ndarray) and cell[0] is before:
         cell[0] = before.view()

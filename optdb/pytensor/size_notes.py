@@ -1,4 +1,4 @@
-"""Tells, once in a program and the processes that it starts, that a function is too small for a device."""
+"""Warns, once per program including its child processes, that a function is too small for a device."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from optdb.callers import caller_level
 
 __all__ = ["SizeNote", "TooSmallWarning"]
 
-#: Calls before the ones that are timed: small launches are merged by then.
+#: Untimed calls: small launches are merged by then.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
-#: A call that takes less, in seconds, is mostly launches and waiting, on any device.
+#: A shorter call, in seconds, mostly consists of launches and waiting, on any device.
 SMALL_CALL_S = 1.5e-4
 
 
 class TooSmallWarning(UserWarning):
-    """A function takes so little time that PyTensor's default mode is likely to be faster."""
+    """A function is so short that PyTensor's default mode is likely to be faster."""
 
 
 def _mark() -> Path:
-    """Return the file that is there once a process has warned: its name is of the key that all processes inherit."""
+    """Return the file that exists once a process has warned; its name is a hash of a key that all processes inherit."""
     key = bytes(multiprocessing.current_process().authkey)
     return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
 
 
 def _is_first() -> bool:
-    """Tell whether no process of this program has warned before; from now on, one has."""
+    """Return whether no process of this program has warned before, and record that one has now."""
     try:
         _mark().touch(exist_ok=False)
     except FileExistsError:
@@ -55,18 +55,18 @@ class SizeNote:
     Parameters
     ----------
     function : callable
-        What a call computes.
+        Computes a call.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._calls = 0
         self._times_s: list[float] = []
-        #: Whether nothing is left to decide.
+        #: Whether timing is over.
         self.done = False
 
     def call(self, args: Any) -> Any:
-        """Call the function, and time it if that is due."""
+        """Call the function, and time the call after warm-up."""
         self._calls += 1
         if self._calls <= _WARMUP_CALLS:
             return self._function(args)

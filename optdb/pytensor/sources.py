@@ -1,4 +1,4 @@
-"""What a function was compiled from, kept for those who compile it, or a part of it, by another linker."""
+"""The graph that a function was compiled from, kept so that other linkers can compile it or a part of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEEP_SOURCE = "optdb_keep_source"
 
 @dataclass(frozen=True)
 class Source:
-    """A copy of a graph before it was rewritten, and the rewrites that the user has chosen.
+    """A copy of a graph before rewriting, and the rewrites that the user has chosen.
 
     Parameters
     ----------
     inputs, outputs : sequence of Variable
-        Of the copy.
+        Inputs and outputs of the copy.
     included, excluded : tuple of str
-        Names and tags of rewrites, beside those of the mode.
+        Names and tags of rewrites, in addition to those of the mode.
     """
 
     inputs: Sequence[Variable]
@@ -35,10 +35,10 @@ class Source:
 
 
 class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Keeps the source of a function's graph; graphs within ops are a part of it."""
+    """Keeps the source of a function's graph, which includes the graphs within ops."""
 
     def apply(self, fgraph: Any) -> None:
-        """Keep the source, ahead of all rewrites."""
+        """Keep the source; this runs before all rewrites."""
         if fgraph.update_mapping is None:
             return
         mode = fgraph._compile_mode
@@ -51,10 +51,10 @@ class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not insta
 
 
 class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Tags a graph's outputs with its source, after all rewrites: copies of a function copy the tags."""
+    """Tags a graph's outputs with its source after all rewrites, since copies of a function copy the tags."""
 
     def apply(self, fgraph: Any) -> None:
-        """Tag the outputs that are no inputs."""
+        """Tag the outputs that are not inputs."""
         for var in fgraph.outputs:
             if var.owner is not None and hasattr(fgraph, "optdb_source"):
                 var.tag.optdb_source = fgraph.optdb_source
@@ -65,19 +65,19 @@ optdb.register(f"{KEEP_SOURCE}_tags", _TagOutputs(), KEEP_SOURCE, position=1000)
 
 
 def source_of(fgraph: Any) -> Source:
-    """Return the source of a function's graph; the graph itself if that is not known."""
+    """Return the source of a function's graph; a copy of the graph itself if the source is unknown."""
     for output in fgraph.outputs:
-        # Copies of outputs that share memory were inserted after all rewrites.
+        # An output may be a copy, which was inserted after all rewrites because outputs share memory.
         for var in (output, *(output.owner.inputs if output.owner else ())):
             found: Source | None = getattr(var.tag, "optdb_source", None)
             if found is not None:
-                # A copy of a function may have no updates, which are the last outputs.
+                # Updates are the last outputs, and a copy of a function may have none.
                 return replace(found, outputs=found.outputs[: len(fgraph.outputs)])
     return Source(*_copy(fgraph.inputs, fgraph.outputs))
 
 
 def mode_of_linker(linker: str | None, source: Source) -> Mode:
-    """Return a mode of a linker, or of PyTensor's default one, that rewrites as the user has chosen."""
+    """Return a mode with a given linker, or PyTensor's default one, and the rewrites that the user has chosen."""
     query = Mode(linker, "fast_run" if linker else "default").provided_optimizer
     return Mode(linker, query.including(*source.included).excluding(*source.excluded))
 

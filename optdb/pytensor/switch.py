@@ -1,4 +1,4 @@
-"""Whether optdb rewrites PyTensor's graphs; the engine, which serves one host per process, is imported when enabled."""
+"""Turns rewriting by optdb on and off. The engine, which serves one host per process, is imported when enabled."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TOPO_VARIABLE = "OPTDB_PYTENSOR_TOPO"
 
 
 def enable() -> Switch:
-    """Let optdb rewrite PyTensor's graphs, in all modes, from the next compilation on.
+    """Let optdb rewrite PyTensor's graphs in all modes, starting with the next compilation.
 
     Returns
     -------
     Switch
-        Usable as a context manager, which puts things back as they were.
+        Can be used as a context manager, which restores the previous state.
 
     Raises
     ------
@@ -40,18 +40,18 @@ def enable() -> Switch:
 
 
 def disable() -> None:
-    """Put back PyTensor's own rewriting."""
+    """Restore PyTensor's own rewriting."""
     if is_enabled():
         sys.modules["optdb.pytensor.rewriting"].disable()
 
 
 def is_enabled() -> bool:
-    """Tell whether optdb rewrites PyTensor's graphs."""
+    """Return whether optdb rewrites PyTensor's graphs."""
     rewriting = sys.modules.get("optdb.pytensor.rewriting")
     return rewriting is not None and rewriting.is_enabled()
 
 
 def enable_as_told() -> None:
-    """Enable the engine if the environment says so."""
+    """Enable the engine if the environment variable says so."""
     if os.environ.get(TOPO_VARIABLE, "") not in ("", "0"):
         enable()

@@ -1,4 +1,4 @@
-"""The versions of PyTensor that are supported."""
+"""The supported versions of PyTensor."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 __all__ = ["BELOW", "LOWEST", "SUPPORTED", "PyTensorNotInstalled", "UnsupportedPyTensor", "check"]
 
-#: The first version that works, and the first one after it that may not: PyTensor's own parts change with each.
+#: The first supported version, and the first later one that may not work: PyTensor's internals change between versions.
 LOWEST, BELOW = (3, 3), (3, 4)
 SUPPORTED = f">={LOWEST[0]}.{LOWEST[1]},<{BELOW[0]}.{BELOW[1]}"
 _CURE = f"pip install 'pytensor{SUPPORTED}'"
 
 
 class UnsupportedPyTensor(ImportError):
-    """The installed PyTensor is of a version that is not supported.
+    """The installed version of PyTensor is not supported.
 
     Parameters
     ----------
     finding : str
-        What is installed.
+        What is installed, as a sentence.
     """
 
     #: What the user can do, in one line.
@@ -34,7 +34,7 @@ class PyTensorNotInstalled(UnsupportedPyTensor, ModuleNotFoundError):
 
 
 def check() -> None:
-    """Import PyTensor, and raise UnsupportedPyTensor where it is missing or of another version."""
+    """Import PyTensor; raise UnsupportedPyTensor if it is missing or of another version."""
     try:
         import pytensor
     except ModuleNotFoundError as error:
