@@ -1,11 +1,11 @@
-"""One worker's copy of the state on its device, and what it computes of a step.
+"""A worker's copy of the state on its device, and the worker's part of a step.
 
-A step has two phases. `prepare` computes and waits for the others; it changes no shared variable. `commit` lets the
-shared variables have their next values, and waits for nobody. A prepared step that is not committed is forgotten by the
-next `prepare`.
+A step has two phases. `prepare` computes and waits for the other workers; it changes no shared variable. `commit`
+stores the next values of shared variables, and waits for no other worker. The next `prepare` discards a prepared step
+that was not committed.
 
-What `prepare` does is also had in parts: `launch` lets the device compute, `collect` and `finish` wait for the others.
-A step may be launched while the device still computes the one before; its arguments then get there meanwhile.
+`prepare` can also run in stages: `launch` starts the device, `collect` and `finish` wait for the other workers. A step
+may be launched while the device still computes the one before; meanwhile, its arguments are copied to the device.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from optdb.runtime.scripts import IMMEDIATE, Calls, Script, can_script
 
 __all__ = ["LIFTED", "Part", "Prepared", "Replica", "replica_of"]
 
-#: The modules whose lifters are registered when they are imported.
+#: Modules that register lifters when they are imported.
 LIFTED = (rounds,)
 
 
 @dataclass
 class Part:
-    """What one worker is given of a batch."""
+    """One worker's part of a batch."""
 
-    #: In the function's order; those that are split have the worker's rows.
+    #: Arguments in the function's order; split arguments contain the worker's rows.
     arguments: Sequence[Any]
-    #: The number of its rows; 0 if it has none, and then the split arguments are None.
+    #: The number of the worker's rows. If it is 0, split arguments are None.
     rows: int
-    #: The index of its first row in the batch.
+    #: The index of the worker's first row in the batch.
     first: int
     #: The length of the whole batch.
     length: int
@@ -54,46 +54,46 @@ class Part:
 
 @dataclass
 class Prepared:
-    """What comes of the first phase."""
+    """The results of the first phase."""
 
-    #: Outputs that all workers have; only the first one has computed them.
+    #: Outputs that are the same for all workers; only the first worker computes them.
     wholes: list[np.ndarray]
-    #: Outputs of this worker's part.
+    #: Outputs for this worker's part.
     own: list[np.ndarray]
-    #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' (of the step before).
+    #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' of the previous step.
     seconds: dict[str, float]
-    #: The `wholes` that are on their way to the host; None if they are there, or another worker has them.
+    #: The `wholes` while they are copied to the host; None afterwards, and on other workers.
     pending: Results | None = None
 
 
 class Replica:
-    """A copy of the state on one device; parameters are those of `replica_of`."""
+    """A copy of the state on one device; see `replica_of` for the parameters."""
 
     def __init__(self, plan: Any, simulator: SimulatorOCL) -> None:
         self._plan = plan
         self._simulator = simulator
-        #: How many steps the state has seen.
+        #: The number of steps that the state includes.
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
-        #: The step that was launched: its part and its exchange, and when it began.
+        #: The part and the exchange of the launched step.
         self._under_way: tuple[Part, Exchange] | None = None
         self._start = 0.0
 
     @property
     def device(self) -> str:
-        """What the device calls itself."""
+        """The device's name for itself."""
         return self._simulator.device
 
     @property
     def adds_on_device(self) -> bool:
-        """Whether it can add up the vectors of all workers on its device."""
+        """Whether the device can add up the vectors of all workers."""
         return False
 
     def settle(self, committed: int) -> bool:
-        """Commit the prepared step if it is among the first `committed` ones, else forget it.
+        """Commit the prepared step if it is among the first `committed` ones, else discard it.
 
-        Return whether the state is that after `committed` steps.
+        Return whether the state now includes exactly `committed` steps.
         """
         self.commit(committed)
         self._prepared_step = None
@@ -102,7 +102,7 @@ class Replica:
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
         """Commit the prepared step if it is among the first `committed` ones.
 
-        `agree` is called when nothing but stores is left to do; if it raises, nothing is stored.
+        `agree` is called right before values are stored; if it raises, nothing is stored.
         """
         if self._prepared_step is None or self._prepared_step >= committed:
             return
@@ -113,14 +113,14 @@ class Replica:
         self._prepared_step = None
 
     def stage(self, part: Part) -> Part:
-        """Begin to bring a part to the device, which may be at work on the step before; return what `prepare` takes.
+        """Begin to copy a part to the device, which may still compute the step before; return the part for `prepare`.
 
-        Any thread may call it. The arguments may change as soon as this returns.
+        Any thread may call this. The arguments may change as soon as it returns.
         """
         return part
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
-        """Compute a step, and wait for the other workers; `complete` gets what may be left to do."""
+        """Compute a step, and wait for the other workers. `complete` waits for results that are still being copied."""
         self.launch(part, exchange)
         self.collect()
         prepared = self.finish()
@@ -130,20 +130,20 @@ class Replica:
     def launch(
         self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
     ) -> None:
-        """Let the device compute a step.
+        """Launch a step on the device.
 
         Parameters
         ----------
         part : Part
-            What this worker is given.
+            This worker's part.
         exchange : Exchange
-            With the others.
+            The exchange with the other workers.
         before : callable, optional
-            Ends the step before, for which the device may be at work. It is called before anything that depends on the
-            state or changes what the step before has computed; if it raises, the step is not launched. It is called
-            with the first commands of the step, which may be none, and returns whether it has enqueued them.
+            Ends the previous step, which the device may still compute. It is called before anything that depends on
+            the state or overwrites results of the previous step; if it raises, the step is not launched. Its argument
+            is the list of the step's first commands, which may be empty; it returns whether it has enqueued them.
         ending : Ending, optional
-            What `before` ends the step before by; without it, there are no first commands.
+            How `before` ends the previous step; without it, the list of first commands is empty.
         """
 
         def begin(first: CommandList) -> bool:
@@ -154,10 +154,10 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for what other workers have, but for what they compute last."""
+        """Wait for other workers' pieces, except for the last ones."""
 
     def finish(self) -> Prepared:
-        """Wait for the other workers; return what has been prepared of the step that was launched."""
+        """Wait for the other workers; return what has been prepared for the launched step."""
         part, exchange = self._launched()
         own, pending = self._finish(part, exchange)
         prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
@@ -166,32 +166,32 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return what does as `finish`, agrees, and does as `commit`, almost without Python; None if it needs more.
+        """Return a script that finishes, agrees and commits, almost without Python; None if Python is needed.
 
-        It is called after `collect`.
+        Call it after `collect`.
         """
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step by what `ending` has returned; enqueue the `first` commands of the next one, too."""
+        """Finish and commit a step by running `ending`; also enqueue the `first` commands of the next step."""
         raise NotImplementedError
 
     def _launched(self) -> tuple[Part, Exchange]:
-        """Return the part and the exchange of the step that was launched."""
+        """Return the part and the exchange of the launched step."""
         assert self._under_way is not None, "`launch` comes first"
         return self._under_way
 
     def _described(
         self, exchange: Exchange, own: list[np.ndarray], pending: Results | None, seconds: float
     ) -> Prepared:
-        """Describe what has been prepared in some seconds."""
+        """Return the description of a prepared step, which took `seconds`."""
         moved = {"download": self._download_seconds, "upload": self._upload_seconds}
         compute = seconds - exchange.seconds - sum(moved.values())
         parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
         return Prepared([], own, parts, pending)
 
     def complete(self, prepared: Prepared) -> Prepared:
-        """Wait until what has been prepared is on the host; return it. Any thread may call it, during later steps."""
+        """Wait until all that was prepared is on the host; return it. Any thread may call this, during later steps."""
         if prepared.pending is not None:
             prepared.wholes, prepared.pending = prepared.pending.wait(), None
         return prepared
@@ -201,7 +201,7 @@ class Replica:
         return [self._simulator.get(shared) for shared in self._plan.shared]
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Take other values, those after `steps` steps."""
+        """Set other values, which are those after `steps` steps."""
         for shared, value in zip(self._plan.shared, state, strict=True):
             self._simulator.set(shared, value)
         self.steps, self._prepared_step = steps, None
@@ -211,45 +211,45 @@ class Replica:
         self._simulator.close()
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
-        """Call `begin`, and compute the part; arguments may get to the device before."""
+        """Call `begin`, and compute the part; arguments may be copied to the device before that."""
         raise NotImplementedError
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
-        """Return the outputs of this worker's part, and those that all workers have."""
+        """Return the outputs for this worker's part, and the results that are the same for all workers."""
         raise NotImplementedError
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
         raise NotImplementedError
 
     def _rehearse(self) -> None:
-        """Raise what the commit would raise before it stores anything."""
+        """Raise the errors that the commit would raise before it stores anything."""
 
 
 @dataclass
 class _Lent:
-    """What the workers of a step lend each other; most of it moves while their devices compute."""
+    """The pieces that the workers of a step lend each other; most are copied while the devices compute."""
 
     #: This worker's own last piece.
     own: Piece
-    #: The others' pieces, each after its worker's rank, in the order in which they get ready.
+    #: Ranks and pieces of the other workers, in the order in which the pieces become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The last ones of them.
+    #: The last piece of each of the other workers.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
 @dataclass
 class Ending:
-    """What finishes a step, agrees with the other workers, and commits it, almost without Python."""
+    """A script that finishes a step, agrees with the other workers, and commits the step, almost without Python."""
 
     script: Script
     agreement: Agreement
     #: The arguments of the update.
     taken: list[Any]
-    #: The results that all workers have.
+    #: The results that are the same for all workers.
     pending: Results | None
-    #: When the script comes to which place, in its order.
+    #: The times at which the script reaches its named points, in order.
     times: dict[str, Any]
-    #: Whether it has enqueued the first commands of the next step.
+    #: Whether the script has enqueued the first commands of the next step.
     leads: bool = False
 
 
@@ -260,7 +260,7 @@ class ExactReplica(Replica):
         super().__init__(plan, SimulatorOCL(plan.gradients, device, progress_bar=False))
         self._gradients = TrustedMethod(self._simulator)
         self._simulator.add_method("update", plan.update)
-        # The device has nothing else to do then, and other devices wait for it.
+        # Merge at once: the device is idle then, and other devices wait for it.
         merge_at_once(self._simulator["update"])
         self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
@@ -271,14 +271,14 @@ class ExactReplica(Replica):
         self._summands = Summands(self._simulator, plan)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
-        #: Outputs of the part, and what others lend, of the step that was launched.
+        #: The launched step's outputs for this worker's part, and the pieces lent for it.
         self._own: list[np.ndarray] = []
         self._lent: _Lent | None = None
 
     def stage(self, part: Part) -> Part:
         if not part.rows:
             return part
-        # Those that are not split are arguments of other functions, too.
+        # Arguments that are not split are also arguments of other functions.
         same = self._plan.same
         staged = self._gradients.stage([None if i in same else value for i, value in enumerate(part.arguments)])
         arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
@@ -298,7 +298,7 @@ class ExactReplica(Replica):
             return
         begin(CommandList())
         self._lent, self._own = None, []
-        self._summands.close()  # an attempt may have ended in between
+        self._summands.close()  # an aborted attempt may have left it open
         if part.rows:
             self._compute(part, exchange)
 
@@ -332,11 +332,11 @@ class ExactReplica(Replica):
         return self._own, None if results is None else results.begin(*self._taken)
 
     def _arguments(self, part: Part) -> list[Any]:
-        """Return what the update and the results are called with."""
+        """Return the arguments of the update and of the results."""
         return [*(part.arguments[i] for i in self._plan.same), _number(part.length)]
 
     def _results_of(self, exchange: Exchange) -> PendingResults | None:
-        """Return what computes the outputs that all have; None on other workers than the first one."""
+        """Return the object that computes the common results; None on workers other than the first."""
         return self._results if exchange.is_first else None
 
     @property
@@ -372,7 +372,7 @@ class ExactReplica(Replica):
         return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step; enqueue the `first` commands of the next one, too, if they need no Python."""
+        """Finish and commit a step. Also enqueue the `first` commands of the next one, if they need no Python."""
         script, times, start = ending.script, ending.times, time.perf_counter()
         if not first.needs_python:
             script.enqueue(first)
@@ -382,7 +382,7 @@ class ExactReplica(Replica):
             script.run()
             ending.leads = not first.needs_python
         except Exception:
-            # Once all have agreed, the step is to be committed.
+            # Once all have agreed, the step must be committed.
             if not ending.agreement.is_reached:
                 self._prepared_step = None
                 raise
@@ -396,7 +396,7 @@ class ExactReplica(Replica):
         return prepared
 
     def _add_up(self, exchange: Exchange) -> None:
-        """Let the device have the sums of all workers' summands."""
+        """Put the sums of all workers' summands on the device."""
         summands = self._summands
         finish(self._simulator)
         start = time.perf_counter()
@@ -417,9 +417,9 @@ class ExactReplica(Replica):
         self._upload_seconds = time.perf_counter() - start
 
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
-        """Let the device add up what others have lent, of which the last pieces are missing.
+        """Make the device add up the lent pieces, after waiting for the last ones.
 
-        Return what has the time at which this device has computed the gradients, and that at which it has the commands.
+        Return two recorded times: when this device has computed the gradients, and when it has received the commands.
         """
         calls.wait(lent.own.events)
         computed = calls.note_time()
@@ -430,8 +430,8 @@ class ExactReplica(Replica):
         return computed, calls.note_time()
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
-        """Take sums of workers that have a part of the batch."""
-        # The device may still read the sums of the step before.
+        """Receive the sums from workers that have a part of the batch."""
+        # The device may still read the sums of the previous step.
         finish(self._simulator)
         description, *arrays = arrays
         self._summands.lay_out(description)
@@ -443,7 +443,7 @@ class ExactReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
-        # The next step's commands follow in the queue: nothing waits for the update.
+        # Do not wait for the update: the next step's commands follow it in the queue.
         self._update(*self._taken, before_commit=agree)
         self._taken = []
 
@@ -454,7 +454,7 @@ class ExactReplica(Replica):
 
 
 class _Rehearsed(Exception):
-    """An update has come to where it would store next values."""
+    """An update has reached the point where it would store next values."""
 
 
 def _end_rehearsal() -> None:
@@ -462,12 +462,12 @@ def _end_rehearsal() -> None:
 
 
 def _number(value: int) -> np.ndarray:
-    """Return a number as functions take it: what is no array, they convert and compare."""
+    """Return an integer as an array: functions would convert and compare other values."""
     return np.array(value, "int64")
 
 
 class LooseReplica(Replica):
-    """Makes steps of its own; values are averaged every so many steps."""
+    """Makes independent steps; values are averaged every `average_every` steps."""
 
     def __init__(self, plan: LoosePlan, device: str) -> None:
         super().__init__(plan, SimulatorOCL(plan.propose, device, progress_bar=False))
@@ -482,7 +482,7 @@ class LooseReplica(Replica):
             outputs = self._simulator(*part.arguments)
             self._own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
             return
-        # It has no rows, and makes no step.
+        # A worker without rows makes no step: its next values are its present ones.
         for shared, following in self._plan.following.items():
             self._simulator.set(following, self._simulator.get(shared))
 
@@ -492,7 +492,7 @@ class LooseReplica(Replica):
         return self._own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
-        """Let the next values be the mean of all workers', weighted by the length of their parts."""
+        """Replace next values with the mean over all workers, weighted by the length of their parts."""
         chosen = [self._plan.following[self._plan.shared[i]] for i in self._plan.averaged]
         if part.rows:
             share = part.rows / part.length
@@ -514,8 +514,8 @@ def replica_of(plan: StepPlan | LoosePlan, device: str) -> Replica:
     Parameters
     ----------
     plan : StepPlan or LoosePlan
-        What it computes.
+        The computation of a step.
     device : str
-        As `SimulatorOCL` takes it.
+        The device, as for `SimulatorOCL`.
     """
     return ExactReplica(plan, device) if isinstance(plan, StepPlan) else LooseReplica(plan, device)

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, each with a device of its own (`ThreadGroup`); dask is not needed."""
+"""Workers that are threads of this process, each with its own device (`ThreadGroup`); dask is not needed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
 
-#: In how many pieces, at the most, summands go to other devices: all but the last go while a device computes others.
+#: The maximum number of pieces in which summands are sent; all but the last are sent while the device computes others.
 BUCKETS = 8
-#: How many steps may have begun and not ended: a device is busy with one while the next one's commands get into its
-#: queue.
+#: The maximum number of steps that have begun and not ended: a device executes one while the commands of the next are
+#: enqueued.
 MOST_PENDING = 2
 
-#: No commands.
+#: An empty list of commands.
 _NOTHING = CommandList()
-#: Seconds after which a thread that enqueues commands lets another one have Python's lock. With Python's own 5 ms, a
-#: thread whose device has ended may wait for as long before it can begin the next part of a step.
+#: Seconds after which a thread that enqueues commands passes on Python's lock. With Python's own 5 ms, a thread whose
+#: device is done may wait that long before it begins the next part of a step.
 SWITCH_INTERVAL_S = 1e-5
-#: Of Linux: prctl's name for how late a thread's timed waits may end, and the least, in nanoseconds. It is 50 us
-#: otherwise, and a thread waits for Python's lock by timed waits.
+#: prctl's option for the timer slack of a thread on Linux, and the smallest slack in nanoseconds. A thread waits for
+#: Python's lock with timed waits, which end up to 50 us late by default.
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 
 class _SwitchInterval:
-    """Python's switch interval, which is short while at least one thread asks for it."""
+    """Python's switch interval, which is short while at least one thread requests it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ _switch_interval = _SwitchInterval()
 
 @contextmanager
 def short_switches() -> Iterator[None]:
-    """Let the threads of this process pass Python's lock on at short intervals within the block."""
+    """Let the threads of this process pass on Python's lock at short intervals within the block."""
     _switch_interval.begin()
     try:
         yield
@@ -78,7 +78,7 @@ def short_switches() -> Iterator[None]:
 
 
 def wait_precisely() -> None:
-    """Let the timed waits of this thread end on time, where the system lets them be late by default."""
+    """Make timed waits of this thread end on time on systems that let them end late by default."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 
@@ -92,23 +92,23 @@ def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | Base
 
 
 class WorkerThread:
-    """A thread that runs one task after the other; it ends with this object, or with the process.
+    """A thread that runs tasks one after the other; it ends with this object, or with the process.
 
     Parameters
     ----------
     name : str
-        What the thread is called.
+        The thread's name.
     """
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
         thread.start()
-        #: Lets the thread end, and waits for it.
+        #: Ends the thread, and waits for it.
         self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
 
     def run(self, task: Callable[[], None]) -> None:
-        """Let the thread run a task after those that it has; return at once."""
+        """Queue a task for the thread; return at once."""
         self._tasks.put(task)
 
 
@@ -116,7 +116,7 @@ def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
     wait_precisely()
     while (task := tasks.get()) is not None:
         task()
-        del task  # which may have the last reference to the thread's owner
+        del task  # it may have the last reference to the thread's owner
 
 
 def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
@@ -126,13 +126,13 @@ def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading
 
 
 class _Skipped(Aborted):
-    """A step that was not begun, since the one before has failed."""
+    """A step was not begun, because the one before it has failed."""
 
 
 class ThreadLink(Link):
     """Passes references to arrays between threads."""
 
-    #: The sender has them, too.
+    #: The sender keeps references to the arrays.
     received_is_writable = False
     shares_memory = True
 
@@ -162,15 +162,15 @@ class ThreadLink(Link):
 class ThreadGroup:
     """Replicas in threads of this process.
 
-    The main thread may be interrupted wherever Python calls something. What it changes here, and the locks of Python
-    code that it takes, are changed and taken while SIGINT is deferred. It waits for threads by C code alone.
+    The main thread may be interrupted wherever Python calls something. Its changes to this object, and the Python locks
+    that it takes, are protected by deferring SIGINT. It waits for threads in C code only.
 
     Parameters
     ----------
     plan : StepPlan or LoosePlan
-        What a step is.
+        The computation of a step.
     devices : sequence of str
-        One for each thread.
+        A device for each thread.
     timeout : float
         Seconds after which a wait for another thread is an error.
     """
@@ -187,7 +187,7 @@ class ThreadGroup:
         self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # All of them, or none: a device that shares the host's memory has its vectors added up there.
+        # Either all devices lend or none: one that shares the host's memory adds up its vectors there.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -197,51 +197,51 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: By rank, the error of the launch of the next step, or whether it was launched while the last one was made.
+        #: By rank: the error of launching the next step early, or whether it was launched while the last one ran.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
-        #: How many steps are committed, of those that have ended.
+        #: The number of ended steps that are committed.
         self._steps = 0
-        #: Steps that have not ended, in their order.
+        #: Steps that have not ended, in order.
         self._pending: deque[PendingStep] = deque()
-        #: The error of a step that nobody knows of.
+        #: The error of a step that the caller has not received.
         self._unreported: Exception | None = None
 
     @property
     def names(self) -> list[str]:
-        """What workers are called in messages."""
+        """The names of workers in messages."""
         return list(self._names)
 
     addresses = names
 
     def refresh(self) -> None:
-        """Do nothing: no threads appear."""
+        """Do nothing: the number of threads is fixed."""
 
     @property
     def steps(self) -> int:
-        """How many steps are committed; waits for those that have begun."""
+        """The number of committed steps; waits for the steps that have begun."""
         self._end_all()
         return self._steps
 
     @property
     def begun(self) -> int:
-        """How many steps are committed once those that have begun are."""
+        """The number of committed steps once all that have begun are committed."""
         return self._steps + len(self._pending)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
-        """Let threads make a step after those that have begun, and return at once, if these are few.
+        """Begin a step, to run after earlier ones; return at once if fewer than `MOST_PENDING` steps are pending.
 
         Parameters
         ----------
         divide : callable
-            Takes how many workers there are, and returns a part of the batch for each. The parts are not to change
-            before the step has ended.
+            Takes the number of workers, and returns a part of the batch for each. Parts must not change before the step
+            has ended.
 
         Raises
         ------
         WorkerFailed
-            If a step that began earlier raised an error that nobody knows of.
+            If an earlier step raised an error that the caller has not received.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -261,7 +261,7 @@ class ThreadGroup:
         parts = divide(len(self._replicas))
         previous = self._pending[-1] if self._pending else None
         if previous is not None:
-            # The devices are at work on that one.
+            # Devices are still computing the previous step, so the new parts are staged.
             parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
         step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
@@ -273,10 +273,10 @@ class ThreadGroup:
         return step
 
     def _run(self, step: PendingStep, rank: int) -> None:
-        """Make one worker's part of a step; a thread of its own calls it.
+        """Run a worker's part of a step, in the worker's thread.
 
-        If the next step is known, and devices lend, the thread launches it, too: its arguments get to the device while
-        that is at work, and its commands follow the update at once.
+        If the next step is known and devices lend, the thread launches it early: its arguments are copied to the device
+        while that is busy, and its commands directly follow the update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -300,7 +300,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Let a worker's device compute its part of a step; finish the one before, if that is `unfinished`."""
+        """Launch a worker's part of a step on its device; finish the step before if it is given as `unfinished`."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -309,7 +309,7 @@ class ThreadGroup:
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
-            # Here, the worker's part of the step before has ended, so that it is decided.
+            # Here, the worker's part of the step before has ended, so it is known whether that step is committed.
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
             self._mailboxes[rank].begin(step.attempt)
@@ -321,7 +321,7 @@ class ThreadGroup:
 
         try:
             if unfinished is not None:
-                # The caller hears of the step before then, and not sooner: the caller's thread takes Python's lock.
+                # The caller is notified after the launch, because its thread takes Python's lock.
                 exchange.on_launched = lambda: unfinished.set_outcome(rank, outcomes[0])
             replica.launch(step.parts[rank], exchange, begin, ending)
         except BaseException as error:
@@ -334,7 +334,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return what ends a step without Python, if that can be; if it raises, the step fails, and the next one."""
+        """Return an ending of the step without Python, if possible. An error fails the step and the next one."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -345,7 +345,7 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, and commit a step that was launched; return what has been prepared of it.
+        """Wait for other workers, and commit a launched step; return what has been prepared.
 
         An `ending` also enqueues the `first` commands of the next step.
         """
@@ -357,14 +357,14 @@ class ThreadGroup:
             try:
                 replica.commit(step.number + 1, step.agreement.agree)
             except Exception:
-                # Once all have agreed, the step is committed: the next to settle the replica tries again.
+                # Once all have agreed, the step is committed: the next call of `settle` tries again.
                 if not step.agreement.is_reached:
                     raise
             return prepared
 
     @contextmanager
     def _aborting(self, step: PendingStep, rank: int) -> Iterator[None]:
-        """Let all workers give a step up if one of them raises an error within the block."""
+        """Make all workers abandon a step if one of them raises an error within the block."""
         try:
             yield
         except BaseException as error:
@@ -378,7 +378,7 @@ class ThreadGroup:
         self._members.abort(step.attempt)
 
     def end(self, step: PendingStep) -> None:
-        """Wait until threads have made a step, and those before it; `step.error` tells whether they have."""
+        """Wait until threads have ended a step and those before it; `step.error` is its error, if any."""
         while step in self._pending:
             self._end_first()
 
@@ -387,7 +387,7 @@ class ThreadGroup:
             self._end_first()
 
     def _end_first(self) -> None:
-        """Wait for the first of the pending steps."""
+        """Wait for the first pending step."""
         try:
             self._pending[0].wait()
         except BaseException:
@@ -396,7 +396,7 @@ class ThreadGroup:
         without_sigint(self._pop_first)
 
     def _give_up(self) -> None:
-        """Abort the steps that have begun, and wait for their threads: the caller gets an interrupt."""
+        """Abort the steps that have begun, and wait for their threads, because the caller is interrupted."""
         without_sigint(self._abort_all)
         for step in self._pending:
             step.wait()
@@ -412,7 +412,7 @@ class ThreadGroup:
             self._pop_first()
 
     def _pop_first(self) -> None:
-        """Count the first of the pending steps, whose threads are done with it."""
+        """Remove the first pending step, which its threads have ended, and count it if it is committed."""
         step = self._pending.popleft()
         _switch_interval.end()
         self._steps += step.agreement.is_reached
@@ -420,7 +420,7 @@ class ThreadGroup:
         step.previous = step.following = None
 
     def _note_error(self, step: PendingStep) -> None:
-        """Find out whether a step that has ended has failed, and of which worker."""
+        """Record whether a step that has ended has failed, and on which worker."""
         errors = [outcome if isinstance(outcome, BaseException) else None for outcome in step.outcomes]
         failed = [rank for rank, error in enumerate(errors) if error is not None]
         if not failed:
@@ -430,7 +430,7 @@ class ThreadGroup:
             step.error = WorkerFailed(f"the step before it has failed: {step.root}")
             step.error.__cause__ = step.root
             return
-        # The others only stopped because of it.
+        # Workers that raised `Aborted` only stopped because another one failed.
         rank = next((rank for rank in failed if not isinstance(errors[rank], Aborted)), failed[0])
         step.error = WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
         step.error.__cause__ = errors[rank]
@@ -439,11 +439,11 @@ class ThreadGroup:
             self._unreported = step.error
 
     def complete(self, step: PendingStep) -> list[Prepared]:
-        """Return what workers have prepared of a step that has ended; raise its error."""
+        """Return what workers have prepared for a step that has ended; raise the step's error."""
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
-            # Those that have begun after it were not made, and the next one is not to come after them.
+            # Later steps that have begun were skipped; wait for them, so that the next step does not follow them.
             self._end_all()
             raise step.error
         prepared = []
@@ -456,7 +456,7 @@ class ThreadGroup:
         return prepared
 
     def state(self) -> list[Any]:
-        """Return the values of the shared variables, after all steps that have begun."""
+        """Return the values of the shared variables after all steps that have begun."""
         self._end_all()
         return without_sigint(self._state)
 
@@ -466,7 +466,7 @@ class ThreadGroup:
         return self._replicas[0].state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Let all replicas have other values, those after `steps` steps."""
+        """Give all replicas other values, which are those after `steps` steps."""
         self._end_all()
         without_sigint(self._load, state, steps)
 
@@ -490,20 +490,20 @@ class ThreadGroup:
 
 
 class PendingStep:
-    """A step that threads were given.
+    """A step that was passed to the threads.
 
     Parameters
     ----------
     group : ThreadGroup
-        Of the threads.
+        The group of the threads.
     parts : sequence of Part
-        For each of them.
+        The part of the batch for each thread.
     attempt : int
-        The number that the step has in messages.
+        The step's number in messages.
     number : int
-        How many steps come before it.
+        The number of steps before it.
     timeout : float
-        Seconds within which all have to agree.
+        Seconds within which all workers must agree.
     previous : PendingStep, optional
         The step before it, if that has not ended.
     """
@@ -519,44 +519,44 @@ class PendingStep:
     ) -> None:
         self._group = group
         self.parts, self.attempt, self.number, self.previous = parts, attempt, number, previous
-        #: The step that has begun after it.
+        #: The step that begins after this one.
         self.following: PendingStep | None = None
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: By rank, what a thread has prepared, or its error; None as long as it is not done.
+        #: By rank: what a thread has prepared, or its error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
-        #: Gets something with each outcome.
+        #: Receives an item with each outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
-        #: Whether the caller was interrupted: its error is of no interest.
+        #: Whether the caller was interrupted, so that its error is not reported.
         self.is_given_up = False
-        #: Once it has ended: its error, and that of the first step that was not made for this reason.
+        #: Set when the step has ended: its error, and the error of the failed step that caused it.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None
 
     @property
     def is_computed(self) -> bool:
-        """Whether all threads are done with it."""
+        """Whether all threads are done with the step."""
         return None not in self.outcomes
 
     def set_outcome(self, rank: int, outcome: Prepared | BaseException) -> None:
-        """Note what a thread has prepared, or its error."""
+        """Record what a thread has prepared, or its error."""
         self.outcomes[rank] = outcome
         self._changes.put(None)
 
     def wait(self) -> None:
-        """Wait until all threads are done with it; an interrupt loses nothing."""
+        """Wait until all threads are done with the step; an interrupt loses nothing."""
         while not self.is_computed:
             self._changes.get()
-        self._changes.put(None)  # for others that wait
+        self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait for the step; return the parts and what workers have prepared of them, by rank.
+        """Wait for the step; return the parts and what workers have prepared for them, by rank.
 
         Raises
         ------
         WorkerFailed
-            If one raised an error, or the step before has failed; the state is that before the step.
+            If a worker raised an error, or the step before has failed; the state is that before the step.
         """
         self._group.end(self)
         return self.parts, self._group.complete(self)
